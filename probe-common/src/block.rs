@@ -1,0 +1,332 @@
+//! Blocks: the writer and the iterator over the records of one output.
+
+use crate::limits::{MAX_BLOCK, RECORD_ALIGN};
+use crate::record::{Record, RecordHeader, RecordKind};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// The first four bytes of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct BlockPrefix {
+    /// How much of the block is records, in 8-byte words. The kernel pads raw data with stale
+    /// bytes; this tells where ours end.
+    pub used: u16,
+    /// Counts the blocks that this CPU tried to send, wrapping. A gap tells where blocks are
+    /// missing.
+    pub seq: u16,
+}
+
+/// One record alone in a block, as it lies in memory before it is sent.
+///
+/// The block starts at `prefix`, four bytes in, so that `header` is 8-aligned here as it is in the
+/// ring.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Single {
+    lead: u32,
+    /// The block's first bytes.
+    pub prefix: BlockPrefix,
+    /// The record's header; its payload follows.
+    pub header: RecordHeader,
+}
+
+impl Single {
+    /// Bytes from the start of this struct to the block.
+    pub const BLOCK_AT: usize = 4;
+    /// Bytes from the start of this struct to the payload.
+    pub const PAYLOAD_AT: usize = size_of::<Self>();
+}
+
+const _: () = assert!(Single::PAYLOAD_AT == 24);
+
+/// Bytes that a record with `len` bytes of payload takes in a block: header, payload, padding.
+#[inline]
+pub const fn record_span(len: usize) -> usize {
+    size_of::<RecordHeader>() + len.next_multiple_of(RECORD_ALIGN)
+}
+
+/// Bytes of a block that holds one record with `len` bytes of payload.
+#[inline]
+pub const fn single_span(len: usize) -> usize {
+    size_of::<BlockPrefix>() + record_span(len)
+}
+
+/// Writes records into a block, one after another.
+///
+/// ```
+/// use probe_common::{BlockWriter, Records, RecordKind};
+///
+/// let mut bytes = [0; 256];
+/// let mut writer = BlockWriter::new(&mut bytes, 7).unwrap();
+/// assert!(writer.push(RecordKind::user(0), 1_000, b"one"));
+/// assert!(writer.push(RecordKind::user(1), 2_000, b"another"));
+/// let block = writer.finish();
+///
+/// let records: Vec<_> = Records::new(block)?.collect::<Result<_, _>>()?;
+/// assert_eq!(records[1].payload, b"another");
+/// # Ok::<(), probe_common::BlockError>(())
+/// ```
+#[derive(Debug)]
+pub struct BlockWriter<'b> {
+    bytes: &'b mut [u8],
+    end: usize,
+}
+
+impl<'b> BlockWriter<'b> {
+    /// Starts a block in `bytes`, of which no more than [`MAX_BLOCK`] are used. `None` where not
+    /// even the prefix fits.
+    pub fn new(bytes: &'b mut [u8], seq: u16) -> Option<Self> {
+        let room = bytes.len().min(MAX_BLOCK);
+        let bytes = &mut bytes[..room];
+        BlockPrefix { used: 0, seq }.write_to_prefix(bytes).ok()?;
+        Some(Self { bytes, end: size_of::<BlockPrefix>() })
+    }
+
+    /// Appends a record. `false`, and nothing is written, where it does not fit.
+    #[must_use = "a record that does not fit is not in the block"]
+    pub fn push(&mut self, kind: RecordKind, time: u64, payload: &[u8]) -> bool {
+        let (Ok(len), Some(room)) =
+            (u32::try_from(payload.len()), self.bytes[self.end..].get_mut(..record_span(payload.len())))
+        else {
+            return false;
+        };
+        let (header, body) = room.split_at_mut(size_of::<RecordHeader>());
+        let (data, padding) = body.split_at_mut(payload.len());
+        header.copy_from_slice(RecordHeader { kind, len, time }.as_bytes());
+        data.copy_from_slice(payload);
+        padding.fill(0);
+        self.end += record_span(payload.len());
+        true
+    }
+
+    /// Completes the prefix, and returns the block.
+    pub fn finish(self) -> &'b [u8] {
+        let words = (self.end - size_of::<BlockPrefix>()) / RECORD_ALIGN;
+        // MAX_BLOCK is far below what a u16 of words can say.
+        self.bytes[..size_of::<u16>()].copy_from_slice(&(words as u16).to_ne_bytes());
+        &self.bytes[..self.end]
+    }
+}
+
+/// A record as it came out of a block, its payload not yet read as a type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RawRecord<'b> {
+    /// The layout of the payload.
+    pub kind: RecordKind,
+    /// `CLOCK_MONOTONIC`, in nanoseconds.
+    pub time: u64,
+    /// The payload, without padding.
+    pub payload: &'b [u8],
+}
+
+impl<'b> RawRecord<'b> {
+    /// Reads the payload as a `T`, where it lies, and the tail after it.
+    ///
+    /// `None` if the payload is too short for a `T`, or `T` is not aligned there, which it always
+    /// is in a block that lies in a ring. Does not look at `kind`.
+    #[inline]
+    pub fn read<T: Record>(&self) -> Option<(&'b T, &'b [u8])> {
+        T::ref_from_prefix(self.payload).ok()
+    }
+}
+
+/// What is wrong with a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BlockError {
+    /// It is too short for its prefix.
+    NoPrefix {
+        /// Bytes that there are.
+        bytes: usize,
+    },
+    /// Its prefix claims more than there is.
+    Overlong {
+        /// Bytes of records that the prefix claims.
+        claimed: usize,
+        /// Bytes of records that there can be.
+        bytes: usize,
+    },
+    /// A record in it claims more than is left of the block.
+    RecordOverlong {
+        /// Where the record's header starts, in bytes from the first record.
+        at: usize,
+        /// Bytes that the record claims, header and padding included.
+        claimed: usize,
+        /// Bytes that are left.
+        bytes: usize,
+    },
+}
+
+impl core::fmt::Display for BlockError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::NoPrefix { bytes } => write!(f, "a block of {bytes} bytes has no prefix"),
+            Self::Overlong { claimed, bytes } => {
+                write!(f, "a block claims {claimed} bytes of records and has {bytes}")
+            }
+            Self::RecordOverlong { at, claimed, bytes } => {
+                write!(f, "a record at byte {at} claims {claimed} bytes and {bytes} are left")
+            }
+        }
+    }
+}
+
+impl core::error::Error for BlockError {}
+
+/// Iterates over the records of a block. Ends after the first error: where a record is malformed,
+/// nothing tells where the next one starts.
+#[derive(Clone, Debug)]
+pub struct Records<'b> {
+    records: &'b [u8],
+    at: usize,
+    seq: u16,
+}
+
+impl<'b> Records<'b> {
+    /// Reads the prefix of a block: raw data of a perf record, padding included.
+    ///
+    /// # Errors
+    ///
+    /// If the prefix is not there, or claims more than there is.
+    #[inline]
+    pub fn new(block: &'b [u8]) -> Result<Self, BlockError> {
+        let Ok((prefix, rest)) = BlockPrefix::read_from_prefix(block) else {
+            return Err(BlockError::NoPrefix { bytes: block.len() });
+        };
+        let claimed = usize::from(prefix.used) * RECORD_ALIGN;
+        match rest.get(..claimed) {
+            Some(records) => Ok(Self { records, at: 0, seq: prefix.seq }),
+            None => Err(BlockError::Overlong { claimed, bytes: rest.len() }),
+        }
+    }
+
+    /// The block's sequence number on its CPU.
+    #[inline]
+    pub const fn seq(&self) -> u16 {
+        self.seq
+    }
+
+    /// Bytes from the first record to the next one: what [`resume`](Self::resume) takes.
+    #[inline]
+    pub const fn offset(&self) -> usize {
+        self.at
+    }
+
+    /// Goes on at `offset`, a value that [`offset`](Self::offset) gave for the same block. Past the
+    /// end, nothing is left.
+    #[inline]
+    #[must_use]
+    pub fn resume(mut self, offset: usize) -> Self {
+        self.at = offset.min(self.records.len());
+        self
+    }
+}
+
+impl<'b> Iterator for Records<'b> {
+    type Item = Result<RawRecord<'b>, BlockError>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        let left = &self.records[self.at..];
+        if left.is_empty() {
+            return None;
+        }
+        let malformed = |claimed| BlockError::RecordOverlong { at: self.at, claimed, bytes: left.len() };
+        let record = match RecordHeader::read_from_prefix(left) {
+            Err(_) => Err(malformed(size_of::<RecordHeader>())),
+            Ok((header, body)) => {
+                // A u32 and 23 bytes more cannot overflow a u64, which claims() may exceed on no
+                // target: eBPF and the hosts it runs on are 64-bit.
+                let span = record_span(header.len as usize);
+                match body.get(..header.len as usize) {
+                    Some(payload) if span <= left.len() => {
+                        self.at += span;
+                        Ok(RawRecord { kind: header.kind, time: header.time, payload })
+                    }
+                    _ => Err(malformed(span)),
+                }
+            }
+        };
+        if record.is_err() {
+            self.at = self.records.len();
+        }
+        Some(record)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec::Vec;
+
+    fn block(records: &[(u32, &[u8])]) -> Vec<u8> {
+        let mut bytes = [0xaa; 512];
+        let mut writer = BlockWriter::new(&mut bytes, 9).unwrap();
+        for (kind, payload) in records {
+            assert!(writer.push(RecordKind(*kind), 5, payload));
+        }
+        writer.finish().to_vec()
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let written: [(u32, &[u8]); 4] = [(1, b""), (2, b"12345678"), (0x1000, b"x"), (3, &[7; 99])];
+        let mut bytes = block(&written);
+        // What the kernel pads with.
+        bytes.extend([0xee; 4]);
+        let records = Records::new(&bytes).unwrap();
+        assert_eq!(records.seq(), 9);
+        let read: Vec<_> = records.map(|r| r.map(|r| (r.kind.0, r.payload)).unwrap()).collect();
+        assert_eq!(read, written);
+    }
+
+    #[test]
+    fn a_full_block_takes_no_more() {
+        let mut bytes = [0; single_span(8)];
+        let mut writer = BlockWriter::new(&mut bytes, 0).unwrap();
+        assert!(!writer.push(RecordKind(1), 0, &[0; 9]));
+        assert!(writer.push(RecordKind(1), 0, &[0; 8]));
+        assert!(!writer.push(RecordKind(1), 0, &[]));
+        assert_eq!(writer.finish().len(), single_span(8));
+        assert!(BlockWriter::new(&mut [0; 3], 0).is_none());
+    }
+
+    #[test]
+    fn resuming_continues_where_it_was_left() {
+        let bytes = block(&[(1, b"a"), (2, b"b"), (3, b"c")]);
+        let mut records = Records::new(&bytes).unwrap();
+        records.next();
+        let rest = Records::new(&bytes).unwrap().resume(records.offset());
+        assert_eq!(rest.map(|r| r.unwrap().kind.0).collect::<Vec<_>>(), [2, 3]);
+        assert_eq!(Records::new(&bytes).unwrap().resume(usize::MAX).count(), 0);
+    }
+
+    #[test]
+    fn no_bytes_at_all_make_the_iterator_panic_or_run_for_ever() {
+        let sound = block(&[(1, b"abc"), (2, b"defghijkl")]);
+        for at in 0..sound.len() {
+            for value in [0, 1, 7, 8, 0x7f, 0xff] {
+                let mut bytes = sound.clone();
+                bytes[at] = value;
+                for end in 0..=bytes.len() {
+                    if let Ok(records) = Records::new(&bytes[..end]) {
+                        assert!(records.count() <= 8);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn errors_say_where() {
+        assert_eq!(Records::new(&[0; 3]).unwrap_err(), BlockError::NoPrefix { bytes: 3 });
+        let mut bytes = block(&[(1, b"abc")]);
+        let cut = &bytes[..bytes.len() - 1];
+        assert_eq!(Records::new(cut).unwrap_err(), BlockError::Overlong { claimed: 24, bytes: 23 });
+        bytes[8] = 200;
+        let mut records = Records::new(&bytes).unwrap();
+        let malformed = BlockError::RecordOverlong { at: 0, claimed: 216, bytes: 24 };
+        assert_eq!(records.next(), Some(Err(malformed)));
+        assert_eq!(records.next(), None);
+    }
+}

@@ -1,0 +1,152 @@
+//! What a record is: its kind, its header, and the trait that its Rust type implements.
+
+use crate::limits::{BUILTIN_KINDS, FIRST_USER_KIND, MAX_PAYLOAD, RECORD_ALIGN, USER_KINDS};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Names the layout of a record's payload.
+///
+/// Kinds below [`FIRST_USER_KIND`] are the toolkit's. A user's kinds are [`RecordKind::user`]`(0)`
+/// and so on.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    FromBytes,
+    IntoBytes,
+    Immutable,
+    KnownLayout,
+)]
+#[repr(transparent)]
+pub struct RecordKind(pub u32);
+
+impl RecordKind {
+    /// The user's `n`th kind, from 0.
+    ///
+    /// # Panics
+    ///
+    /// If `n` is not below [`USER_KINDS`]; in a `const`, as kinds usually are, that is a compile
+    /// error.
+    pub const fn user(n: u32) -> Self {
+        assert!(n < USER_KINDS, "there are 192 user kinds: RecordKind::user(0) to user(191)");
+        Self(FIRST_USER_KIND + n)
+    }
+
+    /// The toolkit's `n`th kind.
+    pub(crate) const fn builtin(n: u32) -> Self {
+        assert!(n < BUILTIN_KINDS);
+        Self(n)
+    }
+
+    /// Where this kind stands in a table of [`KINDS`](crate::limits::KINDS) entries, or `None` for
+    /// a number that no record type can have.
+    #[inline]
+    pub const fn index(self) -> Option<u32> {
+        if self.0 < BUILTIN_KINDS {
+            Some(self.0)
+        } else if self.0 >= FIRST_USER_KIND && self.0 - FIRST_USER_KIND < USER_KINDS {
+            Some(BUILTIN_KINDS + (self.0 - FIRST_USER_KIND))
+        } else {
+            None
+        }
+    }
+
+    /// The kind at `index` of a table of [`KINDS`](crate::limits::KINDS) entries: the inverse of
+    /// [`index`](Self::index).
+    pub const fn at(index: u32) -> Option<Self> {
+        if index < BUILTIN_KINDS {
+            Some(Self(index))
+        } else if index < BUILTIN_KINDS + USER_KINDS {
+            Some(Self(FIRST_USER_KIND + (index - BUILTIN_KINDS)))
+        } else {
+            None
+        }
+    }
+}
+
+impl core::fmt::Display for RecordKind {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "{:#x}", self.0)
+    }
+}
+
+/// What stands before every payload: 16 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct RecordHeader {
+    /// The layout of the payload.
+    pub kind: RecordKind,
+    /// Length of the payload in bytes, without the padding that follows it.
+    pub len: u32,
+    /// When the record was reserved: `CLOCK_MONOTONIC`, in nanoseconds (`bpf_ktime_get_ns`).
+    pub time: u64,
+}
+
+const _: () = assert!(size_of::<RecordHeader>() == 16 && align_of::<RecordHeader>() == 8);
+
+/// A type whose values travel through the pipe.
+///
+/// It is `#[repr(C)]`, without implicit padding; `zerocopy`'s derives prove that. A payload may be
+/// longer than the type: what follows is the record's *tail*, for strings and the like.
+///
+/// ```
+/// use probe_common::{Record, RecordKind};
+/// use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+///
+/// #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+/// #[repr(C)]
+/// struct Forked {
+///     parent: u32,
+///     child: u32,
+/// }
+///
+/// impl Record for Forked {
+///     const KIND: RecordKind = RecordKind::user(0);
+/// }
+/// ```
+///
+/// A type with padding does not compile:
+///
+/// ```compile_fail
+/// use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+///
+/// #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+/// #[repr(C)]
+/// struct Padded {
+///     a: u8,
+///     b: u64,
+/// }
+/// ```
+pub trait Record: FromBytes + IntoBytes + Immutable + KnownLayout + Sized + 'static {
+    /// The kind of this type, different for each type in one pipe.
+    const KIND: RecordKind;
+
+    /// Proves, when it is evaluated, that the type fits the wire. The pipe evaluates it for every
+    /// type that is emitted or handled.
+    const FITS: () = {
+        assert!(size_of::<Self>() <= MAX_PAYLOAD, "the record exceeds limits::MAX_PAYLOAD");
+        assert!(align_of::<Self>() <= RECORD_ALIGN, "records are 8-aligned in the ring");
+        assert!(Self::KIND.index().is_some(), "use RecordKind::user(n) for the kind");
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::KINDS;
+
+    #[test]
+    fn kinds_and_indices_are_each_others_inverse() {
+        for index in 0..KINDS {
+            assert_eq!(RecordKind::at(index).and_then(RecordKind::index), Some(index));
+        }
+        assert_eq!(RecordKind::at(KINDS), None);
+        for kind in [BUILTIN_KINDS, FIRST_USER_KIND - 1, FIRST_USER_KIND + USER_KINDS, u32::MAX] {
+            assert_eq!(RecordKind(kind).index(), None, "{kind:#x}");
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! What the eBPF side counts about emission, per CPU and kind.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Why a record was not sent: the errors of `bpf_perf_event_output`, and the pipe's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u32)]
+#[non_exhaustive]
+pub enum FailureClass {
+    /// `ENOSPC`: no room in the ring, or it is paused or not mapped. The kernel counts these as
+    /// lost, too.
+    NoSpace = 0,
+    /// `ENOENT`: the map has no event for this CPU.
+    NoEvent = 1,
+    /// `EOPNOTSUPP`: the event is not enabled, or belongs to another CPU.
+    NotActive = 2,
+    /// `E2BIG`: the CPU's id is past the end of the map, or the record is longer than
+    /// [`MAX_EMIT`](crate::limits::MAX_EMIT).
+    TooBig = 3,
+    /// `EBUSY`: the kernel was already in three outputs on this CPU.
+    Busy = 4,
+    /// `EFAULT`.
+    Fault = 5,
+    /// All scratch slots of this CPU were taken: see [`DEPTH`](crate::limits::DEPTH).
+    Nested = 6,
+    /// Any other errno.
+    Other = 7,
+}
+
+impl FailureClass {
+    /// How many classes there are.
+    pub const COUNT: usize = 8;
+
+    /// All classes, in the order of [`KindTally::failed`].
+    pub const ALL: [Self; Self::COUNT] = [
+        Self::NoSpace,
+        Self::NoEvent,
+        Self::NotActive,
+        Self::TooBig,
+        Self::Busy,
+        Self::Fault,
+        Self::Nested,
+        Self::Other,
+    ];
+
+    /// The class of a negative errno, as helpers return it.
+    #[inline]
+    pub const fn of(errno: i64) -> Self {
+        match errno {
+            -28 => Self::NoSpace,
+            -2 => Self::NoEvent,
+            -95 => Self::NotActive,
+            -7 => Self::TooBig,
+            -16 => Self::Busy,
+            -14 => Self::Fault,
+            _ => Self::Other,
+        }
+    }
+
+    /// What a person calls it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::NoSpace => "ring full",
+            Self::NoEvent => "no event for the CPU",
+            Self::NotActive => "event not active",
+            Self::TooBig => "too big",
+            Self::Busy => "nested in the kernel",
+            Self::Fault => "fault",
+            Self::Nested => "nested too deep",
+            Self::Other => "other error",
+        }
+    }
+}
+
+/// What one CPU counted for one kind, in records.
+///
+/// Every emission is in exactly one of the counters, so their sum is the number of attempts.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+pub struct KindTally {
+    /// Records that the kernel took.
+    pub sent: u64,
+    /// Records that it did not take, indexed by [`FailureClass`].
+    pub failed: [u64; FailureClass::COUNT],
+}
+
+impl KindTally {
+    /// All emissions, sent or not.
+    pub fn attempted(&self) -> u64 {
+        self.failed.iter().fold(self.sent, |sum, n| sum.wrapping_add(*n))
+    }
+
+    /// Records that failed for one reason.
+    pub fn failed_for(&self, class: FailureClass) -> u64 {
+        self.failed[class as usize]
+    }
+}
+
+impl core::ops::AddAssign for KindTally {
+    fn add_assign(&mut self, other: Self) {
+        self.sent = self.sent.wrapping_add(other.sent);
+        for (sum, n) in self.failed.iter_mut().zip(other.failed) {
+            *sum = sum.wrapping_add(n);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_index_their_counters() {
+        for (at, class) in FailureClass::ALL.into_iter().enumerate() {
+            assert_eq!(class as usize, at);
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Kernel side of the event pipe, for eBPF programs on [`aya_ebpf`].
+//!
+//! A program that depends on this crate has the pipe's maps in its object, and emits records with
+//! [`pipe::emit`], or with [`pipe::reserve`] where the record is better built in place:
+//!
+//! ```ignore
+//! #[raw_tracepoint(tracepoint = "sched_process_fork")]
+//! pub fn on_fork(ctx: RawTracePointContext) -> u32 {
+//!     let _ = pipe::emit(&ctx, &Forked { parent: ctx.pid() });
+//!     0
+//! }
+//! ```
+//!
+//! Ignoring the result loses nothing: every failure is tallied, per CPU, kind and reason, and user
+//! space reads the tally.
+
+#![no_std]
+#![cfg_attr(
+    target_arch = "bpf",
+    expect(unstable_features, reason = "inline assembly for eBPF is not stable yet"),
+    feature(asm_experimental_arch)
+)]
+#![deny(missing_docs)]
+
+pub mod atomic;
+pub mod pipe;
+
+pub use pipe::{EmitError, Reservation, emit, reserve};
+pub use probe_common as common;
+
+/// Defines what every eBPF binary has to: its licence, in the section that the kernel reads, and a
+/// panic handler, which the verifier proves unreachable.
+///
+/// ```ignore
+/// probe_ebpf::program!("Dual MIT/GPL");
+/// ```
+#[macro_export]
+macro_rules! program {
+    ($license:literal) => {
+        #[unsafe(link_section = "license")]
+        #[unsafe(no_mangle)]
+        static LICENSE: [u8; {
+            // The terminating zero.
+            $license.len() + 1
+        }] = {
+            let mut bytes = [0; $license.len() + 1];
+            let mut at = 0;
+            while at < $license.len() {
+                bytes[at] = $license.as_bytes()[at];
+                at += 1;
+            }
+            bytes
+        };
+
+        #[cfg(target_arch = "bpf")]
+        #[panic_handler]
+        fn panic(_info: &::core::panic::PanicInfo) -> ! {
+            loop {}
+        }
+    };
+}

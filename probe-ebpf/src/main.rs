@@ -1,0 +1,16 @@
+//! The eBPF programs of the tracer: one file for each kind of hook.
+
+#![no_std]
+#![no_main]
+
+mod tracer {
+    pub(crate) mod filter;
+    pub(crate) mod follow;
+    pub(crate) mod kprobe;
+    pub(crate) mod process;
+    pub(crate) mod raw_tracepoint;
+    pub(crate) mod task;
+    pub(crate) mod tracepoint;
+}
+
+probe_ebpf::program!("Dual MIT/GPL");
