@@ -85,9 +85,10 @@ impl<'b> BlockWriter<'b> {
     /// Appends a record. `false`, and nothing is written, where it does not fit.
     #[must_use = "a record that does not fit is not in the block"]
     pub fn push(&mut self, kind: RecordKind, time: u64, payload: &[u8]) -> bool {
-        let (Ok(len), Some(room)) =
-            (u32::try_from(payload.len()), self.bytes[self.end..].get_mut(..record_span(payload.len())))
-        else {
+        let (Ok(len), Some(room)) = (
+            u32::try_from(payload.len()),
+            self.bytes[self.end..].get_mut(..record_span(payload.len())),
+        ) else {
             return false;
         };
         let (header, body) = room.split_at_mut(size_of::<RecordHeader>());
@@ -231,7 +232,8 @@ impl<'b> Iterator for Records<'b> {
         if left.is_empty() {
             return None;
         }
-        let malformed = |claimed| BlockError::RecordOverlong { at: self.at, claimed, bytes: left.len() };
+        let malformed =
+            |claimed| BlockError::RecordOverlong { at: self.at, claimed, bytes: left.len() };
         let record = match RecordHeader::read_from_prefix(left) {
             Err(_) => Err(malformed(size_of::<RecordHeader>())),
             Ok((header, body)) => {
@@ -270,7 +272,8 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        let written: [(u32, &[u8]); 4] = [(1, b""), (2, b"12345678"), (0x1000, b"x"), (3, &[7; 99])];
+        let written: [(u32, &[u8]); 4] =
+            [(1, b""), (2, b"12345678"), (0x1000, b"x"), (3, &[7; 99])];
         let mut bytes = block(&written);
         // What the kernel pads with.
         bytes.extend([0xee; 4]);

@@ -11,11 +11,10 @@ pub const RECORD_ALIGN: usize = 8;
 
 /// Largest payload of one record, in bytes, that [`MAX_BLOCK`] leaves room for: a multiple of
 /// [`RECORD_ALIGN`].
-pub const MAX_PAYLOAD: usize = (MAX_BLOCK
-    - size_of::<crate::block::BlockPrefix>()
-    - size_of::<crate::record::RecordHeader>())
-    / RECORD_ALIGN
-    * RECORD_ALIGN;
+pub const MAX_PAYLOAD: usize =
+    (MAX_BLOCK - size_of::<crate::block::BlockPrefix>() - size_of::<crate::record::RecordHeader>())
+        / RECORD_ALIGN
+        * RECORD_ALIGN;
 
 /// Largest payload of one record, in bytes, that the eBPF side has scratch memory for.
 ///

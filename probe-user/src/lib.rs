@@ -1,1 +1,77 @@
-//! x
+//! An exact, fast event pipe out of the Linux kernel, over a perf event array
+//! (`BPF_MAP_TYPE_PERF_EVENT_ARRAY`).
+//!
+//! An [`EvPipe`] is a set of per-CPU [`EvQueue`]s, each a perf event and its mapped ring. Draining
+//! it gives every record to the handlers that are registered for its type, without a copy:
+//!
+//! ```no_run
+//! use probe_user::{EvHandlers, EvPipe, Options, Stop};
+//! use probe_user::common::{Record, RecordKind};
+//! use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+//!
+//! #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+//! #[repr(C)]
+//! struct Forked {
+//!     parent: u32,
+//!     child: u32,
+//! }
+//!
+//! impl Record for Forked {
+//!     const KIND: RecordKind = RecordKind::user(0);
+//! }
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let mut pipe = EvPipe::from_pinned("/sys/fs/bpf/PIPE_EVENTS", &Options::new())?;
+//! let mut handlers = EvHandlers::new();
+//! handlers
+//!     .on::<Forked, _>(|event| println!("{}: {} -> {}", event.cpu, event.parent, event.child))
+//!     .on_loss(|loss| eprintln!("lost {} on CPU {}", loss.count, loss.cpu));
+//! pipe.run(&Stop::new()?, &mut handlers)?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The way of a record, room by room: [`EvQueue`] drains a ring, [`EvPipe`] drains the queues,
+//! [`EvHandlers`] dispatches by type.
+//!
+//! # Features
+//!
+//! | feature | what it adds |
+//! | --- | --- |
+//! | none | the pipe: [`EvPipe::from_map`] takes any loader's map |
+//! | `aya` | [`EvPipe::from_object`], for objects that aya loaded |
+//! | `tokio` | `AsyncEvPipe` and `RecordStream` |
+//! | `trace` | the tracer, as a library |
+//! | `cli` | the binary `probe` |
+
+#![deny(missing_docs, unsafe_code)]
+
+#[cfg(feature = "tokio")]
+mod asynchronous;
+mod consumer;
+pub mod cpus;
+mod error;
+mod evhandler;
+mod evpipe;
+mod evqueue;
+mod options;
+mod owned;
+mod ring;
+mod stop;
+mod sys;
+mod tally;
+#[cfg(feature = "trace")]
+pub mod trace;
+
+#[cfg(feature = "tokio")]
+pub use asynchronous::{AsyncEvPipe, RecordStream};
+pub use consumer::{Consumer, Loss, Malformed, MalformedReason};
+pub use error::{OpenError, PollError, TallyError};
+pub use evhandler::{EvHandlers, Event, Flow};
+pub use evpipe::{EvPipe, Progress, Summary};
+pub use evqueue::{EvQueue, QueueCounts};
+pub use options::{Options, Wakeup};
+pub use owned::{Item, OwnedRecord, OwnedRecords};
+pub use probe_common as common;
+pub use stop::Stop;
+pub use tally::{CpuTally, Tally};

@@ -1,8 +1,83 @@
+//! eBPF programs of the test suite: generators that `BPF_PROG_TEST_RUN` drives at full speed, on
+//! any kernel, without a probe.
+
 #![no_std]
 #![no_main]
 
-#[cfg(not(test))]
-#[panic_handler]
-fn panic(_info: &core::panic::PanicInfo) -> ! {
-    loop {}
+#[path = "../../suite/records.rs"]
+mod records;
+
+use aya_ebpf::{
+    EbpfContext,
+    helpers::bpf_get_smp_processor_id,
+    macros::{classifier, map, raw_tracepoint},
+    maps::PerCpuArray,
+    programs::{RawTracePointContext, TcContext},
+};
+use probe_ebpf::pipe;
+use records::{Numbered, TAIL_LENS, Tailed};
+
+probe_ebpf::program!("Dual MIT/GPL");
+
+/// The next number, for each of the two kinds.
+#[map]
+static NEXT: PerCpuArray<u64> = PerCpuArray::with_max_entries(2, 0);
+
+fn next(kind: u32) -> u64 {
+    let Some(next) = NEXT.get_ptr_mut(kind) else { return 0 };
+    // SAFETY: the map value is this CPU's.
+    let number = unsafe { *next };
+    // SAFETY: as above.
+    unsafe { *next = number + 1 };
+    number
+}
+
+fn cpu() -> u64 {
+    // SAFETY: the helper has no preconditions.
+    u64::from(unsafe { bpf_get_smp_processor_id() })
+}
+
+fn numbered<C: EbpfContext>(ctx: &C) {
+    let record = Numbered::new(next(0), cpu());
+    // A failure is in the tally.
+    let _ = pipe::emit(ctx, &record);
+}
+
+/// Emits the next [`Numbered`].
+#[classifier]
+pub fn emit_numbered(ctx: TcContext) -> i32 {
+    numbered(&ctx);
+    0
+}
+
+/// The same, for a test run on a CPU that is not the caller's.
+#[raw_tracepoint]
+pub fn emit_numbered_raw(ctx: RawTracePointContext) -> u32 {
+    numbered(&ctx);
+    0
+}
+
+/// Emits the next [`Tailed`].
+#[classifier]
+pub fn emit_tailed(ctx: TcContext) -> i32 {
+    let Ok(mut record) = pipe::reserve::<Tailed>() else { return 0 };
+    let number = next(1);
+    record.number = number;
+    let tail = &mut record.tail()[..TAIL_LENS as usize];
+    for byte in tail.iter_mut() {
+        *byte = number as u8;
+    }
+    // A failure is in the tally.
+    let _ = record.commit_with_tail(&ctx, (number % TAIL_LENS) as usize);
+    0
+}
+
+/// Takes a reservation and gives it back, then one more tail than there can be.
+#[classifier]
+pub fn emit_nothing(ctx: TcContext) -> i32 {
+    drop(pipe::reserve::<Tailed>());
+    if let Ok(record) = pipe::reserve::<Tailed>() {
+        let _ = record.commit_with_tail(&ctx, pipe::Reservation::<Tailed>::MAX_TAIL + 1);
+    }
+    0
 }

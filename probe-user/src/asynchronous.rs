@@ -1,0 +1,161 @@
+//! The pipe on a tokio runtime.
+
+use crate::consumer::Consumer;
+use crate::error::PollError;
+use crate::evpipe::{EvPipe, Progress};
+use crate::owned::{Collector, Item};
+use crate::sys::runtime;
+use futures_core::Stream;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::io::unix::AsyncFd;
+
+/// A pipe whose waiting is asynchronous. The drain is the same.
+///
+/// ```no_run
+/// # use probe_user::{AsyncEvPipe, EvHandlers, EvPipe};
+/// # async fn example(pipe: EvPipe) -> Result<(), Box<dyn std::error::Error>> {
+/// let mut handlers = EvHandlers::new();
+/// let mut pipe = AsyncEvPipe::new(pipe)?;
+/// tokio::spawn(async move { pipe.run(&mut handlers).await });
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct AsyncEvPipe {
+    pipe: AsyncFd<EvPipe>,
+}
+
+impl AsyncEvPipe {
+    /// Registers the pipe with the runtime.
+    ///
+    /// # Errors
+    ///
+    /// If the runtime's own epoll does not take it.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a runtime with I/O enabled.
+    pub fn new(pipe: EvPipe) -> io::Result<Self> {
+        Ok(Self { pipe: runtime::register(pipe)? })
+    }
+
+    /// Waits until there are records, and drains once. To cancel it loses nothing.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel refuses to wait.
+    pub async fn poll<C: Consumer>(&mut self, consumer: &mut C) -> Result<Progress, PollError> {
+        let progress = std::future::poll_fn(|cx| self.poll_drain(cx, consumer)).await?;
+        if progress.pending {
+            // A CPU that emits without pause must not keep the other tasks from running.
+            tokio::task::yield_now().await;
+        }
+        Ok(progress)
+    }
+
+    /// Drains whenever there are records, until `consumer` breaks. To cancel it loses nothing.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel refuses to wait.
+    pub async fn run<C: Consumer>(&mut self, consumer: &mut C) -> Result<(), PollError> {
+        while self.poll(consumer).await?.flow.is_continue() {}
+        Ok(())
+    }
+
+    /// The pipe.
+    pub fn get_ref(&self) -> &EvPipe {
+        self.pipe.get_ref()
+    }
+
+    /// Takes the pipe out of the runtime.
+    pub fn into_inner(self) -> EvPipe {
+        self.pipe.into_inner()
+    }
+
+    fn poll_drain<C: Consumer>(
+        &mut self,
+        cx: &mut Context<'_>,
+        consumer: &mut C,
+    ) -> Poll<Result<Progress, PollError>> {
+        loop {
+            // The last drain has left something: it has no wakeup to come.
+            if self.pipe.get_ref().is_pending() {
+                let progress = self.pipe.get_mut().drain(consumer);
+                if progress.records > 0 || progress.flow.is_break() {
+                    return Poll::Ready(Ok(progress));
+                }
+                continue;
+            }
+            let mut guard = ready!(self.pipe.poll_read_ready_mut(cx))?;
+            // Takes the readiness of our own epoll, and then the runtime's: whatever comes later
+            // makes both ready again.
+            let waited = guard.get_inner_mut().wait(Some(Duration::ZERO));
+            guard.clear_ready();
+            waited?;
+            let progress = guard.get_inner_mut().drain(consumer);
+            if progress.records > 0 || progress.flow.is_break() {
+                return Poll::Ready(Ok(progress));
+            }
+        }
+    }
+}
+
+/// The records of a pipe as an asynchronous stream, which never ends by itself.
+///
+/// What is not taken from the stream stays in the rings, but for a bounded number of items.
+#[derive(Debug)]
+pub struct RecordStream {
+    pipe: AsyncEvPipe,
+    collector: Collector,
+}
+
+impl RecordStream {
+    /// Registers the pipe with the runtime.
+    ///
+    /// # Errors
+    ///
+    /// As [`AsyncEvPipe::new`].
+    ///
+    /// # Panics
+    ///
+    /// As [`AsyncEvPipe::new`].
+    pub fn new(pipe: EvPipe) -> io::Result<Self> {
+        Ok(Self { pipe: AsyncEvPipe::new(pipe)?, collector: Collector::default() })
+    }
+
+    /// The next item. To cancel it loses nothing.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel refuses to wait.
+    pub async fn next(&mut self) -> Result<Item, PollError> {
+        std::future::poll_fn(|cx| self.poll_item(cx)).await
+    }
+
+    /// Takes the pipe out of the runtime. Items that were taken out of the rings already are
+    /// dropped.
+    pub fn into_inner(self) -> EvPipe {
+        self.pipe.into_inner()
+    }
+
+    fn poll_item(&mut self, cx: &mut Context<'_>) -> Poll<Result<Item, PollError>> {
+        loop {
+            if let Some(item) = self.collector.pop() {
+                return Poll::Ready(Ok(item));
+            }
+            ready!(self.pipe.poll_drain(cx, &mut self.collector))?;
+        }
+    }
+}
+
+impl Stream for RecordStream {
+    type Item = Result<Item, PollError>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.get_mut().poll_item(cx).map(Some)
+    }
+}

@@ -1,0 +1,101 @@
+//! Who receives what a drain finds.
+
+use probe_common::{BlockError, RawRecord, RecordKind};
+use std::fmt;
+use std::ops::ControlFlow;
+
+/// Receives records, losses and malformed bytes in the order in which their CPU emitted them.
+///
+/// [`EvHandlers`](crate::EvHandlers) is the usual one; implement it yourself to see every record,
+/// of whatever kind, in one place. To return [`ControlFlow::Break`] stops the drain, which is not a
+/// failure: what was given is consumed, and the next drain goes on behind it.
+pub trait Consumer {
+    /// A record, borrowed from the ring.
+    fn record(&mut self, cpu: u32, record: RawRecord<'_>) -> ControlFlow<()>;
+
+    /// The kernel had no room for some records, before the one that comes next.
+    fn lost(&mut self, loss: Loss) -> ControlFlow<()>;
+
+    /// Bytes that are not what they have to be. They have been skipped.
+    fn malformed(&mut self, malformed: Malformed) -> ControlFlow<()>;
+}
+
+impl<C: Consumer + ?Sized> Consumer for &mut C {
+    fn record(&mut self, cpu: u32, record: RawRecord<'_>) -> ControlFlow<()> {
+        (**self).record(cpu, record)
+    }
+
+    fn lost(&mut self, loss: Loss) -> ControlFlow<()> {
+        (**self).lost(loss)
+    }
+
+    fn malformed(&mut self, malformed: Malformed) -> ControlFlow<()> {
+        (**self).malformed(malformed)
+    }
+}
+
+/// Records that a full ring did not take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Loss {
+    /// The CPU whose ring was full.
+    pub cpu: u32,
+    /// How many outputs were lost, each of them one record.
+    pub count: u64,
+}
+
+/// Bytes that are not what they have to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Malformed {
+    /// The CPU in whose ring they were.
+    pub cpu: u32,
+    /// How many bytes of the ring were skipped.
+    pub bytes: u64,
+    /// What is wrong with them.
+    pub reason: MalformedReason,
+}
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes of CPU {}'s ring skipped: {}", self.bytes, self.cpu, self.reason)
+    }
+}
+
+/// What is wrong with bytes that a drain skipped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MalformedReason {
+    /// The head is further from the tail than the ring is long. All of it was skipped.
+    Positions,
+    /// A perf record's size cannot be: all that was there was skipped, since nothing tells where
+    /// the next record starts.
+    RecordSize,
+    /// A perf record is not as long as its contents claim.
+    RecordBody,
+    /// The raw data is not a block, or ends early.
+    Block(BlockError),
+    /// The payload is shorter than the type that its kind stands for.
+    Payload {
+        /// The kind.
+        kind: RecordKind,
+        /// Bytes of payload there are.
+        len: usize,
+        /// Bytes that the type has.
+        needed: usize,
+    },
+}
+
+impl fmt::Display for MalformedReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Positions => write!(f, "its positions are further apart than it is long"),
+            Self::RecordSize => write!(f, "a record's size cannot be"),
+            Self::RecordBody => write!(f, "a record is shorter than its contents claim"),
+            Self::Block(error) => error.fmt(f),
+            Self::Payload { kind, len, needed } => {
+                write!(f, "a record of kind {kind} has {len} bytes and needs {needed}")
+            }
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! Handlers, and the dispatch of records to them by type.
+
+use crate::consumer::{Consumer, Loss, Malformed, MalformedReason};
+use probe_common::limits::KINDS;
+use probe_common::{RawRecord, Record, RecordKind};
+use std::any::type_name;
+use std::ops::{ControlFlow, Deref};
+
+/// A record of type `T`, borrowed from the ring. Dereferences to the record.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Event<'r, T> {
+    /// The CPU that emitted it.
+    pub cpu: u32,
+    /// When it was emitted: `CLOCK_MONOTONIC`, in nanoseconds.
+    pub time: u64,
+    /// The record.
+    pub record: &'r T,
+    /// What its payload has after a `T`: empty for types without a tail.
+    pub tail: &'r [u8],
+}
+
+impl<T> Deref for Event<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.record
+    }
+}
+
+/// What a handler may return: nothing, or whether to stop the drain.
+pub trait Flow {
+    /// Whether to go on.
+    fn into_flow(self) -> ControlFlow<()>;
+}
+
+impl Flow for () {
+    fn into_flow(self) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+}
+
+impl Flow for ControlFlow<()> {
+    fn into_flow(self) -> ControlFlow<()> {
+        self
+    }
+}
+
+/// A handler whose type is forgotten: the payload is read as the type by the closure.
+type RecordHandler<'h> =
+    Box<dyn FnMut(u32, RawRecord<'_>) -> Result<ControlFlow<()>, MalformedReason> + Send + 'h>;
+type AnyHandler<'h> = Box<dyn FnMut(u32, RawRecord<'_>) -> ControlFlow<()> + Send + 'h>;
+type LossHandler<'h> = Box<dyn FnMut(Loss) -> ControlFlow<()> + Send + 'h>;
+type MalformedHandler<'h> = Box<dyn FnMut(Malformed) -> ControlFlow<()> + Send + 'h>;
+
+/// Handlers, by the type of record that they are for.
+///
+/// Several may be registered for one type; each sees every record of it, in the order of
+/// registration, until one of them breaks. Handlers borrow what lives as long as `'h`.
+///
+/// ```
+/// # use probe_user::EvHandlers;
+/// # use probe_user::common::process::ProcessExec;
+/// let mut executed = 0;
+/// let mut handlers = EvHandlers::new();
+/// handlers.on::<ProcessExec, _>(|_| executed += 1);
+/// ```
+pub struct EvHandlers<'h> {
+    /// Indexed by [`RecordKind::index`].
+    by_kind: Box<[Vec<RecordHandler<'h>>]>,
+    /// The type that each kind stands for, once it has a handler.
+    types: Box<[Option<&'static str>]>,
+    unknown: Option<AnyHandler<'h>>,
+    loss: Option<LossHandler<'h>>,
+    malformed: Option<MalformedHandler<'h>>,
+}
+
+impl std::fmt::Debug for EvHandlers<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.types.iter().flatten()).finish()
+    }
+}
+
+impl Default for EvHandlers<'_> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<'h> EvHandlers<'h> {
+    /// No handlers: records, losses and malformed bytes are consumed and counted, nothing more.
+    pub fn new() -> Self {
+        Self {
+            by_kind: (0..KINDS).map(|_| Vec::new()).collect(),
+            types: (0..KINDS).map(|_| None).collect(),
+            unknown: None,
+            loss: None,
+            malformed: None,
+        }
+    }
+
+    /// Registers a handler for the records of type `T`.
+    ///
+    /// # Panics
+    ///
+    /// If another type with the same [`Record::KIND`] has a handler already.
+    pub fn on<T, F>(&mut self, mut handler: impl FnMut(Event<'_, T>) -> F + Send + 'h) -> &mut Self
+    where
+        T: Record,
+        F: Flow,
+    {
+        let () = const { T::FITS };
+        let index = T::KIND.index().expect("T::FITS has proved it") as usize;
+        let this = type_name::<T>();
+        let other = *self.types[index].get_or_insert(this);
+        assert!(other == this, "{this} and {other} have the same kind, {}", T::KIND);
+        self.by_kind[index].push(Box::new(move |cpu, record| match record.read::<T>() {
+            Some((typed, tail)) => {
+                Ok(handler(Event { cpu, time: record.time, record: typed, tail }).into_flow())
+            }
+            None => Err(MalformedReason::Payload {
+                kind: record.kind,
+                len: record.payload.len(),
+                needed: size_of::<T>(),
+            }),
+        }));
+        self
+    }
+
+    /// Registers the handler of records that no other handler is for. It gets the CPU and the
+    /// record.
+    pub fn on_unknown<F: Flow>(
+        &mut self,
+        mut handler: impl FnMut(u32, RawRecord<'_>) -> F + Send + 'h,
+    ) -> &mut Self {
+        self.unknown = Some(Box::new(move |cpu, record| handler(cpu, record).into_flow()));
+        self
+    }
+
+    /// Registers the handler of losses.
+    pub fn on_loss<F: Flow>(
+        &mut self,
+        mut handler: impl FnMut(Loss) -> F + Send + 'h,
+    ) -> &mut Self {
+        self.loss = Some(Box::new(move |loss| handler(loss).into_flow()));
+        self
+    }
+
+    /// Registers the handler of malformed bytes.
+    pub fn on_malformed<F: Flow>(
+        &mut self,
+        mut handler: impl FnMut(Malformed) -> F + Send + 'h,
+    ) -> &mut Self {
+        self.malformed = Some(Box::new(move |malformed| handler(malformed).into_flow()));
+        self
+    }
+
+    fn handlers_of(&mut self, kind: RecordKind) -> &mut [RecordHandler<'h>] {
+        match kind.index() {
+            Some(index) => &mut self.by_kind[index as usize],
+            None => &mut [],
+        }
+    }
+}
+
+impl Consumer for EvHandlers<'_> {
+    #[inline]
+    fn record(&mut self, cpu: u32, record: RawRecord<'_>) -> ControlFlow<()> {
+        let handlers = self.handlers_of(record.kind);
+        if handlers.is_empty() {
+            return match &mut self.unknown {
+                Some(handler) => handler(cpu, record),
+                None => ControlFlow::Continue(()),
+            };
+        }
+        for handler in handlers {
+            match handler(cpu, record) {
+                Ok(flow) => flow?,
+                // All handlers of a kind are for the same type.
+                Err(reason) => {
+                    let bytes = record.payload.len() as u64;
+                    return self.malformed(Malformed { cpu, bytes, reason });
+                }
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn lost(&mut self, loss: Loss) -> ControlFlow<()> {
+        match &mut self.loss {
+            Some(handler) => handler(loss),
+            None => ControlFlow::Continue(()),
+        }
+    }
+
+    fn malformed(&mut self, malformed: Malformed) -> ControlFlow<()> {
+        match &mut self.malformed {
+            Some(handler) => handler(malformed),
+            None => ControlFlow::Continue(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use probe_common::BlockWriter;
+    use probe_common::Records;
+    use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+    #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+    #[repr(C)]
+    struct Pair {
+        a: u32,
+        b: u32,
+    }
+
+    impl Record for Pair {
+        const KIND: RecordKind = RecordKind::user(7);
+    }
+
+    /// Gives one record of `kind` to `handlers`, aligned as in a ring.
+    fn give(handlers: &mut EvHandlers<'_>, kind: RecordKind, payload: &[u8]) -> ControlFlow<()> {
+        let mut words = [0u64; 64];
+        let bytes = &mut words.as_mut_bytes()[4..];
+        let mut writer = BlockWriter::new(bytes, 0).unwrap();
+        assert!(writer.push(kind, 42, payload));
+        let record = Records::new(writer.finish()).unwrap().next().unwrap().unwrap();
+        handlers.record(3, record)
+    }
+
+    #[test]
+    fn every_handler_of_a_type_sees_its_record_and_its_tail() {
+        let (mut first, mut second) = (Vec::new(), 0);
+        let mut handlers = EvHandlers::new();
+        handlers
+            .on::<Pair, _>(|e| first.push((e.cpu, e.time, e.a, e.b, e.tail.to_vec())))
+            .on::<Pair, _>(|e| second += e.b);
+        let payload = [&1u32.to_ne_bytes()[..], &2u32.to_ne_bytes(), b"tail"].concat();
+        assert_eq!(give(&mut handlers, Pair::KIND, &payload), ControlFlow::Continue(()));
+        drop(handlers);
+        assert_eq!(first, [(3, 42, 1, 2, b"tail".to_vec())]);
+        assert_eq!(second, 2);
+    }
+
+    #[test]
+    fn a_break_ends_the_round() {
+        let mut later = 0;
+        let mut handlers = EvHandlers::new();
+        handlers.on::<Pair, _>(|_| ControlFlow::Break(())).on::<Pair, _>(|_| later += 1);
+        assert_eq!(give(&mut handlers, Pair::KIND, &[0; 8]), ControlFlow::Break(()));
+        drop(handlers);
+        assert_eq!(later, 0);
+    }
+
+    #[test]
+    fn unknown_kinds_fall_back() {
+        let mut kinds = Vec::new();
+        let mut handlers = EvHandlers::new();
+        handlers.on::<Pair, _>(|_| ()).on_unknown(|_, record| kinds.push(record.kind.0));
+        for kind in [RecordKind(0), RecordKind::user(8), RecordKind(u32::MAX)] {
+            let _ = give(&mut handlers, kind, b"");
+        }
+        drop(handlers);
+        assert_eq!(kinds, [0, 0x1008, u32::MAX]);
+    }
+
+    #[test]
+    fn a_short_payload_is_malformed_once() {
+        let mut seen = Vec::new();
+        let mut handlers = EvHandlers::new();
+        handlers
+            .on::<Pair, ()>(|_| panic!("there is no Pair"))
+            .on::<Pair, ()>(|_| panic!("there is no Pair"))
+            .on_malformed(|m| seen.push(m.reason));
+        let _ = give(&mut handlers, Pair::KIND, &[0; 7]);
+        drop(handlers);
+        assert_eq!(seen, [MalformedReason::Payload { kind: Pair::KIND, len: 7, needed: 8 }]);
+    }
+
+    #[test]
+    #[should_panic = "have the same kind, 0x1007"]
+    fn one_kind_is_one_type() {
+        #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+        #[repr(C)]
+        struct Other(u8);
+        impl Record for Other {
+            const KIND: RecordKind = Pair::KIND;
+        }
+        EvHandlers::new().on::<Pair, _>(|_| ()).on::<Other, _>(|_| ());
+    }
+}

@@ -1,0 +1,360 @@
+//! The pipe: the map, the queues in it, and the ways to wait for them.
+
+use crate::consumer::Consumer;
+use crate::cpus;
+use crate::error::{OpenError, PollError, map_type_name};
+use crate::evqueue::{EvQueue, QueueCounts};
+use crate::options::Options;
+use crate::stop::Stop;
+use crate::sys::bpf;
+use crate::sys::epoll::Epoll;
+use crate::sys::timer::Timer;
+use crate::tally::Tally;
+use std::io;
+use std::ops::ControlFlow;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::Duration;
+
+/// A perf event array, and a queue for each CPU whose event is in it.
+///
+/// There are four ways to consume:
+///
+/// - [`run`](Self::run) until somebody stops it;
+/// - [`poll`](Self::poll), which waits and drains once;
+/// - [`drain`](Self::drain), which does not wait: when the descriptor of the pipe ([`AsFd`]) is
+///   readable in a loop of your own, or whenever you like;
+/// - `AsyncEvPipe` in a tokio task, and [`OwnedRecords`](crate::OwnedRecords) or `RecordStream` to
+///   keep records.
+///
+/// To drop it closes it; [`close`](Self::close) also consumes what is left, and tells what was
+/// lost. Detach the programs that emit first, or they count what they emit afterwards as failed.
+#[derive(Debug)]
+pub struct EvPipe {
+    queues: Queues,
+    epoll: Epoll,
+    /// Ticks where records can lie in a ring without a wakeup.
+    sweep: Option<Timer>,
+    /// How long to wait where nothing ever wakes.
+    poll_interval: Option<Duration>,
+    budget: usize,
+    /// A drain has left something behind.
+    pending: bool,
+    tally: Option<Tally>,
+    bytes_per_cpu: usize,
+}
+
+/// The queues, sparse and ascending by CPU, and the map that their events are in.
+///
+/// A map slot lives as long as the map file that set it, so this file is held for as long.
+#[derive(Debug)]
+struct Queues {
+    map: OwnedFd,
+    queues: Vec<EvQueue>,
+}
+
+/// What one drain of all queues did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+#[non_exhaustive]
+pub struct Progress {
+    /// Records that were given to the consumer.
+    pub records: u64,
+    /// Whether the consumer stopped it.
+    pub flow: ControlFlow<()>,
+    /// Whether more is there already: the next [`EvPipe::poll`] will not wait.
+    pub pending: bool,
+}
+
+/// What a closed pipe has seen.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Summary {
+    /// What each CPU's queue has seen, ascending by CPU.
+    pub cpus: Vec<(u32, QueueCounts)>,
+    /// The sum of them.
+    pub total: QueueCounts,
+}
+
+impl EvPipe {
+    /// Opens a pipe over a perf event array that somebody has loaded: a descriptor of it is enough.
+    ///
+    /// # Errors
+    ///
+    /// If it is not a perf event array, or events, rings or descriptors cannot be had. Nothing is
+    /// left behind, then.
+    pub fn from_map(map: impl AsFd, options: &Options) -> Result<Self, OpenError> {
+        options.check()?;
+        let map =
+            map.as_fd().try_clone_to_owned().map_err(|source| OpenError::MapInfo { source })?;
+        let queues = Queues::open(map, options)?;
+        let poll = |source| OpenError::Poll { source };
+        let epoll = Epoll::new().map_err(poll)?;
+        for queue in &queues.queues {
+            epoll.add(queue.as_fd()).map_err(poll)?;
+        }
+        let sweep = if options.needs_sweeps() {
+            let timer = Timer::every(options.sweep_interval()).map_err(poll)?;
+            epoll.add(timer.as_fd()).map_err(poll)?;
+            Some(timer)
+        } else {
+            None
+        };
+        Ok(Self {
+            queues,
+            epoll,
+            sweep,
+            poll_interval: options.is_poll_only().then(|| options.sweep_interval()),
+            budget: options.budget_bytes(),
+            // What was in the rings before anybody waited has no wakeup any more.
+            pending: true,
+            tally: None,
+            bytes_per_cpu: options.bytes(),
+        })
+    }
+
+    /// Opens a pipe over a perf event array that is pinned at `path` in a bpffs.
+    ///
+    /// # Errors
+    ///
+    /// If nothing can be opened there, and as [`from_map`](Self::from_map).
+    pub fn from_pinned(path: impl AsRef<Path>, options: &Options) -> Result<Self, OpenError> {
+        let path = path.as_ref();
+        let pinned = |source| OpenError::Pinned { path: path.to_owned(), source };
+        let name = std::ffi::CString::new(path.as_os_str().as_bytes())
+            .map_err(|error| pinned(io::Error::new(io::ErrorKind::InvalidInput, error)))?;
+        let map = bpf::open_pinned(&name).map_err(pinned)?;
+        Self::from_map(map, options)
+    }
+
+    /// Opens a pipe over the maps of an object that aya has loaded: the events, and the tally.
+    ///
+    /// # Errors
+    ///
+    /// If the object's program does not use `probe_ebpf::pipe`, and as
+    /// [`from_map`](Self::from_map).
+    #[cfg(feature = "aya")]
+    pub fn from_object(object: &aya::Ebpf, options: &Options) -> Result<Self, OpenError> {
+        use aya::maps::Map;
+        use probe_common::control::{EVENTS_MAP, TALLY_MAP};
+
+        let Some(Map::PerfEventArray(events)) = object.map(EVENTS_MAP) else {
+            return Err(OpenError::NoMap { name: EVENTS_MAP });
+        };
+        let Some(Map::PerCpuArray(tally)) = object.map(TALLY_MAP) else {
+            return Err(OpenError::NoMap { name: TALLY_MAP });
+        };
+        let tally = Tally::from_map(tally.fd())?;
+        Ok(Self::from_map(events.fd(), options)?.with_tally(tally))
+    }
+
+    /// Lets the pipe know what the eBPF side counts.
+    #[must_use]
+    pub fn with_tally(mut self, tally: Tally) -> Self {
+        self.tally = Some(tally);
+        self
+    }
+
+    /// What the eBPF side counts, where the pipe knows it.
+    pub fn tally(&self) -> Option<&Tally> {
+        self.tally.as_ref()
+    }
+
+    /// The queues, ascending by CPU.
+    pub fn queues(&self) -> &[EvQueue] {
+        &self.queues.queues
+    }
+
+    /// The queue of a CPU.
+    pub fn queue(&self, cpu: u32) -> Option<&EvQueue> {
+        let queues = self.queues();
+        queues.binary_search_by_key(&cpu, EvQueue::cpu).ok().map(|at| &queues[at])
+    }
+
+    /// Bytes of ring that each CPU has.
+    pub fn bytes_per_cpu(&self) -> usize {
+        self.bytes_per_cpu
+    }
+
+    /// Gives what is there now to `consumer`, without waiting. A CPU that emits without pause gets
+    /// its share, not more ([`Options::budget`]).
+    pub fn drain<C: Consumer>(&mut self, consumer: &mut C) -> Progress {
+        // Whatever happens below, a panicking consumer included: look again.
+        self.pending = true;
+        if let Some(sweep) = &self.sweep {
+            sweep.clear();
+        }
+        let mut progress = Progress { records: 0, flow: ControlFlow::Continue(()), pending: false };
+        for queue in &mut self.queues.queues {
+            if progress.flow.is_break() {
+                // Not looked at, so perhaps not empty.
+                progress.pending = true;
+                break;
+            }
+            let before = queue.counts().records;
+            let drained = queue.drain(consumer, self.budget);
+            progress.records += queue.counts().records - before;
+            progress.flow = drained.flow;
+            progress.pending |= drained.more;
+        }
+        self.pending = progress.pending;
+        progress
+    }
+
+    /// Waits until there are records, or for `timeout` (`None` is for ever), and drains once. Does
+    /// not wait where the last drain has left something.
+    ///
+    /// Returns after a sweep that found nothing, too: look at [`Progress::records`].
+    ///
+    /// # Errors
+    ///
+    /// If the kernel refuses to wait.
+    pub fn poll<C: Consumer>(
+        &mut self,
+        timeout: Option<Duration>,
+        consumer: &mut C,
+    ) -> Result<Progress, PollError> {
+        self.wait(timeout)?;
+        Ok(self.drain(consumer))
+    }
+
+    /// Drains whenever there are records, until `stop` is stopped or `consumer` breaks.
+    ///
+    /// After a stop, it drains what was emitted before that.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel refuses to wait.
+    pub fn run<C: Consumer>(&mut self, stop: &Stop, consumer: &mut C) -> Result<(), PollError> {
+        self.epoll.add(stop.as_fd())?;
+        let result = self.run_until(stop, consumer);
+        self.epoll.remove(stop.as_fd())?;
+        result
+    }
+
+    fn run_until<C: Consumer>(&mut self, stop: &Stop, consumer: &mut C) -> Result<(), PollError> {
+        while !stop.is_stopped() {
+            if self.poll(None, consumer)?.flow.is_break() {
+                return Ok(());
+            }
+        }
+        let _ = self.drain_all(consumer);
+        Ok(())
+    }
+
+    /// Drains until everything that was there at the start of the call is consumed, or `consumer`
+    /// breaks.
+    pub fn drain_all<C: Consumer>(&mut self, consumer: &mut C) -> ControlFlow<()> {
+        // A ring holds no more than its size, so that many budgets empty it, whatever comes in
+        // meanwhile.
+        let rounds = self.bytes_per_cpu.div_ceil(self.budget);
+        for _ in 0..=rounds {
+            let progress = self.drain(consumer);
+            progress.flow?;
+            if !progress.pending {
+                break;
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Closes the pipe: takes the events out of the map, gives what is left to `consumer`, and
+    /// tells what it has seen in all.
+    ///
+    /// Stops early if `consumer` breaks; what is left is lost, then, and not in the summary.
+    pub fn close<C: Consumer>(mut self, consumer: &mut C) -> Summary {
+        self.queues.leave_map();
+        let _ = self.drain_all(consumer);
+        let mut summary = Summary::default();
+        for queue in self.queues() {
+            let mut counts = queue.counts();
+            // The ring tells of a loss only when a later record fits; the event knows.
+            counts.lost = counts.lost.max(queue.kernel_lost().unwrap_or(0));
+            queue.disable();
+            summary.cpus.push((queue.cpu(), counts));
+            summary.total += counts;
+        }
+        summary
+    }
+
+    /// Whether the last drain has left something, or there was none yet.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn is_pending(&self) -> bool {
+        self.pending
+    }
+
+    /// Waits until the descriptor is readable. Takes the readiness, so a drain has to follow.
+    pub(crate) fn wait(&mut self, timeout: Option<Duration>) -> Result<(), PollError> {
+        let timeout =
+            if self.pending { Some(Duration::ZERO) } else { timeout.or(self.poll_interval) };
+        self.epoll.wait(timeout)?;
+        Ok(())
+    }
+}
+
+/// Readable when a drain would find something, or a sweep is due.
+impl AsFd for EvPipe {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+}
+
+impl AsRawFd for EvPipe {
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
+    }
+}
+
+impl Queues {
+    fn open(map: OwnedFd, options: &Options) -> Result<Self, OpenError> {
+        let info = bpf::map_info(map.as_fd()).map_err(|source| OpenError::MapInfo { source })?;
+        if info.map_type != bpf::MAP_TYPE_PERF_EVENT_ARRAY {
+            let found = map_type_name(info.map_type);
+            return Err(OpenError::NotAPerfEventArray { name: info.name, found });
+        }
+        let online = cpus::online().map_err(|source| OpenError::Cpus { source })?;
+        let mut this = Self { map, queues: Vec::new() };
+        for &cpu in options.wanted_cpus().unwrap_or(&online) {
+            if cpu >= info.max_entries {
+                return Err(OpenError::CpuPastEnd {
+                    cpu,
+                    name: info.name,
+                    entries: info.max_entries,
+                });
+            }
+            match EvQueue::open(cpu, options)? {
+                Some(queue) => this.enter_map(queue)?,
+                // One that went offline since the list was read is not missed.
+                None if options.wanted_cpus().is_none() => {}
+                None => return Err(OpenError::CpuOffline { cpu, online }),
+            }
+        }
+        if this.queues.is_empty() {
+            return Err(OpenError::NoCpu { online });
+        }
+        Ok(this)
+    }
+
+    fn enter_map(&mut self, queue: EvQueue) -> Result<(), OpenError> {
+        let cpu = queue.cpu();
+        bpf::map_set_fd(self.map.as_fd(), cpu, queue.as_fd())
+            .map_err(|source| OpenError::Slot { cpu, source })?;
+        self.queues.push(queue);
+        Ok(())
+    }
+
+    /// Takes the events out of the map.
+    fn leave_map(&mut self) {
+        for queue in &self.queues {
+            // It fails only if the slot is empty already.
+            let _ = bpf::map_delete(self.map.as_fd(), queue.cpu());
+        }
+    }
+}
+
+impl Drop for Queues {
+    fn drop(&mut self) {
+        self.leave_map();
+    }
+}

@@ -1,0 +1,126 @@
+//! The mapped pages of a ring: one control page (`struct perf_event_mmap_page` in
+//! `include/uapi/linux/perf_event.h`), then the data area.
+//!
+//! The law of this file: the kernel writes only outside of `data_tail .. data_head`, so that bytes
+//! between the two are ours to borrow, until the tail moves past them. Nothing borrows longer than
+//! that: [`RingPages::bytes`] borrows the pages, and moving the tail takes them mutably.
+#![allow(unsafe_code)]
+
+use super::cursor::{Geometry, Span};
+use crate::sys::memory::{Mapping, page_size};
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// `offsetof(struct perf_event_mmap_page, data_head)`, fixed by the ABI.
+const DATA_HEAD_AT: usize = 1024;
+const DATA_TAIL_AT: usize = 1032;
+
+/// A mapped ring.
+#[derive(Debug)]
+pub(crate) struct RingPages {
+    mapping: Mapping,
+    data_at: usize,
+    geometry: Geometry,
+}
+
+impl RingPages {
+    /// Maps the ring of an event, with a data area of `data_bytes`: a power of two pages.
+    pub(crate) fn map(event: BorrowedFd<'_>, data_bytes: usize) -> io::Result<Self> {
+        let data_at = page_size();
+        let geometry =
+            Geometry::new(data_bytes).ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))?;
+        let mapping = Mapping::new(event, data_at + data_bytes)?;
+        Ok(Self { mapping, data_at, geometry })
+    }
+
+    #[inline]
+    pub(crate) fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    /// Up to where the kernel has written.
+    #[inline]
+    pub(crate) fn head(&self) -> u64 {
+        // ORDERING: pairs with the kernel's smp_wmb() before it stores data_head, in
+        // perf_output_put_handle(): who sees the head sees the data before it.
+        self.control(DATA_HEAD_AT).load(Ordering::Acquire)
+    }
+
+    /// Up to where we have read.
+    #[inline]
+    pub(crate) fn tail(&self) -> u64 {
+        // ORDERING: only we write it.
+        self.control(DATA_TAIL_AT).load(Ordering::Relaxed)
+    }
+
+    /// Gives everything before `tail` back to the kernel.
+    #[inline]
+    pub(crate) fn publish_tail(&mut self, tail: u64) {
+        // ORDERING: pairs with the control dependency from the kernel's load of data_tail to its
+        // writes, in __perf_output_begin(): our reads come before the kernel overwrites.
+        self.control(DATA_TAIL_AT).store(tail, Ordering::Release);
+    }
+
+    #[inline]
+    fn control(&self, at: usize) -> &AtomicU64 {
+        // SAFETY: the control page is mapped, and `at` is the place of an 8-aligned u64 in it that
+        // both sides access with single loads and stores.
+        unsafe {
+            let field = self.mapping.address().as_ptr().add(at).cast();
+            AtomicU64::from_ptr(field)
+        }
+    }
+
+    /// `len` bytes from position `at`, where they lie, or, where they wrap, copied into `scratch`.
+    ///
+    /// `at .. at + len` has to be within what is [`available`](Geometry::available), as the law
+    /// demands; `scratch` holds `len` bytes.
+    #[inline]
+    pub(crate) fn bytes<'r>(&'r self, at: u64, len: usize, scratch: &'r mut Scratch) -> &'r [u8] {
+        match self.geometry.span(at, len) {
+            Span::Whole(range) => self.data(range),
+            Span::Wrapped { first, second } => {
+                let scratch = &mut scratch.bytes_mut()[..len];
+                let (start, end) = scratch.split_at_mut(first.len());
+                start.copy_from_slice(self.data(first));
+                end.copy_from_slice(self.data(second));
+                scratch
+            }
+        }
+    }
+
+    #[inline]
+    fn data(&self, range: std::ops::Range<usize>) -> &[u8] {
+        debug_assert!(range.end <= self.geometry.size());
+        // SAFETY: Geometry::span() gives offsets within the data area, which is mapped behind the
+        // control page for as long as `self` lives, and the caller asks only for bytes between the
+        // tail and the head, which nobody writes.
+        unsafe {
+            let start = self.mapping.address().as_ptr().add(self.data_at + range.start);
+            std::slice::from_raw_parts(start, range.len())
+        }
+    }
+}
+
+const _: () = assert!(DATA_TAIL_AT + 8 <= 4096);
+
+/// Where a record is put together that wraps around the end of a ring: as long as the longest
+/// record, and aligned as it is in the ring.
+#[derive(Debug)]
+pub(crate) struct Scratch {
+    words: Box<[u64]>,
+}
+
+impl Scratch {
+    /// Bytes of the longest perf record: its size is a u16.
+    const LEN: usize = 1 << 16;
+
+    pub(crate) fn new() -> Self {
+        Self { words: vec![0; Self::LEN / 8].into_boxed_slice() }
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        zerocopy::IntoBytes::as_mut_bytes(&mut *self.words)
+    }
+}

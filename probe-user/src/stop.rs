@@ -1,0 +1,53 @@
+//! Stopping a pipe that runs.
+
+use crate::sys::eventfd::EventFd;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Tells [`EvPipe::run`](crate::EvPipe::run) to stop, from any thread or signal handler.
+///
+/// Clones are the same stop. Once stopped, it stays stopped.
+#[derive(Clone, Debug)]
+pub struct Stop {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    stopped: AtomicBool,
+    event: EventFd,
+}
+
+impl Stop {
+    /// A new one, not stopped.
+    ///
+    /// # Errors
+    ///
+    /// If there is no descriptor left for it (`EMFILE`, `ENFILE`).
+    pub fn new() -> io::Result<Self> {
+        let shared = Shared { stopped: AtomicBool::new(false), event: EventFd::new()? };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// Stops, and wakes whoever runs. Async-signal-safe.
+    pub fn stop(&self) {
+        // ORDERING: whoever sees the flag sees what was done before the stop.
+        self.shared.stopped.store(true, Ordering::Release);
+        self.shared.event.raise();
+    }
+
+    /// Whether it was stopped.
+    pub fn is_stopped(&self) -> bool {
+        // ORDERING: pairs with the store in stop().
+        self.shared.stopped.load(Ordering::Acquire)
+    }
+}
+
+/// Readable once stopped.
+impl AsFd for Stop {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.shared.event.as_fd()
+    }
+}

@@ -1,0 +1,182 @@
+//! `perf_event_open(2)` and its ioctls: `include/uapi/linux/perf_event.h`.
+
+use super::{check, check_long};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+const PERF_TYPE_SOFTWARE: u32 = 1;
+const PERF_COUNT_SW_BPF_OUTPUT: u64 = 10;
+const PERF_SAMPLE_RAW: u64 = 1 << 10;
+const PERF_FORMAT_LOST: u64 = 1 << 4;
+const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 1 << 3;
+const ATTR_FLAG_WATERMARK: u64 = 1 << 14;
+
+const PERF_EVENT_IOC_ENABLE: libc::c_ulong = 0x2400;
+const PERF_EVENT_IOC_DISABLE: libc::c_ulong = 0x2401;
+#[cfg(feature = "trace")]
+const PERF_EVENT_IOC_SET_BPF: libc::c_ulong = 0x4004_2408;
+
+/// `struct perf_event_attr`, up to `PERF_ATTR_SIZE_VER5`, which every kernel since 4.1 reads.
+#[repr(C)]
+#[derive(Clone, Default)]
+struct Attr {
+    kind: u32,
+    size: u32,
+    config: u64,
+    sample_period: u64,
+    sample_type: u64,
+    read_format: u64,
+    flags: u64,
+    wakeup: u32,
+    bp_type: u32,
+    config1: u64,
+    config2: u64,
+    branch_sample_type: u64,
+    sample_regs_user: u64,
+    sample_stack_user: u32,
+    clockid: i32,
+    sample_regs_intr: u64,
+    aux_watermark: u32,
+    sample_max_stack: u16,
+    reserved: u16,
+}
+
+const _: () = assert!(size_of::<Attr>() == 112);
+
+impl Attr {
+    fn new() -> Self {
+        Self { size: size_of::<Self>() as u32, ..Self::default() }
+    }
+
+    fn open(&self, pid: libc::pid_t, cpu: libc::c_int) -> io::Result<PerfEvent> {
+        // SAFETY: the attribute is as long as it says; config1 may hold the address of a string,
+        // which whoever set it keeps alive.
+        let fd = check_long(unsafe {
+            libc::syscall(
+                libc::SYS_perf_event_open,
+                &raw const *self,
+                pid,
+                cpu,
+                -1 as libc::c_int,
+                PERF_FLAG_FD_CLOEXEC,
+            )
+        })?;
+        // SAFETY: the kernel has just opened it for us.
+        Ok(PerfEvent { fd: unsafe { OwnedFd::from_raw_fd(fd as i32) }, reports_lost: false })
+    }
+}
+
+/// When the kernel wakes whoever polls an event.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum WakeAt {
+    /// After so many records.
+    Events(u32),
+    /// After so many bytes.
+    Bytes(u32),
+}
+
+/// An open perf event.
+#[derive(Debug)]
+pub(crate) struct PerfEvent {
+    fd: OwnedFd,
+    reports_lost: bool,
+}
+
+impl PerfEvent {
+    /// An event that eBPF programs on `cpu` write raw data to, disabled.
+    pub(crate) fn bpf_output(cpu: u32, wake: WakeAt) -> io::Result<Self> {
+        let mut attr = Attr {
+            kind: PERF_TYPE_SOFTWARE,
+            config: PERF_COUNT_SW_BPF_OUTPUT,
+            sample_period: 1,
+            sample_type: PERF_SAMPLE_RAW,
+            read_format: PERF_FORMAT_LOST,
+            // Bit 0, `disabled`: nothing is written before the ring is mapped.
+            flags: 1,
+            ..Attr::new()
+        };
+        match wake {
+            WakeAt::Events(n) => attr.wakeup = n,
+            WakeAt::Bytes(n) => {
+                attr.flags |= ATTR_FLAG_WATERMARK;
+                attr.wakeup = n;
+            }
+        }
+        match attr.open(-1, cpu as i32) {
+            Ok(event) => Ok(Self { reports_lost: true, ..event }),
+            // Before 6.0 the kernel does not know PERF_FORMAT_LOST.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                attr.read_format = 0;
+                attr.open(-1, cpu as i32)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A kprobe at the start of `function`, on every CPU, enabled. `pmu` is the kprobe PMU's type.
+    #[cfg(feature = "trace")]
+    pub(crate) fn kprobe(pmu: u32, function: &std::ffi::CStr, offset: u64) -> io::Result<Self> {
+        let attr = Attr {
+            kind: pmu,
+            config1: function.as_ptr().expose_provenance() as u64,
+            config2: offset,
+            ..Attr::new()
+        };
+        attr.open(-1, 0)
+    }
+
+    /// The tracepoint with this id, on every CPU, for a program to attach to.
+    #[cfg(feature = "trace")]
+    pub(crate) fn tracepoint(id: u64) -> io::Result<Self> {
+        const PERF_TYPE_TRACEPOINT: u32 = 2;
+        let attr = Attr { kind: PERF_TYPE_TRACEPOINT, config: id, ..Attr::new() };
+        attr.open(-1, 0)
+    }
+
+    /// `PERF_EVENT_IOC_ENABLE`.
+    pub(crate) fn enable(&self) -> io::Result<()> {
+        // SAFETY: no pointers.
+        check(unsafe { libc::ioctl(self.fd.as_raw_fd(), PERF_EVENT_IOC_ENABLE, 0) }).map(drop)
+    }
+
+    /// `PERF_EVENT_IOC_DISABLE`.
+    pub(crate) fn disable(&self) -> io::Result<()> {
+        // SAFETY: no pointers.
+        check(unsafe { libc::ioctl(self.fd.as_raw_fd(), PERF_EVENT_IOC_DISABLE, 0) }).map(drop)
+    }
+
+    /// `PERF_EVENT_IOC_SET_BPF`: how programs attach to events before 5.15. Lasts until the event
+    /// is closed.
+    #[cfg(feature = "trace")]
+    pub(crate) fn set_bpf(&self, program: BorrowedFd<'_>) -> io::Result<()> {
+        // SAFETY: no pointers.
+        check(unsafe {
+            libc::ioctl(self.fd.as_raw_fd(), PERF_EVENT_IOC_SET_BPF, program.as_raw_fd())
+        })
+        .map(drop)
+    }
+
+    /// How many records the kernel dropped for lack of room, since the event was opened
+    /// (`PERF_FORMAT_LOST`, 6.0+). `None` where the kernel does not say.
+    pub(crate) fn lost(&self) -> io::Result<Option<u64>> {
+        if !self.reports_lost {
+            return Ok(None);
+        }
+        // struct read_format with PERF_FORMAT_LOST alone: { u64 value; u64 lost; }
+        let mut values = [0u64; 2];
+        let len = size_of_val(&values);
+        // SAFETY: the buffer is writable for the length given.
+        let read = unsafe { libc::read(self.fd.as_raw_fd(), values.as_mut_ptr().cast(), len) };
+        match usize::try_from(read) {
+            Ok(read) if read == len => Ok(Some(values[1])),
+            Ok(_) => Ok(None),
+            Err(_) => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+impl AsFd for PerfEvent {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}

@@ -1,0 +1,88 @@
+//! The eBPF side's own count of what it emitted, read.
+
+use crate::cpus;
+use crate::error::TallyError;
+use crate::sys::bpf::{self, MapFd};
+use probe_common::RecordKind;
+use probe_common::limits::KINDS;
+use probe_common::tally::KindTally;
+use std::os::fd::{AsFd, OwnedFd};
+use zerocopy::FromBytes;
+
+/// The map in which `probe_ebpf::pipe` counts: per CPU and kind, what was sent and what failed, by
+/// reason.
+#[derive(Debug)]
+pub struct Tally {
+    map: MapFd,
+    possible: Vec<u32>,
+}
+
+/// What one CPU counted for one kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CpuTally {
+    /// The CPU.
+    pub cpu: u32,
+    /// What it counted.
+    pub tally: KindTally,
+}
+
+const WORDS: usize = size_of::<KindTally>() / size_of::<u64>();
+
+impl Tally {
+    /// Opens the map named [`TALLY_MAP`](probe_common::control::TALLY_MAP) of an object, whoever
+    /// loaded it.
+    ///
+    /// # Errors
+    ///
+    /// If it is not such a map.
+    pub fn from_map(map: impl AsFd) -> Result<Self, TallyError> {
+        let info = bpf::map_info(map.as_fd())?;
+        let not_a_tally = || TallyError::NotATally {
+            name: info.name.clone(),
+            entries: KINDS,
+            value_size: size_of::<KindTally>(),
+        };
+        if info.max_entries != KINDS || info.value_size as usize != size_of::<KindTally>() {
+            return Err(not_a_tally());
+        }
+        let possible = cpus::possible()?;
+        let fd: OwnedFd = map.as_fd().try_clone_to_owned()?;
+        let map = MapFd::per_cpu_array(fd, possible.len())?.ok_or_else(not_a_tally)?;
+        Ok(Self { map, possible })
+    }
+
+    /// What each possible CPU has counted for a kind so far.
+    ///
+    /// # Errors
+    ///
+    /// If the map cannot be read.
+    pub fn of(&self, kind: RecordKind) -> Result<Vec<CpuTally>, TallyError> {
+        let Some(index) = kind.index() else { return Ok(Vec::new()) };
+        let mut words = vec![0u64; WORDS * self.possible.len()];
+        bpf::map_lookup(&self.map, index, &mut words)?;
+        let tallies = self.possible.iter().zip(words.chunks_exact(WORDS));
+        Ok(tallies
+            .map(|(&cpu, words)| {
+                let bytes = zerocopy::IntoBytes::as_bytes(words);
+                let tally = KindTally::read_from_bytes(bytes).unwrap_or_default();
+                CpuTally { cpu, tally }
+            })
+            .collect())
+    }
+
+    /// The sum over all CPUs and kinds.
+    ///
+    /// # Errors
+    ///
+    /// If the map cannot be read.
+    pub fn total(&self) -> Result<KindTally, TallyError> {
+        let mut total = KindTally::default();
+        for kind in (0..KINDS).filter_map(RecordKind::at) {
+            for cpu in self.of(kind)? {
+                total += cpu.tally;
+            }
+        }
+        Ok(total)
+    }
+}

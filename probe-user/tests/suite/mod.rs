@@ -1,0 +1,126 @@
+//! What the kernel tests share: the loaded suite object, and generators that run in it.
+//!
+//! These tests need root and BPF, so they are ignored by a plain `cargo test`; `cargo xtask test`
+//! runs them, on this machine and in every kernel.
+
+#![allow(dead_code, unreachable_pub, reason = "each test binary uses its own part of it")]
+
+pub mod records;
+
+use aya::programs::{
+    RawTracePoint, RawTracePointRunOptions, SchedClassifier, TestRun, TestRunOptions,
+};
+use aya::{Ebpf, EbpfLoader};
+use probe_user::{EvHandlers, Event};
+use records::Numbered;
+use rustix::thread::{CpuSet, sched_setaffinity};
+use std::collections::BTreeMap;
+
+static OBJECT: &[u8] = aya::include_bytes_aligned!("../ebpf/suite.bpf.o");
+
+pub fn load() -> Ebpf {
+    EbpfLoader::new()
+        .btf(None)
+        .load(OBJECT)
+        .expect("the suite object loads: root and BPF are needed")
+}
+
+pub fn online() -> Vec<u32> {
+    probe_user::cpus::online().unwrap()
+}
+
+pub fn classifier<'e>(object: &'e mut Ebpf, name: &str) -> &'e SchedClassifier {
+    let program: &mut SchedClassifier = object.program_mut(name).unwrap().try_into().unwrap();
+    if program.fd().is_err() {
+        program.load().unwrap_or_else(|error| panic!("{name}: {error:?}"));
+    }
+    program
+}
+
+/// Runs `program` `count` times on each of `cpus`, on all of them at the same time.
+pub fn generate_on(program: &SchedClassifier, cpus: &[u32], count: u32) {
+    std::thread::scope(|scope| {
+        for &cpu in cpus {
+            scope.spawn(move || {
+                let mut set = CpuSet::new();
+                set.set(cpu as usize);
+                sched_setaffinity(None, &set).unwrap();
+                let packet = [0u8; 64];
+                let mut options = TestRunOptions::new();
+                options.data_in = Some(&packet);
+                options.repeat = count;
+                program.test_run(options).unwrap();
+            });
+        }
+    });
+}
+
+/// Emits one `Numbered` on `cpu`.
+pub fn emit_one_on(object: &mut Ebpf, cpu: u32) {
+    let program: &mut RawTracePoint =
+        object.program_mut("emit_numbered_raw").unwrap().try_into().unwrap();
+    if program.fd().is_err() {
+        program.load().unwrap();
+    }
+    let mut options = RawTracePointRunOptions::new();
+    options.cpu = Some(cpu);
+    program.test_run(options).unwrap();
+}
+
+/// What each CPU delivered: checks contents and order as they come.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Received {
+    pub by_cpu: BTreeMap<u32, PerCpu>,
+}
+
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct PerCpu {
+    /// How many came.
+    pub count: u64,
+    /// The number after the last that came.
+    pub next: u64,
+    /// How many numbers were left out.
+    pub missing: u64,
+    /// Time of the last, which never goes back.
+    pub time: u64,
+}
+
+impl Received {
+    pub fn take(&mut self, event: &Event<'_, Numbered>) {
+        self.take_numbered(event.cpu, event.time, event.record);
+    }
+
+    pub fn take_numbered(&mut self, cpu: u32, time: u64, record: &Numbered) {
+        assert_eq!(*record, Numbered::new(record.number, u64::from(cpu)), "torn or of another CPU");
+        let seen = self.by_cpu.entry(cpu).or_default();
+        assert!(record.number >= seen.next, "CPU {cpu}: {} after {}", record.number, seen.next);
+        assert!(time >= seen.time, "CPU {cpu}: time goes back");
+        seen.missing += record.number - seen.next;
+        seen.next = record.number + 1;
+        seen.time = time;
+        seen.count += 1;
+    }
+
+    pub fn total(&self) -> u64 {
+        self.by_cpu.values().map(|seen| seen.count).sum()
+    }
+
+    /// Exactly `count` came of each of `cpus`, and nothing of any other.
+    pub fn assert_complete(&self, cpus: &[u32], count: u64) {
+        assert_eq!(self.by_cpu.keys().copied().collect::<Vec<_>>(), cpus);
+        for (cpu, seen) in &self.by_cpu {
+            assert_eq!((seen.count, seen.next, seen.missing), (count, count, 0), "CPU {cpu}");
+        }
+    }
+}
+
+/// Handlers that feed `received`, and refuse everything but `Numbered`s.
+pub fn strict(received: &mut Received) -> EvHandlers<'_> {
+    let mut handlers = EvHandlers::new();
+    handlers
+        .on::<Numbered, _>(|event| received.take(&event))
+        .on_unknown::<()>(|cpu, record| panic!("CPU {cpu}: {record:?}"))
+        .on_loss::<()>(|loss| panic!("{loss:?}"))
+        .on_malformed::<()>(|malformed| panic!("{malformed}"));
+    handlers
+}

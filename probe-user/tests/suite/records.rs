@@ -1,0 +1,49 @@
+//! Record types of the test suite, shared with its eBPF programs.
+
+use probe_common::{Record, RecordKind};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// The `number`th record of a CPU, with contents that tell whether they are whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Numbered {
+    /// Counts from 0, whether or not the record is sent.
+    pub number: u64,
+    /// The CPU that the program ran on.
+    pub cpu: u64,
+    /// Derived from the number.
+    pub fill: [u64; 6],
+}
+
+impl Record for Numbered {
+    const KIND: RecordKind = RecordKind::user(0);
+}
+
+impl Numbered {
+    /// The record that has to come out.
+    #[inline(always)]
+    pub fn new(number: u64, cpu: u64) -> Self {
+        let mut fill = [0; 6];
+        let mut at = 0;
+        while at < fill.len() {
+            fill[at] = number.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(at as u64);
+            at += 1;
+        }
+        Self { number, cpu, fill }
+    }
+}
+
+/// A record whose tail has `number % TAIL_LENS` bytes, each of them the low byte of the number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Tailed {
+    /// Counts from 0.
+    pub number: u64,
+}
+
+impl Record for Tailed {
+    const KIND: RecordKind = RecordKind::user(1);
+}
+
+/// One more than the longest tail.
+pub const TAIL_LENS: u64 = 64;
