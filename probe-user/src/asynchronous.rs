@@ -147,7 +147,7 @@ impl RecordStream {
             if let Some(item) = self.collector.pop() {
                 return Poll::Ready(Ok(item));
             }
-            ready!(self.pipe.poll_drain(cx, &mut self.collector))?;
+            let _ = ready!(self.pipe.poll_drain(cx, &mut self.collector))?;
         }
     }
 }

@@ -18,6 +18,12 @@ pub trait Consumer {
 
     /// Bytes that are not what they have to be. They have been skipped.
     fn malformed(&mut self, malformed: Malformed) -> ControlFlow<()>;
+
+    /// A drain has given something, and nothing more is there at this moment: the time to pass on
+    /// what is buffered.
+    fn caught_up(&mut self) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
 }
 
 impl<C: Consumer + ?Sized> Consumer for &mut C {
@@ -31,6 +37,10 @@ impl<C: Consumer + ?Sized> Consumer for &mut C {
 
     fn malformed(&mut self, malformed: Malformed) -> ControlFlow<()> {
         (**self).malformed(malformed)
+    }
+
+    fn caught_up(&mut self) -> ControlFlow<()> {
+        (**self).caught_up()
     }
 }
 

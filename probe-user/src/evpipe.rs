@@ -199,6 +199,9 @@ impl EvPipe {
             progress.pending |= drained.more;
         }
         self.pending = progress.pending;
+        if progress.records > 0 && !progress.pending && progress.flow.is_continue() {
+            progress.flow = consumer.caught_up();
+        }
         progress
     }
 

@@ -64,12 +64,10 @@ impl RingPages {
 
     #[inline]
     fn control(&self, at: usize) -> &AtomicU64 {
-        // SAFETY: the control page is mapped, and `at` is the place of an 8-aligned u64 in it that
-        // both sides access with single loads and stores.
-        unsafe {
-            let field = self.mapping.address().as_ptr().add(at).cast();
-            AtomicU64::from_ptr(field)
-        }
+        // SAFETY: the control page is mapped, and `at` is a place in it.
+        let field = unsafe { self.mapping.address().add(at) }.cast();
+        // SAFETY: it is an 8-aligned u64 that both sides access with single loads and stores.
+        unsafe { AtomicU64::from_ptr(field.as_ptr()) }
     }
 
     /// `len` bytes from position `at`, where they lie, or, where they wrap, copied into `scratch`.
@@ -94,12 +92,11 @@ impl RingPages {
     fn data(&self, range: std::ops::Range<usize>) -> &[u8] {
         debug_assert!(range.end <= self.geometry.size());
         // SAFETY: Geometry::span() gives offsets within the data area, which is mapped behind the
-        // control page for as long as `self` lives, and the caller asks only for bytes between the
-        // tail and the head, which nobody writes.
-        unsafe {
-            let start = self.mapping.address().as_ptr().add(self.data_at + range.start);
-            std::slice::from_raw_parts(start, range.len())
-        }
+        // control page.
+        let start = unsafe { self.mapping.address().add(self.data_at + range.start) };
+        // SAFETY: as above, and for as long as `self` lives; the caller asks only for bytes between
+        // the tail and the head, which nobody writes.
+        unsafe { std::slice::from_raw_parts(start.as_ptr(), range.len()) }
     }
 }
 

@@ -51,7 +51,7 @@ impl HeldChild {
         // allocates nor takes locks.
         unsafe { command.pre_exec(hold) };
         // spawn() returns after the child's exec, so it has a thread of its own.
-        let spawning = std::thread::Builder::new().name("spawn".into()).spawn(move || {
+        let spawning = std::thread::Builder::new().name("probe".into()).spawn(move || {
             let child = command.spawn();
             // The child's end, which must stay open until it has forked; closing it here wakes the
             // parent if there is no child.

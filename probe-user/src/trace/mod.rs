@@ -1,1 +1,51 @@
-//! The tracer.
+//! The tracer: probes on kernel functions, tracepoints and raw tracepoints, with one prebuilt eBPF
+//! object and no compiler.
+//!
+//! ```no_run
+//! use probe_user::trace::{TraceEvent, Tracer};
+//! use probe_user::{Consumer, Loss, Malformed, Stop};
+//! use probe_user::common::RawRecord;
+//! use std::ops::ControlFlow;
+//!
+//! struct Count(u64);
+//!
+//! impl Consumer for Count {
+//!     fn record(&mut self, cpu: u32, record: RawRecord<'_>) -> ControlFlow<()> {
+//!         if let Some(event) = TraceEvent::decode(cpu, record) {
+//!             println!("{} entered probe {}", event.task.pid, event.probe);
+//!             self.0 += 1;
+//!         }
+//!         ControlFlow::Continue(())
+//!     }
+//!     fn lost(&mut self, _: Loss) -> ControlFlow<()> { ControlFlow::Continue(()) }
+//!     fn malformed(&mut self, _: Malformed) -> ControlFlow<()> { ControlFlow::Continue(()) }
+//! }
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let mut tracer = Tracer::builder().probe("do_sys_openat2".parse()?).attach()?;
+//! let mut count = Count(0);
+//! tracer.run(&Stop::new()?, &mut count)?;
+//! println!("{}", tracer.close(&mut count)?);
+//! # Ok(())
+//! # }
+//! ```
+
+mod attach;
+mod command;
+mod error;
+mod event;
+mod features;
+mod ledger;
+mod object;
+pub mod output;
+mod spec;
+mod symbols;
+mod tracefs;
+mod tracer;
+
+pub use command::TracedCommand;
+pub use error::TraceError;
+pub use event::{Detail, TraceEvent};
+pub use ledger::Ledger;
+pub use spec::{ProbeSpec, Provider, SpecError};
+pub use tracer::{Scope, Tracer, TracerBuilder};

@@ -1,0 +1,174 @@
+//! What can go wrong with a trace, and what to do about it.
+
+use super::spec::ProbeSpec;
+use crate::error::{OpenError, PollError, TallyError};
+use std::io;
+
+/// Why a trace failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TraceError {
+    /// The process may not load programs.
+    #[error(
+        "{missing} is missing: tracing needs root, or the capabilities CAP_BPF and CAP_PERFMON"
+    )]
+    Capability {
+        /// What it lacks.
+        missing: &'static str,
+    },
+    /// There is nothing to trace.
+    #[error("no probe was given")]
+    NoProbe,
+    /// The kernel has no kprobes.
+    #[error(
+        "cannot probe {spec}: this kernel has no kprobes. It needs CONFIG_KPROBES, \
+         CONFIG_KPROBE_EVENTS and CONFIG_PERF_EVENTS; tracepoint: and rawtp: work without"
+    )]
+    NoKprobes {
+        /// The probe.
+        spec: ProbeSpec,
+    },
+    /// There is no such function.
+    #[error(
+        "cannot probe {spec}: the kernel has no function of this name, or has inlined it everywhere{}",
+        suggestion(near)
+    )]
+    UnknownFunction {
+        /// The probe.
+        spec: ProbeSpec,
+        /// Names that are like it.
+        near: Vec<String>,
+    },
+    /// The function may not be probed.
+    #[error(
+        "cannot probe {spec}: the kernel does not allow probes on this function (it is on the kprobe blacklist)"
+    )]
+    Blacklisted {
+        /// The probe.
+        spec: ProbeSpec,
+    },
+    /// Several functions have this name.
+    #[error(
+        "cannot probe {spec}: {count} functions of the kernel have this name, and it does not say which is meant"
+    )]
+    Ambiguous {
+        /// The probe.
+        spec: ProbeSpec,
+        /// How many.
+        count: usize,
+    },
+    /// There is no such tracepoint.
+    #[error("cannot probe {spec}: the kernel has no tracepoint of this name{}", suggestion(near))]
+    UnknownTracepoint {
+        /// The probe.
+        spec: ProbeSpec,
+        /// Names that are like it.
+        near: Vec<String>,
+    },
+    /// The kernel cannot tell so many probes apart.
+    #[error(
+        "{count} probes are more than this kernel can tell apart: before 5.15 it has no attach \
+         cookies, and raw tracepoints have none before 6.10; up to {most} work"
+    )]
+    TooManyProbes {
+        /// How many were asked for.
+        count: usize,
+        /// How many work.
+        most: usize,
+    },
+    /// Tracefs is not there.
+    #[error(
+        "cannot read tracefs at /sys/kernel/tracing: {source}. Mount it: mount -t tracefs tracefs /sys/kernel/tracing"
+    )]
+    Tracefs {
+        /// Why.
+        source: io::Error,
+    },
+    /// A file of tracefs says something unexpected.
+    #[error("{path} does not have the contents it should have: {what}")]
+    Format {
+        /// The file.
+        path: String,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// The kernel refused to attach a probe.
+    #[error("cannot attach {spec}: {source}{}", attach_hint(source))]
+    Attach {
+        /// The probe.
+        spec: ProbeSpec,
+        /// Why.
+        source: io::Error,
+    },
+    /// The kernel refused a program that follows the descendants of a process.
+    #[error("cannot follow the process: {source}")]
+    Follow {
+        /// Why.
+        source: io::Error,
+    },
+    /// The eBPF object was not accepted.
+    #[error("the kernel does not accept the tracer's eBPF object: {}", chain(source.as_ref()))]
+    Load {
+        /// Why.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// There is no such process.
+    #[error("there is no process {pid}")]
+    NoProcess {
+        /// Its id.
+        pid: u32,
+    },
+    /// The command could not be started.
+    #[error("cannot run `{command}`: {source}")]
+    Command {
+        /// The command.
+        command: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The pipe could not be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// Waiting for events failed.
+    #[error(transparent)]
+    Poll(#[from] PollError),
+    /// The tally could not be read.
+    #[error(transparent)]
+    Tally(#[from] TallyError),
+}
+
+impl TraceError {
+    pub(crate) fn load(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self::Load { source: source.into() }
+    }
+}
+
+fn suggestion(near: &[String]) -> String {
+    if near.is_empty() { String::new() } else { format!("; there is {}", near.join(", ")) }
+}
+
+fn attach_hint(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM) => {
+            ". Run as root, or with CAP_PERFMON and kernel.perf_event_paranoid at most 2"
+        }
+        Some(libc::EMFILE) => ". Raise RLIMIT_NOFILE (ulimit -n)",
+        _ => "",
+    }
+}
+
+/// An error and its causes in one line; a verifier's log would be many.
+fn chain(error: &(dyn std::error::Error + Send + Sync + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let next = error.to_string();
+        if !text.contains(&next) {
+            text.push_str(": ");
+            text.push_str(&next);
+        }
+        cause = error.source();
+    }
+    text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ")
+}

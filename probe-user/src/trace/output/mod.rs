@@ -1,0 +1,180 @@
+//! Writing trace events for people and for programs.
+
+mod escape;
+mod jsonl;
+mod table;
+
+use super::event::TraceEvent;
+use super::spec::ProbeSpec;
+use crate::consumer::{Consumer, Loss, Malformed};
+use probe_common::RawRecord;
+use std::io::{self, Write};
+use std::ops::ControlFlow;
+
+/// How events are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Format {
+    /// Aligned columns, one event a line.
+    #[default]
+    Table,
+    /// One JSON object a line.
+    Jsonl,
+}
+
+/// Writes every event that it is given, up to a limit.
+///
+/// It breaks the drain at the limit, and when writing fails: [`finish`](Self::finish) tells.
+#[derive(Debug)]
+pub struct Printer<W> {
+    writer: W,
+    format: Format,
+    specs: Vec<ProbeSpec>,
+    left: Option<u64>,
+    printed: u64,
+    failed: Option<io::Error>,
+}
+
+impl<W: Write> Printer<W> {
+    /// Writes events of the probes `specs` to `writer`, which had better be buffered.
+    pub fn new(writer: W, format: Format, specs: Vec<ProbeSpec>) -> Self {
+        Self { writer, format, specs, left: None, printed: 0, failed: None }
+    }
+
+    /// Stops after so many events.
+    #[must_use]
+    pub fn limit(mut self, events: Option<u64>) -> Self {
+        self.left = events;
+        self
+    }
+
+    /// How many events were written.
+    pub fn printed(&self) -> u64 {
+        self.printed
+    }
+
+    /// Writes what precedes the events, if the format has any such thing.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be written.
+    pub fn start(&mut self) -> io::Result<()> {
+        match self.format {
+            Format::Table => table::header(&mut self.writer)?,
+            Format::Jsonl => {}
+        }
+        self.writer.flush()
+    }
+
+    /// Writes what is still buffered.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be written, or could not be earlier.
+    pub fn finish(&mut self) -> io::Result<()> {
+        match self.failed.take() {
+            Some(error) => Err(error),
+            None => self.writer.flush(),
+        }
+    }
+
+    fn print(&mut self, event: &TraceEvent<'_>) -> ControlFlow<()> {
+        if self.left == Some(0) || self.failed.is_some() {
+            return ControlFlow::Break(());
+        }
+        let Some(spec) = self.specs.get(event.probe as usize) else {
+            return ControlFlow::Continue(());
+        };
+        let written = match self.format {
+            Format::Table => table::event(&mut self.writer, event, spec),
+            Format::Jsonl => jsonl::event(&mut self.writer, event, spec),
+        };
+        if let Err(error) = written {
+            self.failed = Some(error);
+            return ControlFlow::Break(());
+        }
+        self.printed += 1;
+        match &mut self.left {
+            Some(left) => {
+                *left -= 1;
+                if *left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            }
+            None => ControlFlow::Continue(()),
+        }
+    }
+}
+
+impl<W: Write> Consumer for Printer<W> {
+    fn record(&mut self, cpu: u32, record: RawRecord<'_>) -> ControlFlow<()> {
+        match TraceEvent::decode(cpu, record) {
+            Some(event) => self.print(&event),
+            None => ControlFlow::Continue(()),
+        }
+    }
+
+    fn lost(&mut self, _: Loss) -> ControlFlow<()> {
+        // The ledger counts it.
+        ControlFlow::Continue(())
+    }
+
+    fn malformed(&mut self, malformed: Malformed) -> ControlFlow<()> {
+        log::warn!("{malformed}");
+        ControlFlow::Continue(())
+    }
+
+    fn caught_up(&mut self) -> ControlFlow<()> {
+        match self.writer.flush() {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => {
+                self.failed = Some(error);
+                ControlFlow::Break(())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::trace::event::Detail;
+    use probe_common::trace::Task;
+
+    pub(crate) fn task(comm: &[u8]) -> Task {
+        let mut task = Task { pid: 100, tid: 101, comm: [0; 16] };
+        task.comm[..comm.len()].copy_from_slice(comm);
+        task
+    }
+
+    #[test]
+    fn the_limit_is_the_number_of_lines() {
+        let task = task(b"cat");
+        let specs = vec!["f".parse().unwrap()];
+        let mut printer = Printer::new(Vec::new(), Format::Jsonl, specs).limit(Some(2));
+        let event =
+            TraceEvent { time: 1, cpu: 0, task: &task, probe: 0, detail: Detail::Args(&[]) };
+        let flows: Vec<_> = (0..4).map(|_| printer.print(&event).is_break()).collect();
+        assert_eq!(flows, [false, true, true, true]);
+        assert_eq!(printer.printed(), 2);
+        assert_eq!(printer.writer.iter().filter(|&&byte| byte == b'\n').count(), 2);
+    }
+
+    #[test]
+    fn a_failed_write_is_told_once_and_stops() {
+        struct Full;
+        impl Write for Full {
+            fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+                Err(io::ErrorKind::StorageFull.into())
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let task = task(b"cat");
+        let event =
+            TraceEvent { time: 1, cpu: 0, task: &task, probe: 0, detail: Detail::Args(&[]) };
+        let mut printer = Printer::new(Full, Format::Table, vec!["f".parse().unwrap()]);
+        assert!(printer.print(&event).is_break());
+        assert_eq!(printer.printed(), 0);
+        assert_eq!(printer.finish().unwrap_err().kind(), io::ErrorKind::StorageFull);
+    }
+}
