@@ -52,8 +52,7 @@ fn descendants_are_traced_and_nobody_else() {
 #[ignore = "needs root and BPF: cargo xtask test"]
 fn all_traces_everybody_but_the_tracer() {
     let mut other = Command::new("sh").args(["-c", "while :; do /bin/true; done"]).spawn().unwrap();
-    let run =
-        Run::start(&["trace", "rawtp:sys_enter", "-F", "jsonl", "-a", "--", "sleep", "1"]);
+    let run = Run::start(&["trace", "rawtp:sys_enter", "-F", "jsonl", "-a", "--", "sleep", "1"]);
     let tracer = u64::from(run.child.id());
     let output = run.finish();
     other.kill().unwrap();

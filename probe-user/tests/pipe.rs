@@ -378,6 +378,31 @@ fn a_busy_cpu_leaves_the_others_their_turn() {
 
 #[test]
 #[ignore = "needs root and BPF: cargo xtask test"]
+fn the_producer_gets_room_before_the_drain_is_through() {
+    let mut object = load();
+    let cpu = online()[0];
+    let options = Options::new().bytes_per_cpu(64 << 10).wakeup(Wakeup::PollOnly);
+    let mut pipe = EvPipe::from_object(&object, &options).unwrap();
+    // More than it holds.
+    generate_on(classifier(&mut object, "emit_numbered"), &[cpu], 1000);
+    let full = pipe.tally().unwrap().total().unwrap();
+    assert!(full.failed_for(FailureClass::NoSpace) > 0);
+    let mut seen = 0;
+    let mut handlers = EvHandlers::new();
+    handlers.on::<Numbered, _>(|_| {
+        seen += 1;
+        // What a quarter of the records took has been given back.
+        if seen == full.sent / 4 + 2 {
+            emit_one_on(&mut object, cpu);
+        }
+    });
+    let _ = pipe.drain(&mut handlers);
+    let after = pipe.tally().unwrap().total().unwrap();
+    assert_eq!((after.sent, after.attempted()), (full.sent + 1, full.attempted() + 1));
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
 fn exactly_n_arrive_through_tokio() {
     let mut object = load();
     let options = Options::new().bytes_per_cpu(AMPLE);

@@ -7,11 +7,12 @@ use std::io::{self, Write};
 
 /// A task's name has up to 15 bytes.
 const COMM_WIDTH: usize = 15;
+const PROBE_WIDTH: usize = 24;
 
 pub(super) fn header(writer: &mut impl Write) -> io::Result<()> {
     writeln!(
         writer,
-        "{:>16} {:>3} {:>7} {:>7} {:<COMM_WIDTH$} {:<24} ARGS",
+        "{:>16} {:>3} {:>7} {:>7} {:<COMM_WIDTH$} {:<PROBE_WIDTH$} ARGS",
         "TIME", "CPU", "PID", "TID", "COMM", "PROBE"
     )
 }
@@ -26,19 +27,24 @@ pub(super) fn event(
     let comm = Escaped(event.task.comm()).to_string();
     write!(
         writer,
-        "{seconds:>6}.{nanoseconds:09} {:>3} {:>7} {:>7} {comm:<COMM_WIDTH$} {:<24}",
+        "{seconds:>6}.{nanoseconds:09} {:>3} {:>7} {:>7} {comm:<COMM_WIDTH$} {}",
         event.cpu,
         event.task.pid,
         event.task.tid,
         spec.name()
     )?;
+    // Nothing pads the end of a line.
+    let pad = PROBE_WIDTH.saturating_sub(spec.name().len());
     match event.detail {
         Detail::Args(args) => {
+            write!(writer, "{:pad$}", "")?;
             for (number, arg) in args.iter().enumerate() {
                 write!(writer, " arg{number}={arg:#x}")?;
             }
         }
-        Detail::Exec { filename, .. } => write!(writer, " filename={}", Escaped(filename))?,
+        Detail::Exec { filename, .. } => {
+            write!(writer, "{:pad$} filename={}", "", Escaped(filename))?
+        }
         Detail::None => {}
     }
     writeln!(writer)
