@@ -183,7 +183,8 @@ fn bpf_hint(error: &io::Error) -> &'static str {
 fn event_hint(error: &io::Error) -> &'static str {
     match errno(error) {
         libc::EPERM | libc::EACCES => {
-            ". Run as root or with CAP_PERFMON, or lower the sysctl kernel.perf_event_paranoid"
+            ". Run as root, or with CAP_PERFMON and the sysctl kernel.perf_event_paranoid at \
+             most 2"
         }
         libc::ENOSYS => ". This kernel is built without CONFIG_PERF_EVENTS",
         _ => descriptor_hint(error),
