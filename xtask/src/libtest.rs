@@ -1,0 +1,58 @@
+//! What test executables print.
+
+/// Sums of libtest's `test result:` lines.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) passed: u32,
+    pub(crate) failed: u32,
+}
+
+impl Counts {
+    /// Of all `test result:` lines of a text; nothing when it has none.
+    pub(crate) fn of(text: &str) -> Option<Self> {
+        text.lines().filter_map(Self::of_line).reduce(Self::plus)
+    }
+
+    fn of_line(line: &str) -> Option<Self> {
+        // A test that prints no newline at its end has the result on its own last line.
+        let (_, result) = line.split_once("test result: ")?;
+        let count = |what: &str| {
+            let words = result.split([' ', ';', '.']).filter(|word| !word.is_empty());
+            let words = words.collect::<Vec<_>>();
+            words.windows(2).find(|pair| pair[1] == what)?[0].parse().ok()
+        };
+        Some(Self { passed: count("passed")?, failed: count("failed")? })
+    }
+
+    pub(crate) fn plus(self, other: Self) -> Self {
+        Self { passed: self.passed + other.passed, failed: self.failed + other.failed }
+    }
+}
+
+/// The part of an executable's output that tells why tests failed.
+pub(crate) fn failures(text: &str) -> &str {
+    text.find("\nfailures:\n").map_or(text, |at| &text[at + 1..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_are_summed() {
+        let text = "running 2 tests\ntest a ... ok\n\n\
+            test result: ok. 2 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s\n\
+            running 1 test\n\
+            xtest result: FAILED. 10 passed; 3 failed; 0 ignored; 0 measured; 0 filtered out; finished in 1.20s\n";
+        assert_eq!(Counts::of(text), Some(Counts { passed: 12, failed: 3 }));
+        assert_eq!(Counts::of("running 2 tests\ntest a ... "), None);
+        assert_eq!(Counts::of("test result: nonsense"), None);
+    }
+
+    #[test]
+    fn failures_begin_where_libtest_says() {
+        let text = "test a ... FAILED\n\nfailures:\n\n---- a stdout ----\npanicked\n";
+        assert!(failures(text).starts_with("failures:\n\n---- a"));
+        assert_eq!(failures("died"), "died");
+    }
+}

@@ -1,0 +1,175 @@
+//! The tests that need a kernel: one script runs their executables, its output tells the counts.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::libtest::{Counts, failures};
+use crate::process::tail;
+use crate::run::{Executable, executables};
+use crate::workspace::cargo;
+use crate::{say, splat};
+
+const MARK: &str = "xtask-suite:";
+/// Lines that are shown of an executable that crashed.
+const CRASH_LINES: usize = 40;
+/// Lines that are shown of a kernel's report.
+const SPLAT_LINES: usize = 40;
+
+/// The test executables of probe-user's `tests` folder.
+pub(crate) struct Suite {
+    executables: Vec<Executable>,
+}
+
+impl Suite {
+    pub(crate) fn build() -> Result<Self> {
+        let mut command = cargo();
+        command.args(["test", "--no-run", "--package", "probe-user", "--tests", "--examples"]);
+        let mut executables = executables(&mut command)?;
+        executables.retain(|executable| executable.is_test);
+        executables.sort_by(|one, other| one.target.cmp(&other.target));
+        Ok(Self { executables })
+    }
+
+    /// Whether there is nothing to run with, or without, kprobes.
+    pub(crate) fn is_empty(&self, kprobes: bool) -> bool {
+        self.select(kprobes).next().is_none()
+    }
+
+    fn select(&self, kprobes: bool) -> impl Iterator<Item = &Executable> {
+        self.executables.iter().filter(move |one| kprobes || !one.target.starts_with("kprobe"))
+    }
+
+    /// Runs every executable, whatever the one before did, and prints the kernel's log last.
+    pub(crate) fn script(&self, kprobes: bool) -> Result<String> {
+        let mut script = String::from("exec 2>&1\n");
+        for Executable { target, path, .. } in self.select(kprobes) {
+            let path = path.to_str().context("the target folder's path is not UTF-8")?;
+            let path = shlex::try_quote(path)?;
+            writeln!(script, "echo {MARK} begin {target}")?;
+            writeln!(script, "{path} --ignored --test-threads=1 </dev/null")?;
+            writeln!(script, r#"printf '\n%s\n' "{MARK} end {target} $?""#)?;
+        }
+        writeln!(script, "echo {MARK} kernel log\ndmesg")?;
+        Ok(script)
+    }
+
+    /// Counts what the script printed, and shows what failed.
+    pub(crate) fn judge(&self, place: &str, kprobes: bool, log: &str) -> Counts {
+        let mut counts = Counts::default();
+        for Executable { target, .. } in self.select(kprobes) {
+            let (one, why) = judge_one(target, log);
+            counts = counts.plus(one);
+            if let Some(why) = why {
+                say::line(format_args!("{target} failed on {place}:\n{why}"));
+            }
+        }
+        let kernel = log.split_once(&format!("{MARK} kernel log\n")).map_or("", |(_, log)| log);
+        counts.plus(judge_kernel(place, kernel))
+    }
+}
+
+/// Counts a kernel's log as failed if there is a report in it.
+pub(crate) fn judge_kernel(place: &str, log: &str) -> Counts {
+    let reports = splat::find(log);
+    if reports.is_empty() {
+        return Counts::default();
+    }
+    say::line(format_args!(
+        "the kernel log of {place} has {} reports:\n{}",
+        reports.len(),
+        splat::excerpt(log, SPLAT_LINES)
+    ));
+    Counts { passed: 0, failed: 1 }
+}
+
+/// One executable's counts, and what to show of its output if it failed.
+fn judge_one(target: &str, log: &str) -> (Counts, Option<String>) {
+    let failed = Counts { passed: 0, failed: 1 };
+    let Some((_, printed)) = log.split_once(&format!("{MARK} begin {target}\n")) else {
+        return (failed, Some("it did not run".to_owned()));
+    };
+    let end = format!("\n{MARK} end {target} ");
+    let (printed, status) = match printed.split_once(&end) {
+        Some((printed, rest)) => (printed, rest.lines().next()),
+        None => (printed.split(MARK).next().unwrap_or_default(), None),
+    };
+    match (Counts::of(printed), status) {
+        (Some(counts), Some("0")) if counts.failed == 0 => (counts, None),
+        (Some(counts), Some(_)) if counts.failed > 0 => {
+            (counts, Some(failures(printed).trim_end().to_owned()))
+        }
+        (counts, status) => {
+            let status =
+                status.map_or("no exit status".to_owned(), |code| format!("status {code}"));
+            let why = format!("it ended with {status}:\n{}", tail(printed, CRASH_LINES));
+            (counts.unwrap_or_default().plus(failed), Some(why))
+        }
+    }
+}
+
+/// `probe-user`, where the tests run.
+pub(crate) fn folder() -> PathBuf {
+    crate::workspace::root().join("probe-user")
+}
+
+/// The script as a command.
+pub(crate) fn bash(script: &Path) -> Command {
+    let mut command = Command::new("bash");
+    command.arg(script).current_dir(folder()).env_clear().envs(crate::workspace::environment());
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OK: &str = "test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out\n";
+
+    fn log(target: &str, printed: &str, status: &str) -> String {
+        format!("{MARK} begin {target}\n{printed}\n{MARK} end {target} {status}\n")
+    }
+
+    #[test]
+    fn good_executable_is_counted() {
+        let log = log("one", OK, "0") + &log("two", OK, "0");
+        assert_eq!(judge_one("two", &log), (Counts { passed: 3, failed: 0 }, None));
+    }
+
+    #[test]
+    fn failing_tests_are_shown() {
+        let printed = "test a ... FAILED\n\nfailures:\n\n---- a stdout ----\nwhy\n\n\
+            test result: FAILED. 2 passed; 1 failed; 0 ignored\n";
+        let (counts, why) = judge_one("one", &log("one", printed, "101"));
+        assert_eq!(counts, Counts { passed: 2, failed: 1 });
+        assert!(why.unwrap().starts_with("failures:"));
+    }
+
+    #[test]
+    fn crash_hang_and_silence_are_failures() {
+        let one = Counts { passed: 0, failed: 1 };
+        let crashed = log("one", "running 1 test\ntest a ... ", "139");
+        assert_eq!(judge_one("one", &crashed).0, one);
+        let hung = format!("{MARK} begin one\nrunning 1 test\ntest a ... ");
+        assert_eq!(judge_one("one", &hung).0, one);
+        assert_eq!(judge_one("one", "").0, one);
+        // Tests that passed before the process died count, the death does too.
+        let died_late = log("one", OK, "134");
+        assert_eq!(judge_one("one", &died_late).0, Counts { passed: 3, failed: 1 });
+    }
+
+    #[test]
+    fn kprobe_targets_need_kprobes() {
+        let executable = |target: &str| Executable {
+            target: target.to_owned(),
+            is_test: true,
+            path: format!("/t/{target}-1").into(),
+        };
+        let suite = Suite { executables: vec![executable("kprobe_args"), executable("pipe")] };
+        assert!(suite.script(true).unwrap().contains("/t/kprobe_args-1 --ignored"));
+        assert!(!suite.script(false).unwrap().contains("kprobe_args"));
+        assert!(!suite.is_empty(false));
+    }
+}
