@@ -21,6 +21,10 @@
     feature(asm_experimental_arch)
 )]
 #![deny(missing_docs)]
+#![allow(
+    clippy::multiple_unsafe_ops_per_block,
+    reason = "a field behind a raw pointer is two operations, and one thought"
+)]
 
 pub mod atomic;
 pub mod pipe;

@@ -17,7 +17,13 @@ fn main() -> ExitCode {
         1 => log::LevelFilter::Debug,
         _ => log::LevelFilter::Trace,
     };
-    env_logger::Builder::new().filter_level(level).format_target(false).init();
+    let mut logger = env_logger::Builder::new();
+    logger.filter_level(level).format_target(false);
+    if args.verbose == 0 {
+        // What it warns of comes back as an error where it matters.
+        logger.filter_module("aya", log::LevelFilter::Error);
+    }
+    logger.init();
     let result = match args.command {
         Command::Trace(trace) => cli::trace::run(&trace, level),
     };

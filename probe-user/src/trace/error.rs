@@ -107,7 +107,7 @@ pub enum TraceError {
         source: io::Error,
     },
     /// The eBPF object was not accepted.
-    #[error("the kernel does not accept the tracer's eBPF object: {}", chain(source.as_ref()))]
+    #[error("the kernel does not accept the tracer's eBPF object: {}{}", chain(source.as_ref()), load_hint(source.as_ref()))]
     Load {
         /// Why.
         #[source]
@@ -156,6 +156,23 @@ fn attach_hint(error: &io::Error) -> &'static str {
         Some(libc::EMFILE) => ". Raise RLIMIT_NOFILE (ulimit -n)",
         _ => "",
     }
+}
+
+/// What to do about a map or program that was refused. Before 5.11, for want of lockable memory, the
+/// kernel says EPERM as it does for want of a privilege.
+fn load_hint(error: &(dyn std::error::Error + Send + Sync + 'static)) -> &'static str {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        let refused = error
+            .downcast_ref::<io::Error>()
+            .is_some_and(|error| error.raw_os_error() == Some(libc::EPERM));
+        if refused {
+            return ". Run as root; or, before kernel 5.11, raise RLIMIT_MEMLOCK (ulimit -l), which \
+                    maps count against there";
+        }
+        cause = error.source();
+    }
+    ""
 }
 
 /// An error and its causes in one line; a verifier's log would be many.

@@ -27,14 +27,6 @@ fn effective_capabilities() -> Option<u64> {
     u64::from_str_radix(line.trim(), 16).ok()
 }
 
-/// Before 5.11 the kernel charges maps against `RLIMIT_MEMLOCK`, whose default is too low for any
-/// of them. Later it does not look at it.
-pub(super) fn lift_memlock() {
-    use rustix::process::{Resource, Rlimit, setrlimit};
-    // Where it is not allowed, the kernel's error comes when a map is created, and names it.
-    let _ = setrlimit(Resource::Memlock, Rlimit { current: None, maximum: None });
-}
-
 /// The type of the kprobe PMU, if this kernel has kprobes.
 pub(super) fn kprobe_pmu() -> Option<u32> {
     let text = fs::read_to_string("/sys/bus/event_source/devices/kprobe/type").ok()?;

@@ -96,7 +96,6 @@ impl TracerBuilder {
             Scope::Descendants(pid) => config.root_pid = existing(pid)?,
         }
         let tracefs = self.find_exec(&mut config)?;
-        features::lift_memlock();
         let mut object = Object::load(&config)?;
         let logger = self.log_level.map(|_| LogReader::start(&mut object)).transpose()?;
         let pipe = EvPipe::from_object(&object.ebpf, &self.options)?;
