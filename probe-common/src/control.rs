@@ -1,11 +1,48 @@
-//! The maps that both sides know by name.
+//! What both sides know of each other: the maps, by name, and the page that they share.
 //!
-//! A program that uses `probe_ebpf::pipe` has them in its object. Names are at most 15 bytes, the
-//! kernel's limit (`BPF_OBJ_NAME_LEN`).
+//! A program that uses `probe_ebpf::pipe` has these maps in its object. Names are at most 15 bytes,
+//! the kernel's limit (`BPF_OBJ_NAME_LEN`).
 
-/// The perf event array that blocks go into, indexed by CPU.
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// The perf event array that blocks go into, indexed by CPU. Its events wake the consumer as the
+/// consumer chose.
 pub const EVENTS_MAP: &str = "PIPE_EVENTS";
 
+/// The perf event array that blocks go into while the consumer sleeps, indexed by CPU. Its events
+/// share the rings of those in [`EVENTS_MAP`], and wake the consumer each time.
+pub const EAGER_MAP: &str = "PIPE_EAGER";
+
 /// A per-CPU array of [`KindTally`](crate::tally::KindTally), indexed by
-/// [`RecordKind::index`](crate::RecordKind::index).
+/// [`RecordKind::index`](crate::RecordKind::index), in
+/// [`TALLY_BANKS`](crate::limits::TALLY_BANKS) banks, one after another.
 pub const TALLY_MAP: &str = "PIPE_TALLY";
+
+/// A memory-mappable array of [`CpuControl`], indexed by CPU.
+pub const CONTROL_MAP: &str = "PIPE_CONTROL";
+
+/// The raw tracepoint program that sends a CPU's open block. User space runs it on that CPU.
+pub const FLUSH_PROGRAM: &str = "pipe_flush";
+
+/// How many CPUs [`CONTROL_MAP`] has entries for. On CPUs past that, nothing is packed.
+pub const CONTROL_CPUS: u32 = 1024;
+
+/// What the consumer asks of one CPU, and what that CPU tells: a cache line of its own.
+///
+/// All zero, as at first, it asks for nothing: every record goes out at once.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C, align(64))]
+pub struct CpuControl {
+    /// The longest block, in bytes of records, that may be packed; 0 for one record in each.
+    /// Written by the consumer.
+    pub limit: u32,
+    /// Not 0: the consumer sleeps, and wants to be woken. Set by the consumer; taken down by
+    /// either.
+    pub asleep: u32,
+    /// The number of the block that is open, or 0 if none is. Written by the CPU.
+    pub open: u32,
+    /// Zero.
+    pub reserved: [u32; 13],
+}
+
+const _: () = assert!(size_of::<CpuControl>() == 64);

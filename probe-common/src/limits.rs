@@ -22,6 +22,12 @@ pub const MAX_PAYLOAD: usize =
 /// level of [`DEPTH`] on each possible CPU.
 pub const MAX_EMIT: usize = 8 << 10;
 
+/// Longest block that is packed, in bytes of records: past this, a block gains no speed.
+///
+/// A block goes out when one more record like the last would exceed it, so that a single longer
+/// record can.
+pub const MAX_PACKED: u32 = 4 << 10;
+
 /// How many programs may hold a reservation on one CPU at the same time: one each for a task, a
 /// soft interrupt, a hard interrupt and a non-maskable interrupt.
 pub const DEPTH: u32 = 4;
@@ -37,3 +43,7 @@ pub const USER_KINDS: u32 = 192;
 
 /// How many kinds there are, of both sorts: the length of every table that a kind indexes.
 pub const KINDS: u32 = BUILTIN_KINDS + USER_KINDS;
+
+/// How many banks of [`KINDS`] entries the tally has: one for each level of [`DEPTH`], and one for
+/// what found no slot.
+pub const TALLY_BANKS: u32 = DEPTH + 1;

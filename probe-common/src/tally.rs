@@ -74,22 +74,28 @@ impl FailureClass {
 
 /// What one CPU counted for one kind, in records.
 ///
-/// Every emission is in exactly one of the counters, so their sum is the number of attempts.
+/// A record is counted as attempted when it is committed. It may then wait in an open block, until
+/// the block is sent or fails.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
 #[repr(C)]
 pub struct KindTally {
-    /// Records that the kernel took.
-    pub sent: u64,
-    /// Records that it did not take, indexed by [`FailureClass`].
+    /// Records that were committed, or that there was no slot for.
+    pub attempted: u64,
+    /// Records that the kernel did not take, indexed by [`FailureClass`].
     pub failed: [u64; FailureClass::COUNT],
 }
 
 impl KindTally {
-    /// All emissions, sent or not.
-    pub fn attempted(&self) -> u64 {
-        self.failed.iter().fold(self.sent, |sum, n| sum.wrapping_add(*n))
+    /// Records that failed, for whatever reason.
+    pub fn failed(&self) -> u64 {
+        self.failed.iter().fold(0, |sum, n| sum.wrapping_add(*n))
+    }
+
+    /// Records that did not fail: sent, or in a block that is open still.
+    pub fn sent(&self) -> u64 {
+        self.attempted.wrapping_sub(self.failed())
     }
 
     /// Records that failed for one reason.
@@ -100,7 +106,7 @@ impl KindTally {
 
 impl core::ops::AddAssign for KindTally {
     fn add_assign(&mut self, other: Self) {
-        self.sent = self.sent.wrapping_add(other.sent);
+        self.attempted = self.attempted.wrapping_add(other.attempted);
         for (sum, n) in self.failed.iter_mut().zip(other.failed) {
             *sum = sum.wrapping_add(n);
         }

@@ -32,8 +32,9 @@ pub mod pipe;
 pub use pipe::{EmitError, Reservation, emit, reserve};
 pub use probe_common as common;
 
-/// Defines what every eBPF binary has to: its licence, in the section that the kernel reads, and a
-/// panic handler, which the verifier proves unreachable.
+/// Defines what every eBPF binary has to: its licence, in the section that the kernel reads; the
+/// program that sends the open block of a CPU when user space asks for it; and a panic handler,
+/// which the verifier proves unreachable.
 ///
 /// ```ignore
 /// probe_ebpf::program!("Dual MIT/GPL");
@@ -55,6 +56,12 @@ macro_rules! program {
             }
             bytes
         };
+
+        #[unsafe(link_section = "raw_tp")]
+        #[unsafe(no_mangle)]
+        extern "C" fn pipe_flush(ctx: *mut ::core::ffi::c_void) -> u32 {
+            $crate::pipe::flush(ctx)
+        }
 
         #[cfg(target_arch = "bpf")]
         #[panic_handler]

@@ -44,13 +44,15 @@ impl<C: Consumer + ?Sized> Consumer for &mut C {
     }
 }
 
-/// Records that a full ring did not take.
+/// Outputs that a full ring did not take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Loss {
     /// The CPU whose ring was full.
     pub cpu: u32,
-    /// How many outputs were lost, each of them one record.
+    /// How many outputs were lost. Each of them is a record; or, with
+    /// [`Wakeup::Adaptive`](crate::Wakeup::Adaptive), a block of them: how many in all, the
+    /// [`Tally`](crate::Tally) knows.
     pub count: u64,
 }
 

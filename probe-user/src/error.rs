@@ -34,6 +34,20 @@ pub enum OpenError {
         /// The map's name.
         name: &'static str,
     },
+    /// The object has no such program.
+    #[error("the object has no program `{name}`: does it use probe_ebpf::program!?")]
+    NoProgram {
+        /// The program's name.
+        name: &'static str,
+    },
+    /// The kernel does not accept the object's flush program.
+    #[error("cannot load the program `{name}`: {why}")]
+    Program {
+        /// The program's name.
+        name: &'static str,
+        /// Why.
+        why: String,
+    },
     /// No ring has this size.
     #[error(
         "{bytes} bytes per CPU are no usable ring: it has to be a power of two, from {page} (a \

@@ -1,10 +1,11 @@
 //! The pipe: the map, the queues in it, and the ways to wait for them.
 
+use crate::adaptive::{Adaptive, Sweep};
 use crate::consumer::Consumer;
 use crate::cpus;
 use crate::error::{OpenError, PollError, map_type_name};
 use crate::evqueue::{EvQueue, QueueCounts};
-use crate::options::Options;
+use crate::options::{Options, Wakeup};
 use crate::stop::Stop;
 use crate::sys::bpf;
 use crate::sys::epoll::Epoll;
@@ -32,10 +33,14 @@ use std::time::Duration;
 /// lost. Detach the programs that emit first, or they count what they emit afterwards as failed.
 #[derive(Debug)]
 pub struct EvPipe {
+    // Dropped first: it has what is packed sent while there are queues to take it.
+    adaptive: Option<Adaptive>,
     queues: Queues,
     epoll: Epoll,
     /// Ticks where records can lie in a ring without a wakeup.
     sweep: Option<Timer>,
+    wakeup: Wakeup,
+    fallback: Option<String>,
     /// How long to wait where nothing ever wakes.
     poll_interval: Option<Duration>,
     budget: usize,
@@ -51,6 +56,8 @@ pub struct EvPipe {
 #[derive(Debug)]
 struct Queues {
     map: OwnedFd,
+    /// The map of the events that wake with every record.
+    eager: Option<OwnedFd>,
     queues: Vec<EvQueue>,
 }
 
@@ -77,6 +84,70 @@ pub struct Summary {
     pub total: QueueCounts,
 }
 
+/// What a loaded object has of a pipe.
+///
+/// [`EvPipe::from_object`] finds all of it in an object that aya has loaded. With another loader,
+/// hand over what there is: the map of events is enough to receive records.
+#[derive(Debug)]
+pub struct PipeParts {
+    events: OwnedFd,
+    tally: Option<Tally>,
+    adaptive: Option<AdaptiveParts>,
+}
+
+/// What adaptive wakeups need beyond the events.
+#[derive(Debug)]
+struct AdaptiveParts {
+    eager: OwnedFd,
+    control: OwnedFd,
+    flush: OwnedFd,
+}
+
+impl PipeParts {
+    /// The map [`EVENTS_MAP`](probe_common::control::EVENTS_MAP).
+    ///
+    /// # Errors
+    ///
+    /// If the process has no descriptor left.
+    pub fn new(events: impl AsFd) -> io::Result<Self> {
+        let events = events.as_fd().try_clone_to_owned()?;
+        Ok(Self { events, tally: None, adaptive: None })
+    }
+
+    /// The map [`TALLY_MAP`](probe_common::control::TALLY_MAP), by which the pipe knows what the
+    /// eBPF side counts.
+    ///
+    /// # Errors
+    ///
+    /// If it is not such a map.
+    pub fn tally(mut self, tally: impl AsFd) -> Result<Self, OpenError> {
+        self.tally = Some(Tally::from_map(tally)?);
+        Ok(self)
+    }
+
+    /// What [`Wakeup::Adaptive`] needs: the maps
+    /// [`EAGER_MAP`](probe_common::control::EAGER_MAP) and
+    /// [`CONTROL_MAP`](probe_common::control::CONTROL_MAP), and the loaded program
+    /// [`FLUSH_PROGRAM`](probe_common::control::FLUSH_PROGRAM).
+    ///
+    /// # Errors
+    ///
+    /// If the process has no descriptor left.
+    pub fn adaptive(
+        mut self,
+        eager: impl AsFd,
+        control: impl AsFd,
+        flush: impl AsFd,
+    ) -> io::Result<Self> {
+        self.adaptive = Some(AdaptiveParts {
+            eager: eager.as_fd().try_clone_to_owned()?,
+            control: control.as_fd().try_clone_to_owned()?,
+            flush: flush.as_fd().try_clone_to_owned()?,
+        });
+        Ok(self)
+    }
+}
+
 impl EvPipe {
     /// Opens a pipe over a perf event array that somebody has loaded: a descriptor of it is enough.
     ///
@@ -85,31 +156,58 @@ impl EvPipe {
     /// If it is not a perf event array, or events, rings or descriptors cannot be had. Nothing is
     /// left behind, then.
     pub fn from_map(map: impl AsFd, options: &Options) -> Result<Self, OpenError> {
+        let parts = PipeParts::new(map).map_err(|source| OpenError::MapInfo { source })?;
+        Self::open(parts, options)
+    }
+
+    /// Opens a pipe over whatever of it was loaded.
+    ///
+    /// # Errors
+    ///
+    /// As [`from_map`](Self::from_map).
+    pub fn open(parts: PipeParts, options: &Options) -> Result<Self, OpenError> {
         options.check()?;
-        let map =
-            map.as_fd().try_clone_to_owned().map_err(|source| OpenError::MapInfo { source })?;
-        let queues = Queues::open(map, options)?;
         let poll = |source| OpenError::Poll { source };
+        let mut queues = Queues::open(parts.events, options)?;
         let epoll = Epoll::new().map_err(poll)?;
         for queue in &queues.queues {
             epoll.add(queue.as_fd()).map_err(poll)?;
         }
-        let sweep = if options.needs_sweeps() {
-            let timer = Timer::every(options.sweep_interval()).map_err(poll)?;
-            epoll.add(timer.as_fd()).map_err(poll)?;
-            Some(timer)
-        } else {
-            None
+        let mut wakeup = options.policy();
+        let (mut adaptive, mut fallback) = (None, None);
+        if let Wakeup::Adaptive { max_latency } = wakeup {
+            match queues.open_adaptive(parts.adaptive, max_latency, options.bytes()) {
+                Ok(opened) => adaptive = Some(opened),
+                Err(why) => {
+                    wakeup = Wakeup::Watermark(options.bytes() as u32 / 4);
+                    fallback = Some(why);
+                }
+            }
+        }
+        let sweep = match (&adaptive, options.sweep_interval()) {
+            (None, Some(interval)) => {
+                let timer = Timer::new().map_err(poll)?;
+                timer.arm(interval).map_err(poll)?;
+                epoll.add(timer.as_fd()).map_err(poll)?;
+                Some(timer)
+            }
+            _ => None,
         };
+        if let Some(adaptive) = &adaptive {
+            epoll.add(adaptive.timer()).map_err(poll)?;
+        }
         Ok(Self {
+            adaptive,
             queues,
             epoll,
             sweep,
-            poll_interval: options.is_poll_only().then(|| options.sweep_interval()),
+            wakeup,
+            fallback,
+            poll_interval: options.poll_interval(),
             budget: options.budget_bytes(),
             // What was in the rings before anybody waited has no wakeup any more.
             pending: true,
-            tally: None,
+            tally: parts.tally,
             bytes_per_cpu: options.bytes(),
         })
     }
@@ -128,32 +226,58 @@ impl EvPipe {
         Self::from_map(map, options)
     }
 
-    /// Opens a pipe over the maps of an object that aya has loaded: the events, and the tally.
+    /// Opens a pipe over an object that aya has loaded: its maps, and its flush program, which is
+    /// loaded here.
     ///
     /// # Errors
     ///
     /// If the object's program does not use `probe_ebpf::pipe`, and as
     /// [`from_map`](Self::from_map).
     #[cfg(feature = "aya")]
-    pub fn from_object(object: &aya::Ebpf, options: &Options) -> Result<Self, OpenError> {
+    pub fn from_object(object: &mut aya::Ebpf, options: &Options) -> Result<Self, OpenError> {
         use aya::maps::Map;
-        use probe_common::control::{EVENTS_MAP, TALLY_MAP};
+        use aya::programs::RawTracePoint;
+        use probe_common::control::{CONTROL_MAP, EAGER_MAP, EVENTS_MAP, FLUSH_PROGRAM, TALLY_MAP};
 
+        let why = |error: aya::programs::ProgramError| OpenError::Program {
+            name: FLUSH_PROGRAM,
+            why: error.to_string(),
+        };
+        let program = object
+            .program_mut(FLUSH_PROGRAM)
+            .ok_or(OpenError::NoProgram { name: FLUSH_PROGRAM })?;
+        let program: &mut RawTracePoint = program.try_into().map_err(why)?;
+        if program.fd().is_err() {
+            program.load().map_err(why)?;
+        }
+        let flush = program.fd().map_err(why)?.as_fd().try_clone_to_owned();
+        let info = |source| OpenError::MapInfo { source };
         let Some(Map::PerfEventArray(events)) = object.map(EVENTS_MAP) else {
             return Err(OpenError::NoMap { name: EVENTS_MAP });
+        };
+        let Some(Map::PerfEventArray(eager)) = object.map(EAGER_MAP) else {
+            return Err(OpenError::NoMap { name: EAGER_MAP });
         };
         let Some(Map::PerCpuArray(tally)) = object.map(TALLY_MAP) else {
             return Err(OpenError::NoMap { name: TALLY_MAP });
         };
-        let tally = Tally::from_map(tally.fd())?;
-        Ok(Self::from_map(events.fd(), options)?.with_tally(tally))
+        let Some(Map::Array(control)) = object.map(CONTROL_MAP) else {
+            return Err(OpenError::NoMap { name: CONTROL_MAP });
+        };
+        let parts = PipeParts::new(events.fd())
+            .and_then(|parts| parts.adaptive(eager.fd(), control.fd(), flush?))
+            .map_err(info)?;
+        Self::open(parts.tally(tally.fd())?, options)
     }
 
-    /// Lets the pipe know what the eBPF side counts.
-    #[must_use]
-    pub fn with_tally(mut self, tally: Tally) -> Self {
-        self.tally = Some(tally);
-        self
+    /// When the kernel wakes the consumer: as was asked for, or what the pipe fell back to.
+    pub fn wakeup(&self) -> Wakeup {
+        self.wakeup
+    }
+
+    /// Why the pipe fell back from [`Wakeup::Adaptive`], if it did.
+    pub fn fallback(&self) -> Option<&str> {
+        self.fallback.as_deref()
     }
 
     /// What the eBPF side counts, where the pipe knows it.
@@ -180,12 +304,21 @@ impl EvPipe {
     /// Gives what is there now to `consumer`, without waiting. A CPU that emits without pause gets
     /// its share, not more ([`Options::budget`]).
     pub fn drain<C: Consumer>(&mut self, consumer: &mut C) -> Progress {
-        // Whatever happens below, a panicking consumer included: look again.
-        self.pending = true;
+        let mut progress = Progress { records: 0, flow: ControlFlow::Continue(()), pending: false };
         if let Some(sweep) = &self.sweep {
             sweep.clear();
         }
-        let mut progress = Progress { records: 0, flow: ControlFlow::Continue(()), pending: false };
+        if let Some(adaptive) = &mut self.adaptive {
+            if adaptive.sleeps_on() && !self.pending && !self.queues.have_records() {
+                return progress;
+            }
+            if adaptive.wake().is_err() {
+                // Without a timer, look again at once.
+                progress.pending = true;
+            }
+        }
+        // Whatever happens below, a panicking consumer included: look again.
+        self.pending = true;
         for queue in &mut self.queues.queues {
             if progress.flow.is_break() {
                 // Not looked at, so perhaps not empty.
@@ -198,11 +331,41 @@ impl EvPipe {
             progress.flow = drained.flow;
             progress.pending |= drained.more;
         }
+        if progress.flow.is_continue() && !progress.pending {
+            progress.pending = self.sweep_adaptively(progress.records);
+        }
         self.pending = progress.pending;
         if progress.records > 0 && !progress.pending && progress.flow.is_continue() {
             progress.flow = consumer.caught_up();
         }
         progress
+    }
+
+    /// Has old blocks sent, and goes to sleep when nothing comes any more. Whether there is
+    /// something to drain now.
+    fn sweep_adaptively(&mut self, records: u64) -> bool {
+        let Some(adaptive) = &mut self.adaptive else { return false };
+        let sent = match adaptive.sweep() {
+            // What comes between two sweeps keeps the consumer awake, too.
+            Sweep::NotDue if records > 0 => {
+                adaptive.is_idle(false);
+                false
+            }
+            Sweep::NotDue => false,
+            Sweep::Open { sent } => {
+                adaptive.is_idle(true);
+                sent
+            }
+            Sweep::Nothing => {
+                if adaptive.is_idle(records > 0) {
+                    let queues = &self.queues;
+                    let asleep = adaptive.fall_asleep(|| queues.have_records());
+                    return !asleep.unwrap_or(false);
+                }
+                false
+            }
+        };
+        sent || (records == 0 && self.queues.have_records())
     }
 
     /// Waits until there are records, or for `timeout` (`None` is for ever), and drains once. Does
@@ -252,6 +415,10 @@ impl EvPipe {
         // A ring holds no more than its size, so that many budgets empty it, whatever comes in
         // meanwhile.
         let rounds = self.bytes_per_cpu.div_ceil(self.budget);
+        if let Some(adaptive) = &self.adaptive {
+            adaptive.flush_all();
+            self.pending = true;
+        }
         for _ in 0..=rounds {
             let progress = self.drain(consumer);
             progress.flow?;
@@ -267,6 +434,8 @@ impl EvPipe {
     ///
     /// Stops early if `consumer` breaks; what is left is lost, then, and not in the summary.
     pub fn close<C: Consumer>(mut self, consumer: &mut C) -> Summary {
+        // Everything packed is sent before the maps are empty.
+        drop(self.adaptive.take());
         self.queues.leave_map();
         let _ = self.drain_all(consumer);
         let mut summary = Summary::default();
@@ -317,7 +486,7 @@ impl Queues {
             return Err(OpenError::NotAPerfEventArray { name: info.name, found });
         }
         let online = cpus::online().map_err(|source| OpenError::Cpus { source })?;
-        let mut this = Self { map, queues: Vec::new() };
+        let mut this = Self { map, eager: None, queues: Vec::new() };
         for &cpu in options.wanted_cpus().unwrap_or(&online) {
             if cpu >= info.max_entries {
                 return Err(OpenError::CpuPastEnd {
@@ -326,7 +495,7 @@ impl Queues {
                     entries: info.max_entries,
                 });
             }
-            match EvQueue::open(cpu, options)? {
+            match EvQueue::open(cpu, options.bytes(), options.wake_at())? {
                 Some(queue) => this.enter_map(queue)?,
                 // One that went offline since the list was read is not missed.
                 None if options.wanted_cpus().is_none() => {}
@@ -347,11 +516,40 @@ impl Queues {
         Ok(())
     }
 
+    /// Opens the second event of each queue, and the consumer's half of adaptive wakeups; or tells
+    /// why it cannot.
+    fn open_adaptive(
+        &mut self,
+        parts: Option<AdaptiveParts>,
+        max_latency: Duration,
+        bytes_per_cpu: usize,
+    ) -> Result<Adaptive, String> {
+        let AdaptiveParts { eager, control, flush } =
+            parts.ok_or("only the map of events is known, not the rest of the object")?;
+        let eager = self.eager.insert(eager);
+        for queue in &mut self.queues {
+            let cpu = queue.cpu();
+            queue
+                .open_eager()
+                .and_then(|event| bpf::map_set_fd(eager.as_fd(), cpu, event))
+                .map_err(|error| format!("no second event on CPU {cpu}: {error}"))?;
+        }
+        let cpus = self.queues.iter().map(EvQueue::cpu);
+        Adaptive::new(control.as_fd(), flush, cpus, max_latency, bytes_per_cpu)
+            .map_err(|error| format!("this kernel lacks a part of it: {error}"))
+    }
+
+    fn have_records(&self) -> bool {
+        self.queues.iter().any(EvQueue::has_records)
+    }
+
     /// Takes the events out of the map.
     fn leave_map(&mut self) {
         for queue in &self.queues {
             // It fails only if the slot is empty already.
-            let _ = bpf::map_delete(self.map.as_fd(), queue.cpu());
+            for map in self.eager.iter().chain([&self.map]) {
+                let _ = bpf::map_delete(map.as_fd(), queue.cpu());
+            }
         }
     }
 }

@@ -2,11 +2,11 @@
 
 use crate::consumer::{Consumer, Loss, Malformed, MalformedReason};
 use crate::error::OpenError;
-use crate::options::Options;
 use crate::ring::page::{RingPages, Scratch};
 use crate::ring::perf_record::{Header, PerfRecord};
-use crate::sys::perf_event::PerfEvent;
+use crate::sys::perf_event::{PerfEvent, WakeAt};
 use probe_common::Records;
+use std::io;
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -15,6 +15,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 pub struct EvQueue {
     cpu: u32,
     event: PerfEvent,
+    /// Shares the ring, and wakes with every record.
+    eager: Option<PerfEvent>,
     pages: RingPages,
     scratch: Scratch,
     /// Up to where records are consumed; what the kernel knows of it is `published`.
@@ -56,9 +58,8 @@ pub(crate) struct Drained {
 impl EvQueue {
     /// Opens the event of a CPU, maps its ring and enables it, in this order: an event that a map
     /// slot leads to has to have room. `None` if the CPU is offline.
-    pub(crate) fn open(cpu: u32, options: &Options) -> Result<Option<Self>, OpenError> {
-        let bytes = options.bytes();
-        let event = match PerfEvent::bpf_output(cpu, options.wake_at()) {
+    pub(crate) fn open(cpu: u32, bytes: usize, wake_at: WakeAt) -> Result<Option<Self>, OpenError> {
+        let event = match PerfEvent::bpf_output(cpu, wake_at) {
             Ok(event) => event,
             Err(error) if error.raw_os_error() == Some(libc::ENODEV) => return Ok(None),
             Err(source) => return Err(OpenError::Event { cpu, source }),
@@ -73,6 +74,7 @@ impl EvQueue {
         Ok(Some(Self {
             cpu,
             event,
+            eager: None,
             pages,
             scratch: Scratch::new(),
             tail,
@@ -80,6 +82,21 @@ impl EvQueue {
             in_block: 0,
             counts: QueueCounts::default(),
         }))
+    }
+
+    /// Opens a second event that writes into the same ring and wakes with every record, and lends
+    /// it.
+    pub(crate) fn open_eager(&mut self) -> io::Result<BorrowedFd<'_>> {
+        let eager = PerfEvent::bpf_output(self.cpu, WakeAt::Events(1))?;
+        eager.set_output(self.event.as_fd())?;
+        eager.enable()?;
+        let eager: &PerfEvent = self.eager.insert(eager);
+        Ok(eager.as_fd())
+    }
+
+    /// Whether there is something to read.
+    pub(crate) fn has_records(&self) -> bool {
+        self.pages.head() != self.tail
     }
 
     /// The CPU.
@@ -95,13 +112,19 @@ impl EvQueue {
     /// How many outputs the kernel had no room for since the queue was opened, whether or not the
     /// ring has told so yet (`PERF_FORMAT_LOST`). `None` before kernel 6.0, which cannot say.
     pub fn kernel_lost(&self) -> Option<u64> {
-        self.event.lost().ok().flatten()
+        let eager = match &self.eager {
+            Some(eager) => eager.lost().ok().flatten()?,
+            None => 0,
+        };
+        Some(self.event.lost().ok().flatten()? + eager)
     }
 
     /// No longer takes records.
     pub(crate) fn disable(&self) {
-        // It fails only if the event is gone, which is as good.
-        let _ = self.event.disable();
+        for event in self.eager.iter().chain([&self.event]) {
+            // It fails only if the event is gone, which is as good.
+            let _ = event.disable();
+        }
     }
 
     /// Gives everything that is there now to `consumer`, up to `budget` bytes of ring, or until it

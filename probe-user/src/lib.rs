@@ -46,6 +46,7 @@
 
 #![deny(missing_docs, unsafe_code)]
 
+mod adaptive;
 #[cfg(feature = "tokio")]
 mod asynchronous;
 mod consumer;
@@ -68,7 +69,7 @@ pub use asynchronous::{AsyncEvPipe, RecordStream};
 pub use consumer::{Consumer, Loss, Malformed, MalformedReason};
 pub use error::{OpenError, PollError, TallyError};
 pub use evhandler::{EvHandlers, Event, Flow};
-pub use evpipe::{EvPipe, Progress, Summary};
+pub use evpipe::{EvPipe, PipeParts, Progress, Summary};
 pub use evqueue::{EvQueue, QueueCounts};
 pub use options::{Options, Wakeup};
 pub use owned::{Item, OwnedRecord, OwnedRecords};

@@ -9,10 +9,23 @@ use std::time::Duration;
 ///
 /// A wakeup is an interrupt on the producing CPU, which costs many times what the record itself
 /// does. So the fewer, the faster; and what no wakeup tells of, a sweep finds
-/// ([`Options::sweep`]).
+/// ([`Options::sweep`]). With all but [`Adaptive`](Self::Adaptive), each record is an output of its
+/// own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Wakeup {
+    /// As few as the latency allows: none while records keep coming, none while none come, one for
+    /// the first record after a pause. Records are packed, many to an output.
+    ///
+    /// It needs kernel 5.10, and programs whose object the pipe knows whole
+    /// ([`EvPipe::from_object`](crate::EvPipe::from_object)). Otherwise the pipe falls back to a
+    /// watermark of a quarter of the ring and a sweep every half `max_latency`, and
+    /// [`EvPipe::fallback`](crate::EvPipe::fallback) says why.
+    Adaptive {
+        /// The longest from a record's emission to its handler, scheduling apart; a millisecond at
+        /// least.
+        max_latency: Duration,
+    },
     /// After every record: the least delay at a low rate, the slowest at a high one.
     EveryRecord,
     /// After every so many records; not 0.
@@ -33,7 +46,7 @@ pub enum Wakeup {
 #[derive(Clone, Debug)]
 pub struct Options {
     bytes_per_cpu: usize,
-    wakeup: Option<Wakeup>,
+    wakeup: Wakeup,
     cpus: Option<Vec<u32>>,
     sweep: Duration,
     budget: usize,
@@ -46,11 +59,11 @@ impl Default for Options {
 }
 
 impl Options {
-    /// 256 KiB for each CPU that is online; a wakeup at a quarter of that; a sweep every 10 ms.
+    /// 256 KiB for each CPU that is online; adaptive wakeups, with a latency of at most 10 ms.
     pub fn new() -> Self {
         Self {
             bytes_per_cpu: 256 << 10,
-            wakeup: None,
+            wakeup: Wakeup::Adaptive { max_latency: Duration::from_millis(10) },
             cpus: None,
             sweep: Duration::from_millis(10),
             budget: 128 << 10,
@@ -65,10 +78,10 @@ impl Options {
         self
     }
 
-    /// When the kernel wakes the consumer. The default is a watermark of a quarter of the ring.
+    /// When the kernel wakes the consumer. The default is adaptive, with at most 10 ms of latency.
     #[must_use]
     pub fn wakeup(mut self, wakeup: Wakeup) -> Self {
-        self.wakeup = Some(wakeup);
+        self.wakeup = wakeup;
         self
     }
 
@@ -107,31 +120,38 @@ impl Options {
         self.cpus.as_deref()
     }
 
-    pub(crate) fn sweep_interval(&self) -> Duration {
-        self.sweep
-    }
-
     pub(crate) fn budget_bytes(&self) -> usize {
         self.budget
     }
 
-    /// Whether records can wait in the ring without a wakeup, so that a timer has to tell of them.
-    pub(crate) fn needs_sweeps(&self) -> bool {
-        !matches!(self.wakeup, Some(Wakeup::EveryRecord | Wakeup::Every(1) | Wakeup::PollOnly))
+    pub(crate) fn policy(&self) -> Wakeup {
+        self.wakeup
     }
 
-    pub(crate) fn is_poll_only(&self) -> bool {
-        self.wakeup == Some(Wakeup::PollOnly)
+    /// How often to sweep for records that lie in the ring without a wakeup; `None` where every
+    /// record has one, or nobody wants any.
+    pub(crate) fn sweep_interval(&self) -> Option<Duration> {
+        match self.wakeup {
+            Wakeup::EveryRecord | Wakeup::Every(1) | Wakeup::PollOnly => None,
+            Wakeup::Every(_) | Wakeup::Watermark(_) => Some(self.sweep),
+            Wakeup::Adaptive { max_latency } => Some(max_latency / 2),
+        }
+    }
+
+    /// How long to wait where nothing ever wakes.
+    pub(crate) fn poll_interval(&self) -> Option<Duration> {
+        (self.wakeup == Wakeup::PollOnly).then_some(self.sweep)
     }
 
     pub(crate) fn wake_at(&self) -> WakeAt {
+        let part = |n| u32::try_from(self.bytes_per_cpu / n).unwrap_or(u32::MAX);
         match self.wakeup {
-            None => WakeAt::Bytes(u32::try_from(self.bytes_per_cpu / 4).unwrap_or(u32::MAX)),
-            Some(Wakeup::EveryRecord) => WakeAt::Events(1),
-            Some(Wakeup::Every(n)) => WakeAt::Events(n),
-            Some(Wakeup::Watermark(bytes)) => WakeAt::Bytes(bytes),
+            Wakeup::Adaptive { .. } => WakeAt::Bytes(part(4)),
+            Wakeup::EveryRecord => WakeAt::Events(1),
+            Wakeup::Every(n) => WakeAt::Events(n),
+            Wakeup::Watermark(bytes) => WakeAt::Bytes(bytes),
             // The kernel caps it at the ring's size: the ring is full before the first wakeup.
-            Some(Wakeup::PollOnly) => WakeAt::Bytes(u32::MAX),
+            Wakeup::PollOnly => WakeAt::Bytes(u32::MAX),
         }
     }
 
@@ -146,10 +166,13 @@ impl Options {
             return Err(OpenError::Bytes { bytes, page, below, above });
         }
         match self.wakeup {
-            Some(Wakeup::Every(0) | Wakeup::Watermark(0)) => {
+            Wakeup::Every(0) | Wakeup::Watermark(0) => {
                 Err(OpenError::Wakeup { what: "a wakeup after 0 is not a wakeup: use PollOnly" })
             }
-            Some(Wakeup::Watermark(mark)) if mark as usize >= bytes => Err(OpenError::Wakeup {
+            Wakeup::Adaptive { max_latency } if max_latency < Duration::from_millis(1) => {
+                Err(OpenError::Wakeup { what: "a max_latency below 1 ms is polling: use PollOnly" })
+            }
+            Wakeup::Watermark(mark) if mark as usize >= bytes => Err(OpenError::Wakeup {
                 what: "the watermark has to be less than the bytes per CPU",
             }),
             _ => Ok(()),
@@ -178,7 +201,13 @@ mod tests {
 
     #[test]
     fn wakeups_that_never_come_are_refused() {
-        for wakeup in [Wakeup::Every(0), Wakeup::Watermark(0), Wakeup::Watermark(256 << 10)] {
+        let max_latency = Duration::from_micros(999);
+        for wakeup in [
+            Wakeup::Adaptive { max_latency },
+            Wakeup::Every(0),
+            Wakeup::Watermark(0),
+            Wakeup::Watermark(256 << 10),
+        ] {
             assert!(Options::new().wakeup(wakeup).check().is_err(), "{wakeup:?}");
         }
     }

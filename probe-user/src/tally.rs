@@ -4,7 +4,7 @@ use crate::cpus;
 use crate::error::TallyError;
 use crate::sys::bpf::{self, MapFd};
 use probe_common::RecordKind;
-use probe_common::limits::KINDS;
+use probe_common::limits::{KINDS, TALLY_BANKS};
 use probe_common::tally::KindTally;
 use std::os::fd::{AsFd, OwnedFd};
 use zerocopy::FromBytes;
@@ -27,6 +27,7 @@ pub struct CpuTally {
     pub tally: KindTally,
 }
 
+const ENTRIES: u32 = KINDS * TALLY_BANKS;
 const WORDS: usize = size_of::<KindTally>() / size_of::<u64>();
 
 impl Tally {
@@ -40,10 +41,10 @@ impl Tally {
         let info = bpf::map_info(map.as_fd())?;
         let not_a_tally = || TallyError::NotATally {
             name: info.name.clone(),
-            entries: KINDS,
+            entries: ENTRIES,
             value_size: size_of::<KindTally>(),
         };
-        if info.max_entries != KINDS || info.value_size as usize != size_of::<KindTally>() {
+        if info.max_entries != ENTRIES || info.value_size as usize != size_of::<KindTally>() {
             return Err(not_a_tally());
         }
         let possible = cpus::possible()?;
@@ -58,17 +59,21 @@ impl Tally {
     ///
     /// If the map cannot be read.
     pub fn of(&self, kind: RecordKind) -> Result<Vec<CpuTally>, TallyError> {
-        let Some(index) = kind.index() else { return Ok(Vec::new()) };
+        let mut cpus: Vec<_> = self
+            .possible
+            .iter()
+            .map(|&cpu| CpuTally { cpu, tally: KindTally::default() })
+            .collect();
+        let Some(index) = kind.index() else { return Ok(cpus) };
         let mut words = vec![0u64; WORDS * self.possible.len()];
-        bpf::map_lookup(&self.map, index, &mut words)?;
-        let tallies = self.possible.iter().zip(words.chunks_exact(WORDS));
-        Ok(tallies
-            .map(|(&cpu, words)| {
+        for bank in 0..TALLY_BANKS {
+            bpf::map_lookup(&self.map, bank * KINDS + index, &mut words)?;
+            for (cpu, words) in cpus.iter_mut().zip(words.chunks_exact(WORDS)) {
                 let bytes = zerocopy::IntoBytes::as_bytes(words);
-                let tally = KindTally::read_from_bytes(bytes).unwrap_or_default();
-                CpuTally { cpu, tally }
-            })
-            .collect())
+                cpu.tally += KindTally::read_from_bytes(bytes).unwrap_or_default();
+            }
+        }
+        Ok(cpus)
     }
 
     /// The sum over all CPUs and kinds.

@@ -36,8 +36,8 @@ pub(crate) struct Args {
     cpus: u32,
     #[arg(long, default_value = "1G")]
     memory: String,
-    /// VMs at a time
-    #[arg(long, default_value_t = 2)]
+    /// VMs at a time; without KVM, a VM keeps one CPU of this machine busy
+    #[arg(long, default_value_t = default_jobs())]
     jobs: usize,
     /// Minutes that the tests of one kernel may take
     #[arg(long, default_value_t = 15, value_name = "MINUTES")]
@@ -146,6 +146,10 @@ impl Args {
         }
         Ok(counts)
     }
+}
+
+fn default_jobs() -> usize {
+    thread::available_parallelism().map_or(1, |cpus| cpus.get().min(SERIES.len()))
 }
 
 /// What can be said without running anything.

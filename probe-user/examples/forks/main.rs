@@ -15,7 +15,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let count: u64 = std::env::args().nth(1).map_or(Ok(u64::MAX), |count| count.parse())?;
 
     let mut object = Ebpf::load(aya::include_bytes_aligned!("ebpf/forks.bpf.o"))?;
-    let mut pipe = EvPipe::from_object(&object, &Options::new())?;
+    let mut pipe = EvPipe::from_object(&mut object, &Options::new())?;
     let program: &mut RawTracePoint = object.program_mut("on_fork").unwrap().try_into()?;
     program.load()?;
     program.attach("sched_process_fork")?;

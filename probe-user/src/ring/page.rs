@@ -8,9 +8,11 @@
 
 use super::cursor::{Geometry, Span};
 use crate::sys::memory::{Mapping, page_size};
+use probe_common::control::{CONTROL_CPUS, CpuControl};
 use std::io;
+use std::mem::offset_of;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// `offsetof(struct perf_event_mmap_page, data_head)`, fixed by the ABI.
 const DATA_HEAD_AT: usize = 1024;
@@ -101,6 +103,64 @@ impl RingPages {
 }
 
 const _: () = assert!(DATA_TAIL_AT + 8 <= 4096);
+
+/// The page that both sides share: the values of a memory-mappable array of [`CpuControl`].
+#[derive(Debug)]
+pub(crate) struct ControlPage {
+    mapping: Mapping,
+}
+
+impl ControlPage {
+    /// Maps the values of a map, which has to be of that type.
+    pub(crate) fn map(map: BorrowedFd<'_>) -> io::Result<Self> {
+        let len = CONTROL_CPUS as usize * size_of::<CpuControl>();
+        Ok(Self { mapping: Mapping::new(map, len)? })
+    }
+
+    /// One CPU's entry, if there is one.
+    pub(crate) fn cpu(&self, cpu: u32) -> Option<CpuFlags<'_>> {
+        let at = cpu as usize * size_of::<CpuControl>();
+        (cpu < CONTROL_CPUS).then_some(CpuFlags { page: self, at })
+    }
+
+    fn field(&self, at: usize) -> &AtomicU32 {
+        // SAFETY: CpuFlags has checked that the entry is in the page.
+        let field = unsafe { self.mapping.address().add(at) }.cast();
+        // SAFETY: it is a 4-aligned u32 that both sides access with single loads and stores.
+        unsafe { AtomicU32::from_ptr(field.as_ptr()) }
+    }
+}
+
+/// One CPU's entry of the control page.
+#[derive(Debug)]
+pub(crate) struct CpuFlags<'p> {
+    page: &'p ControlPage,
+    at: usize,
+}
+
+impl CpuFlags<'_> {
+    pub(crate) fn set_limit(&self, bytes: u32) {
+        // ORDERING: it takes effect whenever the CPU sees it.
+        self.page.field(self.at + offset_of!(CpuControl, limit)).store(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_asleep(&self, asleep: bool) {
+        // ORDERING: what makes the flag take effect is the run of the flush program that follows,
+        // which interrupts the CPU.
+        let flag = self.page.field(self.at + offset_of!(CpuControl, asleep));
+        flag.store(u32::from(asleep), Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_asleep(&self) -> bool {
+        // ORDERING: whoever takes it down then wakes us through the ring, which orders the rest.
+        self.page.field(self.at + offset_of!(CpuControl, asleep)).load(Ordering::Acquire) != 0
+    }
+
+    pub(crate) fn open(&self) -> u32 {
+        // ORDERING: as for the flag: the number only says whether a flush is worth while.
+        self.page.field(self.at + offset_of!(CpuControl, open)).load(Ordering::Acquire)
+    }
+}
 
 /// Where a record is put together that wraps around the end of a ring: as long as the longest
 /// record, and aligned as it is in the ring.

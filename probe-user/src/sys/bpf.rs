@@ -8,6 +8,7 @@ const BPF_MAP_LOOKUP_ELEM: libc::c_int = 1;
 const BPF_MAP_UPDATE_ELEM: libc::c_int = 2;
 const BPF_MAP_DELETE_ELEM: libc::c_int = 3;
 const BPF_OBJ_GET: libc::c_int = 7;
+const BPF_PROG_TEST_RUN: libc::c_int = 10;
 const BPF_OBJ_GET_INFO_BY_FD: libc::c_int = 15;
 
 /// `BPF_MAP_TYPE_PERF_EVENT_ARRAY`.
@@ -157,6 +158,14 @@ impl AsFd for MapFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
+}
+
+/// `BPF_PROG_TEST_RUN` of a raw tracepoint program without arguments, on `cpu` (5.10+).
+pub(crate) fn run_on(program: BorrowedFd<'_>, cpu: u32) -> io::Result<()> {
+    const BPF_F_TEST_RUN_ON_CPU: u32 = 1;
+    let attr = Attr::default().fd_at(0, program).u32_at(64, BPF_F_TEST_RUN_ON_CPU).u32_at(68, cpu);
+    // SAFETY: no pointers.
+    unsafe { bpf(BPF_PROG_TEST_RUN, &attr, 72) }.map(drop)
 }
 
 /// `BPF_OBJ_GET`: opens what is pinned at `path`.

@@ -13,6 +13,7 @@ const ATTR_FLAG_WATERMARK: u64 = 1 << 14;
 
 const PERF_EVENT_IOC_ENABLE: libc::c_ulong = 0x2400;
 const PERF_EVENT_IOC_DISABLE: libc::c_ulong = 0x2401;
+const PERF_EVENT_IOC_SET_OUTPUT: libc::c_ulong = 0x2405;
 #[cfg(feature = "trace")]
 const PERF_EVENT_IOC_SET_BPF: libc::c_ulong = 0x4004_2408;
 
@@ -143,6 +144,16 @@ impl PerfEvent {
     pub(crate) fn disable(&self) -> io::Result<()> {
         // SAFETY: no pointers.
         check(unsafe { libc::ioctl(self.fd.as_raw_fd(), PERF_EVENT_IOC_DISABLE, 0) }).map(drop)
+    }
+
+    /// `PERF_EVENT_IOC_SET_OUTPUT`: writes into the ring of another event of the same CPU from now
+    /// on, and wakes who polls that one.
+    pub(crate) fn set_output(&self, ring: BorrowedFd<'_>) -> io::Result<()> {
+        // SAFETY: no pointers.
+        check(unsafe {
+            libc::ioctl(self.fd.as_raw_fd(), PERF_EVENT_IOC_SET_OUTPUT, ring.as_raw_fd())
+        })
+        .map(drop)
     }
 
     /// `PERF_EVENT_IOC_SET_BPF`: how programs attach to events before 5.15. Lasts until the event

@@ -12,16 +12,28 @@ pub(crate) struct Timer {
 }
 
 impl Timer {
-    /// A timer that ticks every `interval`, from now on.
-    pub(crate) fn every(interval: Duration) -> io::Result<Self> {
+    /// A timer that does not tick.
+    pub(crate) fn new() -> io::Result<Self> {
         // SAFETY: no pointers.
         let fd = check(unsafe {
             libc::timerfd_create(libc::CLOCK_MONOTONIC, libc::TFD_CLOEXEC | libc::TFD_NONBLOCK)
         })?;
         // SAFETY: the kernel has just opened it for us.
-        let timer = Self { fd: unsafe { OwnedFd::from_raw_fd(fd) } };
+        Ok(Self { fd: unsafe { OwnedFd::from_raw_fd(fd) } })
+    }
+
+    /// Ticks every `interval`, from now on.
+    pub(crate) fn arm(&self, interval: Duration) -> io::Result<()> {
         // Zero would disarm it.
-        let interval = interval.max(Duration::from_micros(1));
+        self.set(interval.max(Duration::from_micros(1)))
+    }
+
+    /// Ticks no more.
+    pub(crate) fn disarm(&self) -> io::Result<()> {
+        self.set(Duration::ZERO)
+    }
+
+    fn set(&self, interval: Duration) -> io::Result<()> {
         let time = libc::timespec {
             tv_sec: libc::time_t::try_from(interval.as_secs()).unwrap_or(libc::time_t::MAX),
             tv_nsec: libc::c_long::from(interval.subsec_nanos() as i32),
@@ -29,9 +41,9 @@ impl Timer {
         let setting = libc::itimerspec { it_interval: time, it_value: time };
         // SAFETY: the kernel reads `setting`; it writes no old one to a null pointer.
         check(unsafe {
-            libc::timerfd_settime(timer.fd.as_raw_fd(), 0, &setting, std::ptr::null_mut())
-        })?;
-        Ok(timer)
+            libc::timerfd_settime(self.fd.as_raw_fd(), 0, &setting, std::ptr::null_mut())
+        })
+        .map(drop)
     }
 
     /// Takes the ticks that there were, so that the descriptor is not readable until the next one.

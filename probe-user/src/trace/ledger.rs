@@ -20,15 +20,15 @@ pub struct Ledger {
 impl Ledger {
     /// Whether every record that was attempted was received.
     pub fn is_complete(&self) -> bool {
-        self.tally.attempted() == self.received && self.malformed == 0 && self.not_followed == 0
+        self.tally.attempted == self.received && self.malformed == 0 && self.not_followed == 0
     }
 }
 
 /// `attempted 12 = received 10 + lost 2 (ring full 2)`
 impl fmt::Display for Ledger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let attempted = self.tally.attempted();
-        let failed = attempted.wrapping_sub(self.tally.sent);
+        let attempted = self.tally.attempted;
+        let failed = self.tally.failed();
         write!(f, "attempted {attempted} = received {} + lost {failed}", self.received)?;
         let mut classes =
             FailureClass::ALL.into_iter().filter(|&class| self.tally.failed_for(class) > 0);
@@ -39,7 +39,7 @@ impl fmt::Display for Ledger {
             }
             write!(f, ")")?;
         }
-        let unread = self.tally.sent.wrapping_sub(self.received);
+        let unread = self.tally.sent().wrapping_sub(self.received);
         if unread > 0 {
             write!(f, " + unread {unread}")?;
         }
@@ -59,10 +59,11 @@ mod tests {
 
     #[test]
     fn it_says_what_is_missing_and_why() {
-        let mut tally = KindTally { sent: 10, ..KindTally::default() };
+        let mut tally = KindTally { attempted: 10, ..KindTally::default() };
         let mut ledger = Ledger { tally, received: 10, malformed: 0, not_followed: 0 };
         assert_eq!(ledger.to_string(), "attempted 10 = received 10 + lost 0");
         assert!(ledger.is_complete());
+        tally.attempted = 13;
         tally.failed[FailureClass::NoSpace as usize] = 2;
         tally.failed[FailureClass::Nested as usize] = 1;
         ledger.tally = tally;

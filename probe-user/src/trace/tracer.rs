@@ -98,7 +98,7 @@ impl TracerBuilder {
         let tracefs = self.find_exec(&mut config)?;
         let mut object = Object::load(&config)?;
         let logger = self.log_level.map(|_| LogReader::start(&mut object)).transpose()?;
-        let pipe = EvPipe::from_object(&object.ebpf, &self.options)?;
+        let pipe = EvPipe::from_object(&mut object.ebpf, &self.options)?;
         let links = self.attach_all(&mut object, tracefs)?;
         Ok(Tracer { links, pipe, object, logger })
     }

@@ -1,0 +1,204 @@
+//! Adaptive wakeups, the consumer's half: no interrupt at full speed, none when idle, and never
+//! longer than the latency that was asked for.
+//!
+//! While the consumer is *awake*, programs pack records into blocks and wake nobody; it sweeps the
+//! rings on a timer, and has a block sent that was open at the last sweep already. When sweeps find
+//! nothing any more, it goes to *sleep*: it raises a flag for each CPU, has every CPU send its
+//! block, looks once more, and disarms the timer. The first record that a CPU emits while its flag
+//! is up goes out at once and wakes the consumer.
+//!
+//! To run the flush program on a CPU is what makes that safe. It interrupts the CPU, so a program
+//! there has ended before, or begins after and sees the flag, or is in the middle: then it finds a
+//! note of the flush program's when it ends, and wakes the consumer itself.
+
+use crate::ring::page::{ControlPage, CpuFlags};
+use crate::sys::bpf;
+use crate::sys::timer::Timer;
+use probe_common::limits::MAX_PACKED;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+/// So many sweeps in a row that find nothing are followed by sleep.
+const IDLE_SWEEPS: u32 = 2;
+
+#[derive(Debug)]
+pub(crate) struct Adaptive {
+    control: ControlPage,
+    flush: OwnedFd,
+    timer: Timer,
+    interval: Duration,
+    cpus: Vec<Cpu>,
+    asleep: bool,
+    swept: Instant,
+    idle: u32,
+}
+
+#[derive(Debug)]
+struct Cpu {
+    id: u32,
+    /// The block that was open at the last sweep.
+    open: u32,
+}
+
+/// What a sweep found beyond what is in the rings.
+pub(crate) enum Sweep {
+    /// It was not time for one.
+    NotDue,
+    /// Blocks were open; those that were old have been sent.
+    Open { sent: bool },
+    /// Nothing.
+    Nothing,
+}
+
+impl Adaptive {
+    /// `cpus` have queues, in whose maps nothing is packed yet.
+    ///
+    /// # Errors
+    ///
+    /// If this kernel cannot run a program on a chosen CPU, cannot map the page, or has CPUs that
+    /// the page has no entry for.
+    pub(crate) fn new(
+        control: BorrowedFd<'_>,
+        flush: OwnedFd,
+        cpus: impl Iterator<Item = u32>,
+        max_latency: Duration,
+        bytes_per_cpu: usize,
+    ) -> io::Result<Self> {
+        let control = ControlPage::map(control)?;
+        let cpus: Vec<_> = cpus.map(|id| Cpu { id, open: 0 }).collect();
+        for cpu in &cpus {
+            if control.cpu(cpu.id).is_none() {
+                let what = format!("the control page has no entry for CPU {}", cpu.id);
+                return Err(io::Error::new(io::ErrorKind::Unsupported, what));
+            }
+            bpf::run_on(flush.as_fd(), cpu.id)?;
+        }
+        // A block waits for at most two sweeps, which leaves a fifth for everything else.
+        let interval = max_latency * 2 / 5;
+        let timer = Timer::new()?;
+        timer.arm(interval)?;
+        let this = Self {
+            control,
+            flush,
+            timer,
+            interval,
+            cpus,
+            asleep: false,
+            swept: Instant::now(),
+            idle: 0,
+        };
+        // A block that takes more than a fraction of the ring would often find no room.
+        let limit = MAX_PACKED.min(u32::try_from(bytes_per_cpu / 8).unwrap_or(u32::MAX));
+        for cpu in &this.cpus {
+            this.with(cpu.id, |cpu| cpu.set_limit(limit));
+        }
+        Ok(this)
+    }
+
+    /// Readable when a sweep is due.
+    pub(crate) fn timer(&self) -> BorrowedFd<'_> {
+        self.timer.as_fd()
+    }
+
+    /// Whether the consumer sleeps and nobody has woken it.
+    pub(crate) fn sleeps_on(&self) -> bool {
+        self.asleep && self.cpus.iter().all(|cpu| self.of(cpu.id, |cpu| cpu.is_asleep()))
+    }
+
+    /// The consumer looks at the rings: it is awake.
+    pub(crate) fn wake(&mut self) -> io::Result<()> {
+        self.timer.clear();
+        if self.asleep {
+            self.asleep = false;
+            self.idle = 0;
+            self.set_asleep(false);
+            self.swept = Instant::now();
+            self.timer.arm(self.interval)?;
+        }
+        Ok(())
+    }
+
+    /// Has blocks sent that were open at the last sweep already, if it is time to look.
+    pub(crate) fn sweep(&mut self) -> Sweep {
+        let now = Instant::now();
+        // A tick can be a little early by this clock.
+        if now.duration_since(self.swept) < self.interval * 9 / 10 {
+            return Sweep::NotDue;
+        }
+        self.swept = now;
+        let (mut any, mut sent) = (false, false);
+        for at in 0..self.cpus.len() {
+            let Cpu { id, open: before } = self.cpus[at];
+            let open = self.of(id, |cpu| cpu.open());
+            self.cpus[at].open = open;
+            any |= open != 0;
+            if open != 0 && open == before {
+                self.flush(id);
+                sent = true;
+            }
+        }
+        if any { Sweep::Open { sent } } else { Sweep::Nothing }
+    }
+
+    /// Notes whether a sweep found records, and tells whether it is time to sleep.
+    pub(crate) fn is_idle(&mut self, found: bool) -> bool {
+        self.idle = if found { 0 } else { self.idle + 1 };
+        self.idle >= IDLE_SWEEPS
+    }
+
+    /// Goes to sleep, unless a CPU emits something meanwhile, or `look` finds something in a ring.
+    /// Whether the consumer sleeps now.
+    pub(crate) fn fall_asleep(&mut self, look: impl FnOnce() -> bool) -> io::Result<bool> {
+        self.idle = 0;
+        self.set_asleep(true);
+        self.flush_all();
+        let open = self.cpus.iter().any(|cpu| self.of(cpu.id, |cpu| cpu.open()) != 0);
+        if open || look() {
+            self.set_asleep(false);
+            return Ok(false);
+        }
+        self.timer.disarm()?;
+        self.asleep = true;
+        Ok(true)
+    }
+
+    /// Has every CPU send its block.
+    pub(crate) fn flush_all(&self) {
+        for cpu in &self.cpus {
+            self.flush(cpu.id);
+        }
+    }
+
+    fn flush(&self, cpu: u32) {
+        // It fails while the CPU is offline: it emits nothing, then, and its block stays.
+        if let Err(error) = bpf::run_on(self.flush.as_fd(), cpu) {
+            debug_assert!(error.raw_os_error() != Some(libc::EINVAL), "{error}");
+        }
+    }
+
+    fn set_asleep(&self, asleep: bool) {
+        for cpu in &self.cpus {
+            self.with(cpu.id, |cpu| cpu.set_asleep(asleep));
+        }
+    }
+
+    fn of<T: Default>(&self, cpu: u32, read: impl FnOnce(&CpuFlags<'_>) -> T) -> T {
+        self.control.cpu(cpu).map(|flags| read(&flags)).unwrap_or_default()
+    }
+
+    fn with(&self, cpu: u32, write: impl FnOnce(&CpuFlags<'_>)) {
+        self.of(cpu, write);
+    }
+}
+
+/// Asks for nothing any more: every record goes out at once, and what is packed goes out now.
+impl Drop for Adaptive {
+    fn drop(&mut self) {
+        for cpu in &self.cpus {
+            self.with(cpu.id, |cpu| cpu.set_limit(0));
+        }
+        self.set_asleep(false);
+        self.flush_all();
+    }
+}

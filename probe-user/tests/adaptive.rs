@@ -1,0 +1,221 @@
+//! Adaptive wakeups on a real kernel: nothing is lost or late, whatever the consumer is doing.
+
+mod suite;
+
+use probe_user::{EvHandlers, EvPipe, Options, Progress, Stop, Wakeup};
+use rustix::time::{ClockId, clock_gettime};
+use std::time::{Duration, Instant};
+use suite::records::Numbered;
+use suite::{Received, classifier, emit_one_on, generate_on, load, online, strict};
+
+fn adaptive(max_latency: Duration) -> Options {
+    Options::new().bytes_per_cpu(4 << 20).wakeup(Wakeup::Adaptive { max_latency })
+}
+
+/// What `Numbered::time` is measured with, in nanoseconds.
+fn now() -> u64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Polls until nothing has come for so long that the consumer sleeps.
+fn lull(pipe: &mut EvPipe) {
+    let until = Instant::now() + Duration::from_millis(300);
+    while Instant::now() < until {
+        let _ = pipe.poll(Some(Duration::from_millis(20)), &mut EvHandlers::new()).unwrap();
+    }
+}
+
+fn poll(pipe: &mut EvPipe, received: &mut Received) -> Progress {
+    pipe.poll(Some(Duration::from_secs(20)), &mut strict(received)).unwrap()
+}
+
+/// How often this thread has given up the CPU to wait.
+fn waits() -> u64 {
+    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    line.unwrap().trim().parse().unwrap()
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn it_is_what_every_tested_kernel_has() {
+    let mut object = load();
+    let pipe = EvPipe::from_object(&mut object, &Options::new()).unwrap();
+    assert_eq!(pipe.fallback(), None);
+    assert!(matches!(pipe.wakeup(), Wakeup::Adaptive { .. }));
+    let Some(aya::maps::Map::PerfEventArray(map)) = object.map("PIPE_EVENTS") else {
+        panic!("there is no PIPE_EVENTS")
+    };
+    drop(pipe);
+    let pipe = EvPipe::from_map(map.fd(), &Options::new()).unwrap();
+    assert!(matches!(pipe.wakeup(), Wakeup::Watermark(_)));
+    assert!(pipe.fallback().unwrap().starts_with("only the map of events is known"));
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn records_are_packed_and_arrive_in_order() {
+    let mut object = load();
+    let mut pipe = EvPipe::from_object(&mut object, &adaptive(Duration::from_secs(1))).unwrap();
+    let mut received = Received::default();
+    let cpu = online()[0];
+    // 80 bytes each in a block of 4096: 51 of them fill it.
+    generate_on(classifier(&mut object, "emit_numbered"), &[cpu], 1000);
+    while poll(&mut pipe, &mut received).pending {}
+    let at_once = received.by_cpu[&cpu].count;
+    assert_eq!(at_once, 1000 / 51 * 51, "what is in full blocks");
+    while received.total() < 1000 {
+        let _ = poll(&mut pipe, &mut received);
+    }
+    received.assert_complete(&[cpu], 1000);
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn no_record_is_late() {
+    // A tenth of it would do on an idle machine; emulated ones are slow, and never idle.
+    let (max_latency, scheduling) = (Duration::from_millis(100), Duration::from_millis(400));
+    let mut object = load();
+    let mut pipe = EvPipe::from_object(&mut object, &adaptive(max_latency)).unwrap();
+    let mut worst = 0;
+    let mut seen = 0;
+    for (pause, count) in [(0, 50), (1, 20), (30, 20), (70, 20), (250, 8)] {
+        for _ in 0..count {
+            for cpu in online() {
+                emit_one_on(&mut object, cpu);
+            }
+            let until = Instant::now() + Duration::from_millis(pause);
+            let target = seen + online().len();
+            while seen < target || Instant::now() < until {
+                let left = until.saturating_duration_since(Instant::now());
+                let timeout = if seen < target { Duration::from_secs(20) } else { left };
+                let mut handlers = EvHandlers::new();
+                handlers.on::<Numbered, _>(|event| {
+                    worst = worst.max(now() - event.time);
+                    seen += 1;
+                });
+                let _ = pipe.poll(Some(timeout), &mut handlers).unwrap();
+            }
+        }
+    }
+    let worst = Duration::from_nanos(worst);
+    assert!(worst <= max_latency + scheduling, "the latest came after {worst:?}");
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn an_idle_pipe_does_not_wake() {
+    let mut object = load();
+    let max_latency = Duration::from_millis(2);
+    let mut pipe = EvPipe::from_object(&mut object, &adaptive(max_latency)).unwrap();
+    emit_one_on(&mut object, online()[0]);
+    lull(&mut pipe);
+    let before = waits();
+    let progress = pipe.poll(Some(Duration::from_secs(3)), &mut EvHandlers::new()).unwrap();
+    assert_eq!(progress.records, 0);
+    // At 2 ms, a timer would have ticked more than a thousand times; the timeout ends one wait.
+    assert!(waits() - before <= 1, "woke {} times", waits() - before);
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_sleeping_consumer_is_woken_by_every_cpu() {
+    let mut object = load();
+    let mut pipe = EvPipe::from_object(&mut object, &adaptive(Duration::from_millis(2))).unwrap();
+    for cpu in online() {
+        lull(&mut pipe);
+        emit_one_on(&mut object, cpu);
+        let mut received = Received::default();
+        let start = Instant::now();
+        while received.total() == 0 && start.elapsed() < Duration::from_secs(20) {
+            let _ = poll(&mut pipe, &mut received);
+        }
+        assert_eq!(received.total(), 1, "CPU {cpu} woke nobody");
+        assert!(start.elapsed() < Duration::from_secs(10), "CPU {cpu} woke nobody");
+    }
+}
+
+/// Emits while the consumer falls asleep, again and again: in the middle of it, sooner or later.
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn no_wakeup_is_lost() {
+    const ROUNDS: u32 = 3000;
+    let mut object = load();
+    // The least there is: the consumer falls asleep after two sweeps of 400 µs.
+    let mut pipe = EvPipe::from_object(&mut object, &adaptive(Duration::from_millis(1))).unwrap();
+    let program = classifier(&mut object, "emit_numbered");
+    let cpus = online();
+    let (ask, asked) = std::sync::mpsc::channel::<u32>();
+    let mut received = Received::default();
+    std::thread::scope(|scope| {
+        let cpus = &cpus;
+        scope.spawn(move || {
+            for round in asked {
+                // From none to two milliseconds, in steps that hit every phase of a sweep.
+                let pause = Duration::from_nanos(u64::from(round) * 7_919 % 2_000_000);
+                let until = Instant::now() + pause;
+                while Instant::now() < until {
+                    std::hint::spin_loop();
+                }
+                let cpu = cpus[round as usize % cpus.len()];
+                generate_on(program, &[cpu], 1 + round % 3);
+            }
+        });
+        let mut expected = 0;
+        for round in 0..ROUNDS {
+            ask.send(round).unwrap();
+            expected += u64::from(1 + round % 3);
+            let start = Instant::now();
+            while received.total() < expected {
+                let progress = poll(&mut pipe, &mut received);
+                let waited = start.elapsed() > Duration::from_secs(15);
+                assert!(progress.records > 0 || !waited, "round {round}: nobody woke the consumer");
+            }
+        }
+        drop(ask);
+    });
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn lost_blocks_are_counted_in_records() {
+    let mut object = load();
+    let options = Options::new().bytes_per_cpu(16 << 10);
+    let mut pipe = EvPipe::from_object(&mut object, &options).unwrap();
+    let mut received = Received::default();
+    let mut handlers = EvHandlers::new();
+    handlers.on::<Numbered, _>(|event| received.take(&event));
+    const COUNT: u32 = 50_000;
+    let stop = Stop::new().unwrap();
+    let program = classifier(&mut object, "emit_numbered");
+    std::thread::scope(|scope| {
+        let consumer = scope.spawn(|| pipe.run(&stop, &mut handlers).unwrap());
+        generate_on(program, &online(), COUNT);
+        stop.stop();
+        consumer.join().unwrap();
+    });
+    let tally = pipe.tally().unwrap().total().unwrap();
+    let summary = pipe.close(&mut handlers);
+    drop(handlers);
+    assert_eq!(tally.attempted, u64::from(COUNT) * online().len() as u64);
+    assert!(tally.failed() > 0, "the rings were not starved");
+    assert_eq!(summary.total.records, tally.sent());
+    assert_eq!(received.total(), tally.sent());
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_closed_pipe_has_everything_that_was_packed() {
+    let mut object = load();
+    let pipe = EvPipe::from_object(&mut object, &adaptive(Duration::from_secs(60))).unwrap();
+    generate_on(classifier(&mut object, "emit_numbered"), &online(), 7);
+    let mut received = Received::default();
+    let summary = pipe.close(&mut strict(&mut received));
+    received.assert_complete(&online(), 7);
+    assert_eq!(summary.total.records, 7 * online().len() as u64);
+    // From then on nothing is packed: it fails at once, for want of an event.
+    generate_on(classifier(&mut object, "emit_numbered"), &online(), 7);
+    let pipe = EvPipe::from_object(&mut object, &Options::new()).unwrap();
+    assert_eq!(pipe.tally().unwrap().total().unwrap().failed(), 7 * online().len() as u64);
+}
