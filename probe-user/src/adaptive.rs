@@ -31,6 +31,9 @@ pub(crate) struct Adaptive {
     cpus: Vec<Cpu>,
     asleep: bool,
     swept: Instant,
+    /// Whether a drain has found records since the last sweep.
+    found: bool,
+    /// How many sweeps in a row came to nothing.
     idle: u32,
 }
 
@@ -41,14 +44,14 @@ struct Cpu {
     open: u32,
 }
 
-/// What a sweep found beyond what is in the rings.
+/// What a sweep came to.
 pub(crate) enum Sweep {
-    /// It was not time for one.
-    NotDue,
-    /// Blocks were open; those that were old have been sent.
-    Open { sent: bool },
-    /// Nothing.
+    /// There is nothing to do.
     Nothing,
+    /// Blocks have been sent, and are in the rings now.
+    Sent,
+    /// Nothing has come for so long that it is time to sleep.
+    Idle,
 }
 
 impl Adaptive {
@@ -86,6 +89,7 @@ impl Adaptive {
             cpus,
             asleep: false,
             swept: Instant::now(),
+            found: false,
             idle: 0,
         };
         // A block that takes more than a fraction of the ring would often find no room.
@@ -119,32 +123,33 @@ impl Adaptive {
         Ok(())
     }
 
-    /// Has blocks sent that were open at the last sweep already, if it is time to look.
-    pub(crate) fn sweep(&mut self) -> Sweep {
+    /// Has blocks sent that were open at the last sweep already, if it is time to look. `found`
+    /// tells whether a drain has found records just now.
+    pub(crate) fn sweep(&mut self, found: bool) -> Sweep {
+        self.found |= found;
         let now = Instant::now();
         // A tick can be a little early by this clock.
         if now.duration_since(self.swept) < self.interval * 9 / 10 {
-            return Sweep::NotDue;
+            return Sweep::Nothing;
         }
         self.swept = now;
-        let (mut any, mut sent) = (false, false);
+        let (mut busy, mut sent) = (std::mem::take(&mut self.found), false);
         for at in 0..self.cpus.len() {
             let Cpu { id, open: before } = self.cpus[at];
             let open = self.of(id, |cpu| cpu.open());
             self.cpus[at].open = open;
-            any |= open != 0;
+            busy |= open != 0;
             if open != 0 && open == before {
                 self.flush(id);
                 sent = true;
             }
         }
-        if any { Sweep::Open { sent } } else { Sweep::Nothing }
-    }
-
-    /// Notes whether a sweep found records, and tells whether it is time to sleep.
-    pub(crate) fn is_idle(&mut self, found: bool) -> bool {
-        self.idle = if found { 0 } else { self.idle + 1 };
-        self.idle >= IDLE_SWEEPS
+        self.idle = if busy { 0 } else { self.idle + 1 };
+        match sent {
+            true => Sweep::Sent,
+            false if self.idle >= IDLE_SWEEPS => Sweep::Idle,
+            false => Sweep::Nothing,
+        }
     }
 
     /// Goes to sleep, unless a CPU emits something meanwhile, or `look` finds something in a ring.
@@ -172,9 +177,7 @@ impl Adaptive {
 
     fn flush(&self, cpu: u32) {
         // It fails while the CPU is offline: it emits nothing, then, and its block stays.
-        if let Err(error) = bpf::run_on(self.flush.as_fd(), cpu) {
-            debug_assert!(error.raw_os_error() != Some(libc::EINVAL), "{error}");
-        }
+        let _ = bpf::run_on(self.flush.as_fd(), cpu);
     }
 
     fn set_asleep(&self, asleep: bool) {

@@ -345,27 +345,16 @@ impl EvPipe {
     /// something to drain now.
     fn sweep_adaptively(&mut self, records: u64) -> bool {
         let Some(adaptive) = &mut self.adaptive else { return false };
-        let sent = match adaptive.sweep() {
-            // What comes between two sweeps keeps the consumer awake, too.
-            Sweep::NotDue if records > 0 => {
-                adaptive.is_idle(false);
-                false
+        match adaptive.sweep(records > 0) {
+            Sweep::Nothing => false,
+            Sweep::Sent => true,
+            Sweep::Idle => {
+                let queues = &self.queues;
+                let asleep = adaptive.fall_asleep(|| queues.have_records());
+                // Awake still: something has come.
+                !asleep.unwrap_or(false)
             }
-            Sweep::NotDue => false,
-            Sweep::Open { sent } => {
-                adaptive.is_idle(true);
-                sent
-            }
-            Sweep::Nothing => {
-                if adaptive.is_idle(records > 0) {
-                    let queues = &self.queues;
-                    let asleep = adaptive.fall_asleep(|| queues.have_records());
-                    return !asleep.unwrap_or(false);
-                }
-                false
-            }
-        };
-        sent || (records == 0 && self.queues.have_records())
+        }
     }
 
     /// Waits until there are records, or for `timeout` (`None` is for ever), and drains once. Does

@@ -57,7 +57,7 @@ fn it_is_what_every_tested_kernel_has() {
 #[ignore = "needs root and BPF: cargo xtask test"]
 fn records_are_packed_and_arrive_in_order() {
     let mut object = load();
-    let mut pipe = EvPipe::from_object(&mut object, &adaptive(Duration::from_secs(1))).unwrap();
+    let mut pipe = EvPipe::from_object(&mut object, &adaptive(Duration::from_secs(5))).unwrap();
     let mut received = Received::default();
     let cpu = online()[0];
     // 80 bytes each in a block of 4096: 51 of them fill it.
@@ -74,8 +74,8 @@ fn records_are_packed_and_arrive_in_order() {
 #[test]
 #[ignore = "needs root and BPF: cargo xtask test"]
 fn no_record_is_late() {
-    // A tenth of it would do on an idle machine; emulated ones are slow, and never idle.
-    let (max_latency, scheduling) = (Duration::from_millis(100), Duration::from_millis(400));
+    // Emulated machines are slow, and never idle. A block that nobody sends waits for 20 seconds.
+    let (max_latency, scheduling) = (Duration::from_millis(100), Duration::from_secs(3));
     let mut object = load();
     let mut pipe = EvPipe::from_object(&mut object, &adaptive(max_latency)).unwrap();
     let mut worst = 0;
@@ -114,8 +114,10 @@ fn an_idle_pipe_does_not_wake() {
     let before = waits();
     let progress = pipe.poll(Some(Duration::from_secs(3)), &mut EvHandlers::new()).unwrap();
     assert_eq!(progress.records, 0);
-    // At 2 ms, a timer would have ticked more than a thousand times; the timeout ends one wait.
-    assert!(waits() - before <= 1, "woke {} times", waits() - before);
+    // At 2 ms, a timer would have ticked more than a thousand times; the timeout ends one wait, and
+    // the reading of the counter may be two.
+    let woken = waits() - before;
+    assert!(woken <= 3, "woke {woken} times");
 }
 
 #[test]
@@ -140,7 +142,7 @@ fn a_sleeping_consumer_is_woken_by_every_cpu() {
 #[test]
 #[ignore = "needs root and BPF: cargo xtask test"]
 fn no_wakeup_is_lost() {
-    const ROUNDS: u32 = 3000;
+    const ROUNDS: u32 = 1500;
     let mut object = load();
     // The least there is: the consumer falls asleep after two sweeps of 400 µs.
     let mut pipe = EvPipe::from_object(&mut object, &adaptive(Duration::from_millis(1))).unwrap();

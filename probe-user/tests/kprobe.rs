@@ -91,10 +91,7 @@ fn probes_of_different_kinds_are_told_apart() {
 fn many_probes_need_cookies() {
     // The same function many times is many probes.
     let args = |count: usize| std::iter::repeat_n(OPEN, count).collect::<Vec<_>>();
-    let release = rustix::system::uname();
-    let release = release.release().to_str().unwrap();
-    let mut numbers = release.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
-    let has_cookies = (numbers.next(), numbers.next()) >= (Some(5), Some(15));
+    let has_cookies = probe::kernel() >= (5, 15);
     let trace = |count: usize| {
         let mut command = probe(["trace", "-F", "jsonl"]);
         command.args(args(count)).args(["--", "cat", "/dev/null"]);

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::fs::{self, File, TryLockError};
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -9,8 +10,9 @@ use etcetera::BaseStrategy;
 
 use crate::say;
 
-/// Its presence says that a step was done to its end; without it the folder is rubble.
-const DONE: &str = ".done";
+/// Where every attempt at a step has a folder of its own. A step that is done is a link into it, so
+/// that what was cut short is never taken for done, and what its processes still write hurts nobody.
+const ATTEMPTS: &str = "attempts";
 
 pub(crate) struct Cache {
     root: PathBuf,
@@ -44,29 +46,43 @@ impl Cache {
     /// The folder `name`, which `make` fills if that was never done to its end.
     pub(crate) fn ensure(
         &self,
-        name: impl AsRef<Path>,
+        name: &str,
         make: impl FnOnce(&Path) -> Result<()>,
     ) -> Result<PathBuf> {
-        let path = self.path(name);
-        let done = path.join(DONE);
-        if done.exists() {
-            return Ok(path);
+        let link = self.path(name);
+        if let Ok(made) = link.canonicalize() {
+            return Ok(made);
         }
         self.locked(|| {
-            if done.exists() {
-                return Ok(()); // another xtask made it while this one waited
+            if let Ok(made) = link.canonicalize() {
+                return Ok(made); // another xtask made it while this one waited
             }
-            if path.exists() {
-                fs::remove_dir_all(&path)
-                    .with_context(|| format!("cannot remove {}", path.display()))?;
+            let prefix = format!("{}.", name.replace('/', "-"));
+            self.clear(&prefix);
+            let attempts = self.path(ATTEMPTS);
+            for folder in [Some(&*attempts), link.parent()].into_iter().flatten() {
+                fs::create_dir_all(folder)
+                    .with_context(|| format!("cannot create {}", folder.display()))?;
             }
-            fs::create_dir_all(&path)
-                .with_context(|| format!("cannot create {}", path.display()))?;
-            make(&path)?;
-            File::create(&done).with_context(|| format!("cannot write {}", done.display()))?;
-            Ok(())
-        })?;
-        Ok(path)
+            let attempt = tempfile::Builder::new().prefix(&prefix).tempdir_in(&attempts)?;
+            fs::set_permissions(attempt.path(), fs::Permissions::from_mode(0o755))?;
+            make(attempt.path())?;
+            let made = attempt.keep();
+            // A link to an attempt that somebody removed by hand.
+            let _ = fs::remove_file(&link);
+            symlink(&made, &link).with_context(|| format!("cannot create {}", link.display()))?;
+            Ok(made)
+        })
+    }
+
+    /// Removes what earlier attempts left, as far as that can be done.
+    fn clear(&self, prefix: &str) {
+        let Ok(entries) = fs::read_dir(self.path(ATTEMPTS)) else { return };
+        for entry in entries.flatten() {
+            if entry.file_name().to_string_lossy().starts_with(prefix) {
+                let _ = fs::remove_dir_all(entry.path());
+            }
+        }
     }
 
     /// Runs `work` while no other xtask sets anything up.
@@ -106,12 +122,17 @@ mod tests {
         });
         assert!(failed.is_err());
 
+        // What a process that was killed leaves, and still writes to.
+        let rubble = cache.path(ATTEMPTS).join("a-b.killed");
+        fs::create_dir(&rubble).unwrap();
+
         let made = cache.ensure("a/b", |path| {
-            assert!(!path.join("half").exists(), "rubble was left");
+            assert!(!rubble.exists() && !path.join("half").exists(), "rubble was left");
             Ok(fs::write(path.join("whole"), "")?)
         });
-        assert!(made.unwrap().join("whole").exists());
-        cache.ensure("a/b", |_| panic!("done already")).unwrap();
+        let made = made.unwrap();
+        assert!(made.join("whole").exists());
+        assert_eq!(cache.ensure("a/b", |_| panic!("done already")).unwrap(), made);
     }
 
     #[test]

@@ -58,7 +58,7 @@ impl fmt::Display for Series {
 impl Kernel {
     pub(crate) fn ensure(cache: &Cache, series: Series) -> Result<Self> {
         let root = cache
-            .ensure(Path::new("kernels").join(series.name), |root| fetch(cache, series, root))
+            .ensure(&format!("kernels/{series}"), |root| fetch(cache, series, root))
             .with_context(|| format!("no kernel {series}"))?;
         let release = only_entry(&root.join("lib/modules"))?.to_string_lossy().into_owned();
         let image = root.join("boot").join(format!("vmlinuz-{release}"));

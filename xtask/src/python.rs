@@ -13,7 +13,7 @@ const VIRTME_NG: &str = "1.42";
 
 /// `virtme-run`, the part of virtme-ng that boots: `vng` passes its options through a shell.
 pub(crate) fn ensure_virtme_run(cache: &Cache) -> Result<PathBuf> {
-    let root = cache.ensure(format!("virtme-ng/{VIRTME_NG}"), |root| {
+    let root = cache.ensure(&format!("virtme-ng/{VIRTME_NG}"), |root| {
         let step = Step::begin(format_args!("installing virtme-ng {VIRTME_NG} (pip)"));
         process::watched(Command::new("python3").args(["-m", "venv"]).arg(root), &step)
             .context("cannot make a Python environment; is python3-venv installed?")?;

@@ -47,7 +47,7 @@ impl Rustc {
             if self.has_sources() || self.sources_from_rustup() {
                 return Ok(());
             }
-            let found = cache.ensure(format!("rust-src/{}", self.release), |path| {
+            let found = cache.ensure(&format!("rust-src/{}", self.release), |path| {
                 self.sources_from_debian(cache, path)
             })?;
             self.point_at(&find_sources(&found)?)?;
@@ -120,7 +120,7 @@ impl Rustc {
         // Another sysroot has another libLLVM, even of the same release.
         let sysroot = digest(self.sysroot.as_os_str().as_encoded_bytes());
         let name = format!("bpf-linker/{BPF_LINKER}-rust-{}-{}", self.release, &sysroot[..8]);
-        let root = cache.ensure(name, |path| {
+        let root = cache.ensure(&name, |path| {
             let lib = self.sysroot.join("lib");
             let prefix = path.join("llvm");
             fs::create_dir_all(prefix.join("lib"))?;

@@ -10,6 +10,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::sync::OnceLock;
 
+/// The version of the kernel that runs: its first two numbers.
+pub fn kernel() -> (u32, u32) {
+    let name = rustix::system::uname();
+    let release = name.release().to_str().unwrap();
+    let mut numbers = release.split(['.', '-']).map(|part| part.parse().unwrap_or(0));
+    (numbers.next().unwrap(), numbers.next().unwrap())
+}
+
 pub fn binary() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_probe"))
 }
