@@ -22,7 +22,7 @@ pub const MAX_PAYLOAD: usize =
 /// level of [`DEPTH`] on each possible CPU.
 pub const MAX_EMIT: usize = 8 << 10;
 
-/// Longest block that is packed, in bytes of records: past this, a block gains no speed.
+/// Longest block that is packed, in bytes of records: a page of most machines.
 ///
 /// A block goes out when one more record like the last would exceed it, so that a single longer
 /// record can.
