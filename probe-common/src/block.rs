@@ -16,39 +16,10 @@ pub struct BlockPrefix {
     pub seq: u16,
 }
 
-/// One record alone in a block, as it lies in memory before it is sent.
-///
-/// The block starts at `prefix`, four bytes in, so that `header` is 8-aligned here as it is in the
-/// ring.
-#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct Single {
-    lead: u32,
-    /// The block's first bytes.
-    pub prefix: BlockPrefix,
-    /// The record's header; its payload follows.
-    pub header: RecordHeader,
-}
-
-impl Single {
-    /// Bytes from the start of this struct to the block.
-    pub const BLOCK_AT: usize = 4;
-    /// Bytes from the start of this struct to the payload.
-    pub const PAYLOAD_AT: usize = size_of::<Self>();
-}
-
-const _: () = assert!(Single::PAYLOAD_AT == 24);
-
 /// Bytes that a record with `len` bytes of payload takes in a block: header, payload, padding.
 #[inline]
 pub const fn record_span(len: usize) -> usize {
     size_of::<RecordHeader>() + len.next_multiple_of(RECORD_ALIGN)
-}
-
-/// Bytes of a block that holds one record with `len` bytes of payload.
-#[inline]
-pub const fn single_span(len: usize) -> usize {
-    size_of::<BlockPrefix>() + record_span(len)
 }
 
 /// Writes records into a block, one after another.
@@ -285,12 +256,13 @@ mod tests {
 
     #[test]
     fn a_full_block_takes_no_more() {
-        let mut bytes = [0; single_span(8)];
+        const ONE: usize = size_of::<BlockPrefix>() + record_span(8);
+        let mut bytes = [0; ONE];
         let mut writer = BlockWriter::new(&mut bytes, 0).unwrap();
         assert!(!writer.push(RecordKind(1), 0, &[0; 9]));
         assert!(writer.push(RecordKind(1), 0, &[0; 8]));
         assert!(!writer.push(RecordKind(1), 0, &[]));
-        assert_eq!(writer.finish().len(), single_span(8));
+        assert_eq!(writer.finish().len(), ONE);
         assert!(BlockWriter::new(&mut [0; 3], 0).is_none());
     }
 

@@ -331,8 +331,9 @@ impl EvPipe {
             progress.flow = drained.flow;
             progress.pending |= drained.more;
         }
-        if progress.flow.is_continue() && !progress.pending {
-            progress.pending = self.sweep_adaptively(progress.records);
+        if progress.flow.is_continue() {
+            // Even where one CPU has more than its budget: others' blocks must not wait for that.
+            progress.pending |= self.sweep_adaptively(progress.records);
         }
         self.pending = progress.pending;
         if progress.records > 0 && !progress.pending && progress.flow.is_continue() {

@@ -181,6 +181,35 @@ fn no_wakeup_is_lost() {
 
 #[test]
 #[ignore = "needs root and BPF: cargo xtask test"]
+fn a_busy_cpu_does_not_keep_the_blocks_of_others() {
+    const BUSY: u32 = 5000;
+    let mut object = load();
+    let (first, last) = (online()[0], *online().last().unwrap());
+    assert_ne!(first, last, "this needs two CPUs");
+    // With a budget of a block, the first CPU has more than that at each of its 98 turns.
+    let options = adaptive(Duration::from_millis(20)).budget(1);
+    let mut pipe = EvPipe::from_object(&mut object, &options).unwrap();
+    generate_on(classifier(&mut object, "emit_numbered"), &[first], BUSY);
+    emit_one_on(&mut object, last);
+    let (mut of_first, mut of_last) = (0, 0);
+    while of_last == 0 {
+        let mut handlers = EvHandlers::new();
+        handlers.on::<Numbered, _>(|event| {
+            if event.cpu == last {
+                of_last += 1;
+            } else {
+                of_first += 1;
+                // 10 ms for a block: half a latency, and about a second for all.
+                std::thread::sleep(Duration::from_micros(200));
+            }
+        });
+        let _ = pipe.poll(Some(Duration::from_secs(20)), &mut handlers).unwrap();
+    }
+    assert!(of_first < BUSY / 2, "the other CPU's record waited for {of_first} of this one's");
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
 fn lost_blocks_are_counted_in_records() {
     let mut object = load();
     let options = Options::new().bytes_per_cpu(16 << 10);

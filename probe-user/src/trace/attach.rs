@@ -125,10 +125,11 @@ impl<'o> Attacher<'o> {
     }
 
     fn tracefs(&mut self) -> Result<&Tracefs, TraceError> {
-        if self.tracefs.is_none() {
-            self.tracefs = Some(Tracefs::open()?);
-        }
-        self.tracefs.as_ref().ok_or(TraceError::NoProbe)
+        let tracefs = match self.tracefs.take() {
+            Some(tracefs) => tracefs,
+            None => Tracefs::open()?,
+        };
+        Ok(self.tracefs.insert(tracefs))
     }
 }
 
