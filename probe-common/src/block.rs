@@ -149,8 +149,10 @@ impl core::error::Error for BlockError {}
 /// nothing tells where the next one starts.
 #[derive(Clone, Debug)]
 pub struct Records<'b> {
-    records: &'b [u8],
-    at: usize,
+    /// The records that are left.
+    rest: &'b [u8],
+    /// Bytes of all records.
+    total: usize,
     seq: u16,
 }
 
@@ -167,7 +169,7 @@ impl<'b> Records<'b> {
         };
         let claimed = usize::from(prefix.used) * RECORD_ALIGN;
         match rest.get(..claimed) {
-            Some(records) => Ok(Self { records, at: 0, seq: prefix.seq }),
+            Some(rest) => Ok(Self { rest, total: claimed, seq: prefix.seq }),
             None => Err(BlockError::Overlong { claimed, bytes: rest.len() }),
         }
     }
@@ -181,7 +183,7 @@ impl<'b> Records<'b> {
     /// Bytes from the first record to the next one: what [`resume`](Self::resume) takes.
     #[inline]
     pub const fn offset(&self) -> usize {
-        self.at
+        self.total - self.rest.len()
     }
 
     /// Goes on at `offset`, a value that [`offset`](Self::offset) gave for the same block. Past the
@@ -189,41 +191,56 @@ impl<'b> Records<'b> {
     #[inline]
     #[must_use]
     pub fn resume(mut self, offset: usize) -> Self {
-        self.at = offset.min(self.records.len());
+        let skipped = offset.saturating_sub(self.offset()).min(self.rest.len());
+        self.rest = &self.rest[skipped..];
         self
+    }
+
+    /// The kind of the next record, if there is one that is whole.
+    #[inline]
+    pub fn next_kind(&self) -> Option<RecordKind> {
+        let (kind, _) = RecordKind::read_from_prefix(self.rest).ok()?;
+        Some(kind)
+    }
+
+    /// The record of a block that has one, if it is whole.
+    #[inline]
+    pub fn only(&self) -> Option<RawRecord<'b>> {
+        let mut records = self.clone();
+        let record = records.next()?.ok()?;
+        records.rest.is_empty().then_some(record)
+    }
+
+    #[cold]
+    fn malformed(&mut self, claimed: usize) -> BlockError {
+        let error =
+            BlockError::RecordOverlong { at: self.offset(), claimed, bytes: self.rest.len() };
+        self.rest = &[];
+        error
     }
 }
 
 impl<'b> Iterator for Records<'b> {
     type Item = Result<RawRecord<'b>, BlockError>;
 
-    #[inline]
+    #[inline(always)]
     fn next(&mut self) -> Option<Self::Item> {
-        let left = &self.records[self.at..];
-        if left.is_empty() {
-            return None;
-        }
-        let malformed =
-            |claimed| BlockError::RecordOverlong { at: self.at, claimed, bytes: left.len() };
-        let record = match RecordHeader::read_from_prefix(left) {
-            Err(_) => Err(malformed(size_of::<RecordHeader>())),
-            Ok((header, body)) => {
-                // A u32 and 23 bytes more cannot overflow a u64, which claims() may exceed on no
-                // target: eBPF and the hosts it runs on are 64-bit.
-                let span = record_span(header.len as usize);
-                match body.get(..header.len as usize) {
-                    Some(payload) if span <= left.len() => {
-                        self.at += span;
-                        Ok(RawRecord { kind: header.kind, time: header.time, payload })
-                    }
-                    _ => Err(malformed(span)),
-                }
+        let Ok((header, body)) = RecordHeader::read_from_prefix(self.rest) else {
+            if self.rest.is_empty() {
+                return None;
             }
+            return Some(Err(self.malformed(size_of::<RecordHeader>())));
         };
-        if record.is_err() {
-            self.at = self.records.len();
+        // A u32 and 7 bytes more do not overflow: eBPF and the hosts it runs on are 64-bit.
+        let len = header.len as usize;
+        match body.split_at_checked(len.next_multiple_of(RECORD_ALIGN)) {
+            Some((padded, rest)) => {
+                self.rest = rest;
+                let payload = &padded[..len];
+                Some(Ok(RawRecord { kind: header.kind, time: header.time, payload }))
+            }
+            None => Some(Err(self.malformed(record_span(len)))),
         }
-        Some(record)
     }
 }
 

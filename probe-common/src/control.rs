@@ -24,6 +24,26 @@ pub const CONTROL_MAP: &str = "PIPE_CONTROL";
 /// The raw tracepoint program that sends a CPU's open block. User space runs it on that CPU.
 pub const FLUSH_PROGRAM: &str = "pipe_flush";
 
+/// The read-only global, a `u32`, that says which [`Clock`] gives records their time. A loader sets
+/// it before it loads the object.
+pub const CLOCK_GLOBAL: &str = "PIPE_CLOCK";
+
+/// What gives records their time: `CLOCK_MONOTONIC`, more or less exactly. To take the time is most
+/// of what a packed record costs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u32)]
+#[non_exhaustive]
+pub enum Clock {
+    /// Each record has its own time, in nanoseconds (`bpf_ktime_get_ns`).
+    #[default]
+    PerRecord = 0,
+    /// All records of a block have the time of its first one.
+    PerBlock = 1,
+    /// Each record has the time of the last timer tick before it (`bpf_ktime_get_coarse_ns`, kernel
+    /// 5.11).
+    Coarse = 2,
+}
+
 /// How many CPUs [`CONTROL_MAP`] has entries for. On CPUs past that, nothing is packed.
 pub const CONTROL_CPUS: u32 = 1024;
 
@@ -33,11 +53,11 @@ pub const CONTROL_CPUS: u32 = 1024;
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C, align(64))]
 pub struct CpuControl {
-    /// The longest block, in bytes of records, that may be packed; 0 for one record in each.
-    /// Written by the consumer.
+    /// The longest block, in bytes of records, that may be packed; 0 for one record in each, as
+    /// while the consumer sleeps. Written by the consumer.
     pub limit: u32,
-    /// Not 0: the consumer sleeps, and wants to be woken. Set by the consumer; taken down by
-    /// either.
+    /// Not 0: the consumer sleeps, and wants to be woken by the next block. Set by the consumer;
+    /// taken down by either.
     pub asleep: u32,
     /// The number of the block that is open, or 0 if none is. Written by the CPU.
     pub open: u32,

@@ -27,7 +27,9 @@
 )]
 
 pub mod atomic;
+mod output;
 pub mod pipe;
+mod slot;
 
 pub use pipe::{EmitError, Reservation, emit, reserve};
 pub use probe_common as common;

@@ -8,8 +8,8 @@
 //! is up goes out at once and wakes the consumer.
 //!
 //! To run the flush program on a CPU is what makes that safe. It interrupts the CPU, so a program
-//! there has ended before, or begins after and sees the flag, or is in the middle: then it finds a
-//! note of the flush program's when it ends, and wakes the consumer itself.
+//! there has ended before, or begins after and sees the flag, or is in the middle of a record: the
+//! flush program tells so, and the consumer stays awake for another sweep.
 
 use crate::ring::page::{ControlPage, CpuFlags};
 use crate::sys::bpf;
@@ -22,12 +22,18 @@ use std::time::{Duration, Instant};
 /// So many sweeps in a row that find nothing are followed by sleep.
 const IDLE_SWEEPS: u32 = 2;
 
+/// How often to ask a CPU for its block that is in the middle of a record. If it is not done then,
+/// its program was preempted.
+const FLUSH_ATTEMPTS: u32 = 4;
+
 #[derive(Debug)]
 pub(crate) struct Adaptive {
     control: ControlPage,
     flush: OwnedFd,
     timer: Timer,
     interval: Duration,
+    /// The longest block, in bytes of records.
+    limit: u32,
     cpus: Vec<Cpu>,
     asleep: bool,
     swept: Instant,
@@ -79,6 +85,8 @@ impl Adaptive {
         }
         // A block waits for at most two sweeps, which leaves a fifth for everything else.
         let interval = max_latency * 2 / 5;
+        // A block that takes more than a fraction of the ring would often find no room.
+        let limit = MAX_PACKED.min(u32::try_from(bytes_per_cpu / 8).unwrap_or(u32::MAX));
         let timer = Timer::new()?;
         timer.arm(interval)?;
         let this = Self {
@@ -86,17 +94,14 @@ impl Adaptive {
             flush,
             timer,
             interval,
+            limit,
             cpus,
             asleep: false,
             swept: Instant::now(),
             found: false,
             idle: 0,
         };
-        // A block that takes more than a fraction of the ring would often find no room.
-        let limit = MAX_PACKED.min(u32::try_from(bytes_per_cpu / 8).unwrap_or(u32::MAX));
-        for cpu in &this.cpus {
-            this.with(cpu.id, |cpu| cpu.set_limit(limit));
-        }
+        this.set_limit(limit);
         Ok(this)
     }
 
@@ -157,9 +162,7 @@ impl Adaptive {
     pub(crate) fn fall_asleep(&mut self, look: impl FnOnce() -> bool) -> io::Result<bool> {
         self.idle = 0;
         self.set_asleep(true);
-        self.flush_all();
-        let open = self.cpus.iter().any(|cpu| self.of(cpu.id, |cpu| cpu.open()) != 0);
-        if open || look() {
+        if !self.flush_all() || look() {
             self.set_asleep(false);
             return Ok(false);
         }
@@ -168,21 +171,42 @@ impl Adaptive {
         Ok(true)
     }
 
-    /// Has every CPU send its block.
-    pub(crate) fn flush_all(&self) {
+    /// Has every CPU send its block. Whether everything that was emitted before is in the rings now.
+    pub(crate) fn flush_all(&self) -> bool {
+        let mut all = true;
         for cpu in &self.cpus {
-            self.flush(cpu.id);
+            all &= self.flush(cpu.id);
         }
+        all
     }
 
-    fn flush(&self, cpu: u32) {
-        // It fails while the CPU is offline: it emits nothing, then, and its block stays.
-        let _ = bpf::run_on(self.flush.as_fd(), cpu);
+    /// Has a CPU send its block. Whether everything that it emitted before is in the ring now.
+    fn flush(&self, cpu: u32) -> bool {
+        for _ in 0..FLUSH_ATTEMPTS {
+            match bpf::run_on(self.flush.as_fd(), cpu) {
+                Ok(0) => return true,
+                // A program is in the middle of a record.
+                Ok(_) => {}
+                // The CPU is offline: it emits nothing, and its block stays.
+                Err(_) => return true,
+            }
+        }
+        false
     }
 
     fn set_asleep(&self, asleep: bool) {
+        let limit = if asleep { 0 } else { self.limit };
         for cpu in &self.cpus {
-            self.with(cpu.id, |cpu| cpu.set_asleep(asleep));
+            self.with(cpu.id, |cpu| {
+                cpu.set_asleep(asleep);
+                cpu.set_limit(limit);
+            });
+        }
+    }
+
+    fn set_limit(&self, limit: u32) {
+        for cpu in &self.cpus {
+            self.with(cpu.id, |cpu| cpu.set_limit(limit));
         }
     }
 
@@ -199,9 +223,9 @@ impl Adaptive {
 impl Drop for Adaptive {
     fn drop(&mut self) {
         for cpu in &self.cpus {
-            self.with(cpu.id, |cpu| cpu.set_limit(0));
+            self.with(cpu.id, |cpu| cpu.set_asleep(false));
         }
-        self.set_asleep(false);
+        self.set_limit(0);
         self.flush_all();
     }
 }

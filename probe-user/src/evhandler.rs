@@ -1,9 +1,10 @@
 //! Handlers, and the dispatch of records to them by type.
 
-use crate::consumer::{Consumer, Loss, Malformed, MalformedReason};
+use crate::consumer::{Block, Consumer, Loss, Malformed, MalformedReason};
 use probe_common::limits::KINDS;
 use probe_common::{RawRecord, Record, RecordKind};
 use std::any::type_name;
+use std::marker::PhantomData;
 use std::ops::{ControlFlow, Deref};
 
 /// A record of type `T`, borrowed from the ring. Dereferences to the record.
@@ -46,9 +47,67 @@ impl Flow for ControlFlow<()> {
     }
 }
 
-/// A handler whose type is forgotten: the payload is read as the type by the closure.
-type RecordHandler<'h> =
-    Box<dyn FnMut(u32, RawRecord<'_>) -> Result<ControlFlow<()>, MalformedReason> + Send + 'h>;
+/// A handler whose type is forgotten.
+trait RecordHandler: Send {
+    /// Bytes that a payload needs.
+    fn needed(&self) -> usize;
+
+    /// Handles the record.
+    fn one(&mut self, cpu: u32, record: RawRecord<'_>) -> Handled;
+
+    /// Handles the records of its kind that come next in a block: a call for all of them, in which
+    /// the handler is known to the compiler. Also gives the length of the last payload.
+    fn run(&mut self, cpu: u32, block: &mut Block<'_>) -> (Handled, usize);
+}
+
+/// What came of it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Handled {
+    Continue,
+    Break,
+    /// The payload is too short for the type.
+    Short,
+}
+
+struct Typed<T, H> {
+    handler: H,
+    record: PhantomData<fn(&T)>,
+}
+
+impl<T, F, H> RecordHandler for Typed<T, H>
+where
+    T: Record,
+    F: Flow,
+    H: FnMut(Event<'_, T>) -> F + Send,
+{
+    fn needed(&self) -> usize {
+        size_of::<T>()
+    }
+
+    #[inline]
+    fn one(&mut self, cpu: u32, record: RawRecord<'_>) -> Handled {
+        let Some((typed, tail)) = record.read::<T>() else { return Handled::Short };
+        let event = Event { cpu, time: record.time, record: typed, tail };
+        match (self.handler)(event).into_flow() {
+            ControlFlow::Continue(()) => Handled::Continue,
+            ControlFlow::Break(()) => Handled::Break,
+        }
+    }
+
+    fn run(&mut self, cpu: u32, block: &mut Block<'_>) -> (Handled, usize) {
+        while block.next_kind() == Some(T::KIND)
+            && let Some(record) = block.next()
+        {
+            let len = record.payload.len();
+            let handled = self.one(cpu, record);
+            if handled != Handled::Continue {
+                return (handled, len);
+            }
+        }
+        (Handled::Continue, 0)
+    }
+}
+
 type AnyHandler<'h> = Box<dyn FnMut(u32, RawRecord<'_>) -> ControlFlow<()> + Send + 'h>;
 type LossHandler<'h> = Box<dyn FnMut(Loss) -> ControlFlow<()> + Send + 'h>;
 type MalformedHandler<'h> = Box<dyn FnMut(Malformed) -> ControlFlow<()> + Send + 'h>;
@@ -67,7 +126,7 @@ type MalformedHandler<'h> = Box<dyn FnMut(Malformed) -> ControlFlow<()> + Send +
 /// ```
 pub struct EvHandlers<'h> {
     /// Indexed by [`RecordKind::index`].
-    by_kind: Box<[Vec<RecordHandler<'h>>]>,
+    by_kind: Box<[Vec<Box<dyn RecordHandler + 'h>>]>,
     /// The type that each kind stands for, once it has a handler.
     types: Box<[Option<&'static str>]>,
     unknown: Option<AnyHandler<'h>>,
@@ -104,7 +163,7 @@ impl<'h> EvHandlers<'h> {
     /// # Panics
     ///
     /// If another type with the same [`Record::KIND`] has a handler already.
-    pub fn on<T, F>(&mut self, mut handler: impl FnMut(Event<'_, T>) -> F + Send + 'h) -> &mut Self
+    pub fn on<T, F>(&mut self, handler: impl FnMut(Event<'_, T>) -> F + Send + 'h) -> &mut Self
     where
         T: Record,
         F: Flow,
@@ -114,16 +173,7 @@ impl<'h> EvHandlers<'h> {
         let this = type_name::<T>();
         let other = *self.types[index].get_or_insert(this);
         assert!(other == this, "{this} and {other} have the same kind, {}", T::KIND);
-        self.by_kind[index].push(Box::new(move |cpu, record| match record.read::<T>() {
-            Some((typed, tail)) => {
-                Ok(handler(Event { cpu, time: record.time, record: typed, tail }).into_flow())
-            }
-            None => Err(MalformedReason::Payload {
-                kind: record.kind,
-                len: record.payload.len(),
-                needed: size_of::<T>(),
-            }),
-        }));
+        self.by_kind[index].push(Box::new(Typed { handler, record: PhantomData::<fn(&T)> }));
         self
     }
 
@@ -155,7 +205,7 @@ impl<'h> EvHandlers<'h> {
         self
     }
 
-    fn handlers_of(&mut self, kind: RecordKind) -> &mut [RecordHandler<'h>] {
+    fn handlers_of(&mut self, kind: RecordKind) -> &mut [Box<dyn RecordHandler + 'h>] {
         match kind.index() {
             Some(index) => &mut self.by_kind[index as usize],
             None => &mut [],
@@ -163,7 +213,36 @@ impl<'h> EvHandlers<'h> {
     }
 }
 
+impl EvHandlers<'_> {
+    /// A payload is shorter than its type.
+    #[cold]
+    fn short(&mut self, cpu: u32, kind: RecordKind, len: usize, needed: usize) -> ControlFlow<()> {
+        let reason = MalformedReason::Payload { kind, len, needed };
+        self.malformed(Malformed { cpu, bytes: len as u64, reason })
+    }
+}
+
 impl Consumer for EvHandlers<'_> {
+    fn block(&mut self, cpu: u32, block: &mut Block<'_>) -> ControlFlow<()> {
+        while let Some(kind) = block.next_kind() {
+            match self.handlers_of(kind) {
+                [only] => match only.run(cpu, block) {
+                    (Handled::Continue, _) => {}
+                    (Handled::Break, _) => return ControlFlow::Break(()),
+                    (Handled::Short, len) => {
+                        let needed = only.needed();
+                        self.short(cpu, kind, len, needed)?;
+                    }
+                },
+                _ => match block.next() {
+                    Some(record) => self.record(cpu, record)?,
+                    None => break,
+                },
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
     #[inline]
     fn record(&mut self, cpu: u32, record: RawRecord<'_>) -> ControlFlow<()> {
         let handlers = self.handlers_of(record.kind);
@@ -174,12 +253,13 @@ impl Consumer for EvHandlers<'_> {
             };
         }
         for handler in handlers {
-            match handler(cpu, record) {
-                Ok(flow) => flow?,
+            match handler.one(cpu, record) {
+                Handled::Continue => {}
+                Handled::Break => return ControlFlow::Break(()),
                 // All handlers of a kind are for the same type.
-                Err(reason) => {
-                    let bytes = record.payload.len() as u64;
-                    return self.malformed(Malformed { cpu, bytes, reason });
+                Handled::Short => {
+                    let needed = handler.needed();
+                    return self.short(cpu, record.kind, record.payload.len(), needed);
                 }
             }
         }

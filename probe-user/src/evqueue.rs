@@ -1,6 +1,6 @@
 //! One CPU's queue: its perf event, its ring, and the drain.
 
-use crate::consumer::{Consumer, Loss, Malformed, MalformedReason};
+use crate::consumer::{Block, Consumer, Loss, Malformed, MalformedReason};
 use crate::error::OpenError;
 use crate::ring::page::{RingPages, Scratch};
 use crate::ring::perf_record::{Header, PerfRecord};
@@ -130,8 +130,7 @@ impl EvQueue {
     /// Gives everything that is there now to `consumer`, up to `budget` bytes of ring, or until it
     /// breaks.
     ///
-    /// What is consumed is noted before the consumer sees it, so that it is consumed once even if
-    /// the consumer panics.
+    /// What is consumed is noted even if the consumer panics, so that it is consumed once.
     pub(crate) fn drain<C: Consumer>(&mut self, consumer: &mut C, budget: usize) -> Drained {
         // Read once: a producer that keeps up with us would otherwise hold us here for ever.
         let head = self.pages.head();
@@ -149,14 +148,45 @@ impl EvQueue {
         consumer: &mut C,
         budget: usize,
     ) -> ControlFlow<()> {
-        let quarter = self.pages.geometry().size() as u64 / 4;
-        let start = self.tail;
-        while self.tail != head && self.tail.wrapping_sub(start) < budget as u64 {
-            self.drain_record(head, consumer)?;
+        let quarter = self.pages.geometry().size() / 4;
+        let end = self.tail.wrapping_add(budget as u64);
+        while self.tail != head && (end.wrapping_sub(self.tail) as i64) > 0 {
+            let left = end.wrapping_sub(self.tail) as usize;
+            self.drain_stretch(head, quarter.min(left), consumer)?;
             // The producer gets room back before we are through.
-            if self.tail.wrapping_sub(self.published) >= quarter {
-                self.publish();
-            }
+            self.publish();
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Consumes perf records from the tail on, until `stretch` bytes are consumed, or more, or the
+    /// ring wraps.
+    fn drain_stretch<C: Consumer>(
+        &mut self,
+        head: u64,
+        stretch: usize,
+        consumer: &mut C,
+    ) -> ControlFlow<()> {
+        let Self { cpu, pages, scratch, tail, in_block, counts, .. } = self;
+        let mut reader = Reader { cpu: *cpu, tail, in_block, counts, consumer };
+        let start = *reader.tail;
+        let Some(available) = pages.geometry().available(start, head) else {
+            return reader.skip_to(head, MalformedReason::Positions);
+        };
+        let piece = pages.piece(start, available);
+        let mut at = 0;
+        while at < piece.len().min(stretch) {
+            let rest = &piece[at..];
+            let Some((header, size)) = Header::read(rest, available - at) else {
+                return reader.skip_to(head, MalformedReason::RecordSize);
+            };
+            // Only the last one can wrap.
+            let record = match rest.get(..size) {
+                Some(record) => record,
+                None => pages.bytes(start.wrapping_add(at as u64), size, scratch),
+            };
+            at += size;
+            reader.consume(header, record, start.wrapping_add(at as u64))?;
         }
         ControlFlow::Continue(())
     }
@@ -168,62 +198,6 @@ impl EvQueue {
             self.published = self.tail;
         }
     }
-
-    /// Consumes the perf record at the tail.
-    #[inline]
-    fn drain_record<C: Consumer>(&mut self, head: u64, consumer: &mut C) -> ControlFlow<()> {
-        let Some(available) = self.pages.geometry().available(self.tail, head) else {
-            return self.skip_to(head, MalformedReason::Positions, consumer);
-        };
-        let header = self.pages.bytes(self.tail, Header::LEN, &mut self.scratch);
-        let Some((header, size)) = Header::read(header, available) else {
-            return self.skip_to(head, MalformedReason::RecordSize, consumer);
-        };
-        let after = self.tail.wrapping_add(size as u64);
-        let record = self.pages.bytes(self.tail, size, &mut self.scratch);
-        match PerfRecord::read(header, record) {
-            PerfRecord::Sample(block) => match Records::new(block) {
-                Ok(records) => {
-                    let mut block = Block {
-                        cpu: self.cpu,
-                        records: records.resume(self.in_block),
-                        size,
-                        at: &mut self.in_block,
-                        counts: &mut self.counts,
-                    };
-                    block.drain(consumer)?;
-                    self.tail = after;
-                    self.in_block = 0;
-                    ControlFlow::Continue(())
-                }
-                Err(error) => self.skip_to(after, MalformedReason::Block(error), consumer),
-            },
-            PerfRecord::Lost(count) => {
-                self.tail = after;
-                self.counts.lost = self.counts.lost.wrapping_add(count);
-                consumer.lost(Loss { cpu: self.cpu, count })
-            }
-            PerfRecord::Other => {
-                self.tail = after;
-                ControlFlow::Continue(())
-            }
-            PerfRecord::Malformed => self.skip_to(after, MalformedReason::RecordBody, consumer),
-        }
-    }
-
-    #[cold]
-    fn skip_to<C: Consumer>(
-        &mut self,
-        position: u64,
-        reason: MalformedReason,
-        consumer: &mut C,
-    ) -> ControlFlow<()> {
-        let bytes = position.wrapping_sub(self.tail);
-        self.tail = position;
-        self.in_block = 0;
-        self.counts.malformed += 1;
-        consumer.malformed(Malformed { cpu: self.cpu, bytes, reason })
-    }
 }
 
 impl AsFd for EvQueue {
@@ -232,36 +206,83 @@ impl AsFd for EvQueue {
     }
 }
 
-/// A block that is being consumed.
-struct Block<'q> {
+/// Consumes the perf records of one queue.
+struct Reader<'q, C> {
     cpu: u32,
-    records: Records<'q>,
-    /// Bytes of ring that the block's perf record takes.
-    size: usize,
-    at: &'q mut usize,
+    tail: &'q mut u64,
+    in_block: &'q mut usize,
+    counts: &'q mut QueueCounts,
+    consumer: &'q mut C,
+}
+
+impl<C: Consumer> Reader<'_, C> {
+    /// Consumes the perf record at the tail, behind which it is `after`.
+    #[inline(always)]
+    fn consume(&mut self, header: Header, record: &[u8], after: u64) -> ControlFlow<()> {
+        match PerfRecord::read(header, record) {
+            PerfRecord::Sample(block) => match Records::new(block) {
+                Ok(records) => self.consume_block(records, after),
+                Err(error) => self.skip_to(after, MalformedReason::Block(error)),
+            },
+            PerfRecord::Lost(count) => {
+                *self.tail = after;
+                self.counts.lost = self.counts.lost.wrapping_add(count);
+                self.consumer.lost(Loss { cpu: self.cpu, count })
+            }
+            PerfRecord::Other => {
+                *self.tail = after;
+                ControlFlow::Continue(())
+            }
+            PerfRecord::Malformed => self.skip_to(after, MalformedReason::RecordBody),
+        }
+    }
+
+    #[inline(always)]
+    fn consume_block(&mut self, records: Records<'_>, after: u64) -> ControlFlow<()> {
+        if *self.in_block == 0
+            && let Some(record) = records.only()
+        {
+            *self.tail = after;
+            self.counts.records += 1;
+            return self.consumer.record(self.cpu, record);
+        }
+        let block = Block::new(records.resume(*self.in_block));
+        let mut taking = Taking { block, in_block: self.in_block, counts: self.counts };
+        self.consumer.block(self.cpu, &mut taking.block)?;
+        while let Some(record) = taking.block.next() {
+            self.consumer.record(self.cpu, record)?;
+        }
+        let error = taking.block.error();
+        drop(taking);
+        if let Some(error) = error {
+            return self.skip_to(after, MalformedReason::Block(error));
+        }
+        *self.tail = after;
+        *self.in_block = 0;
+        ControlFlow::Continue(())
+    }
+
+    #[cold]
+    fn skip_to(&mut self, position: u64, reason: MalformedReason) -> ControlFlow<()> {
+        let bytes = position.wrapping_sub(*self.tail);
+        *self.tail = position;
+        *self.in_block = 0;
+        self.counts.malformed += 1;
+        self.consumer.malformed(Malformed { cpu: self.cpu, bytes, reason })
+    }
+}
+
+/// Notes what was taken out of a block, whatever the consumer does, panicking included.
+struct Taking<'q, 'r> {
+    block: Block<'r>,
+    in_block: &'q mut usize,
     counts: &'q mut QueueCounts,
 }
 
-impl Block<'_> {
-    #[inline]
-    fn drain<C: Consumer>(&mut self, consumer: &mut C) -> ControlFlow<()> {
-        while let Some(record) = self.records.next() {
-            *self.at = self.records.offset();
-            match record {
-                Ok(record) => {
-                    self.counts.records += 1;
-                    consumer.record(self.cpu, record)?;
-                }
-                Err(error) => {
-                    self.counts.malformed += 1;
-                    consumer.malformed(Malformed {
-                        cpu: self.cpu,
-                        bytes: self.size as u64,
-                        reason: MalformedReason::Block(error),
-                    })?;
-                }
-            }
-        }
-        ControlFlow::Continue(())
+impl Drop for Taking<'_, '_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        *self.in_block = self.block.offset();
+        self.counts.records += self.block.taken();
     }
 }

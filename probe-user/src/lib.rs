@@ -66,7 +66,7 @@ pub mod trace;
 
 #[cfg(feature = "tokio")]
 pub use asynchronous::{AsyncEvPipe, RecordStream};
-pub use consumer::{Consumer, Loss, Malformed, MalformedReason};
+pub use consumer::{Block, Consumer, Loss, Malformed, MalformedReason};
 pub use error::{OpenError, PollError, TallyError};
 pub use evhandler::{EvHandlers, Event, Flow};
 pub use evpipe::{EvPipe, PipeParts, Progress, Summary};

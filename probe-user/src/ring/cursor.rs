@@ -34,10 +34,23 @@ impl Geometry {
         }
     }
 
+    #[inline]
+    const fn offset(self, at: u64) -> usize {
+        (at & (self.size as u64 - 1)) as usize
+    }
+
+    /// Where the first of `len` bytes from position `at` lie, as many as do so in one piece.
+    #[inline]
+    pub(crate) const fn piece(self, at: u64, len: usize) -> Range<usize> {
+        let start = self.offset(at);
+        let to_end = self.size - start;
+        start..start + if len < to_end { len } else { to_end }
+    }
+
     /// Where `len` bytes from position `at` lie in the data area. `len` is at most the size.
     #[inline]
     pub(crate) const fn span(self, at: u64, len: usize) -> Span {
-        let start = (at & (self.size as u64 - 1)) as usize;
+        let start = self.offset(at);
         let to_end = self.size - start;
         if len <= to_end {
             Span::Whole(start..start + len)
@@ -67,6 +80,7 @@ mod tests {
         for base in [0, 1 << 40, u64::MAX - 100] {
             for tail in (0..64).map(|n| base + n).filter(|at| at % 8 == 0) {
                 for len in 0..=64 {
+                    let piece = data[ring.piece(tail, len)].to_vec();
                     let bytes = match ring.span(tail, len) {
                         Span::Whole(range) => data[range].to_vec(),
                         Span::Wrapped { first, second } => [&data[first], &data[second]].concat(),
@@ -74,6 +88,9 @@ mod tests {
                     let expected: Vec<usize> =
                         (0..len as u64).map(|n| (tail.wrapping_add(n) % 64) as usize).collect();
                     assert_eq!(bytes, expected, "tail {tail}, len {len}");
+                    assert!(expected.starts_with(&piece), "tail {tail}, len {len}");
+                    let rest = expected.get(piece.len()).copied();
+                    assert!(rest.is_none_or(|next| next == 0), "tail {tail}, len {len}");
                 }
             }
         }

@@ -90,6 +90,14 @@ impl RingPages {
         }
     }
 
+    /// The bytes from position `at` that lie in one piece, `available` of them at most.
+    ///
+    /// As for [`bytes`](Self::bytes), `at .. at + available` has to be available.
+    #[inline]
+    pub(crate) fn piece(&self, at: u64, available: usize) -> &[u8] {
+        self.data(self.geometry.piece(at, available))
+    }
+
     #[inline]
     fn data(&self, range: std::ops::Range<usize>) -> &[u8] {
         debug_assert!(range.end <= self.geometry.size());
@@ -157,7 +165,7 @@ impl CpuFlags<'_> {
     }
 
     pub(crate) fn open(&self) -> u32 {
-        // ORDERING: as for the flag: the number only says whether a flush is worth while.
+        // ORDERING: the number only says whether a flush is worth while.
         self.page.field(self.at + offset_of!(CpuControl, open)).load(Ordering::Acquire)
     }
 }

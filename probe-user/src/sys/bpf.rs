@@ -31,6 +31,10 @@ impl Attr {
         self
     }
 
+    fn u32_from(&self, byte: usize) -> u32 {
+        (self.words[byte / 8] >> ((byte % 8) * 8)) as u32
+    }
+
     fn fd_at(self, byte: usize, fd: BorrowedFd<'_>) -> Self {
         // An open descriptor is not negative.
         self.u32_at(byte, fd.as_raw_fd() as u32)
@@ -52,6 +56,16 @@ impl Attr {
 unsafe fn bpf(command: libc::c_int, attr: &Attr, used: usize) -> io::Result<libc::c_long> {
     // SAFETY: `used` is at most the size of `attr`; the rest is the caller's promise.
     check_long(unsafe { libc::syscall(libc::SYS_bpf, command, &raw const *attr, used) })
+}
+
+/// The same for a command that writes into `attr`.
+///
+/// # Safety
+///
+/// As [`bpf`].
+unsafe fn bpf_mut(command: libc::c_int, attr: &mut Attr, used: usize) -> io::Result<()> {
+    // SAFETY: as in bpf().
+    check_long(unsafe { libc::syscall(libc::SYS_bpf, command, &raw mut *attr, used) }).map(drop)
 }
 
 /// # Safety
@@ -160,12 +174,15 @@ impl AsFd for MapFd {
     }
 }
 
-/// `BPF_PROG_TEST_RUN` of a raw tracepoint program without arguments, on `cpu` (5.10+).
-pub(crate) fn run_on(program: BorrowedFd<'_>, cpu: u32) -> io::Result<()> {
+/// `BPF_PROG_TEST_RUN` of a raw tracepoint program without arguments, on `cpu` (5.10+). Gives what
+/// the program returned.
+pub(crate) fn run_on(program: BorrowedFd<'_>, cpu: u32) -> io::Result<u32> {
     const BPF_F_TEST_RUN_ON_CPU: u32 = 1;
-    let attr = Attr::default().fd_at(0, program).u32_at(64, BPF_F_TEST_RUN_ON_CPU).u32_at(68, cpu);
+    let mut attr =
+        Attr::default().fd_at(0, program).u32_at(64, BPF_F_TEST_RUN_ON_CPU).u32_at(68, cpu);
     // SAFETY: no pointers.
-    unsafe { bpf(BPF_PROG_TEST_RUN, &attr, 72) }.map(drop)
+    unsafe { bpf_mut(BPF_PROG_TEST_RUN, &mut attr, 72) }?;
+    Ok(attr.u32_from(4))
 }
 
 /// `BPF_OBJ_GET`: opens what is pinned at `path`.

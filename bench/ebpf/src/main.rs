@@ -1,0 +1,172 @@
+//! What the contenders emit: the same record, through the pipe, through a perf event array as its
+//! other users write it, and through a BPF ring buffer.
+
+#![no_std]
+#![no_main]
+
+#[path = "../../src/payload.rs"]
+mod payload;
+
+use aya_ebpf::{
+    EbpfContext,
+    bindings::{BPF_F_CURRENT_CPU, BPF_RB_NO_WAKEUP},
+    helpers::{bpf_ktime_get_ns, bpf_perf_event_output},
+    macros::{classifier, map},
+    maps::{PerCpuArray, PerfEventByteArray, RingBuf},
+    programs::TcContext,
+};
+use core::mem::MaybeUninit;
+use payload::Payload;
+use probe_common::{Record, RecordHeader};
+use probe_ebpf::pipe;
+
+probe_ebpf::program!("Dual MIT/GPL");
+
+/// What peers of perf event arrays write into.
+#[map]
+static PEER_EVENTS: PerfEventByteArray = PerfEventByteArray::new(0);
+
+/// User space sets its size.
+#[map]
+static PEER_RING: RingBuf = RingBuf::with_byte_size(1 << 24, 0);
+
+/// For records that the stack has no room for.
+#[map]
+static PEER_SCRATCH: PerCpuArray<Framed<512>> = PerCpuArray::with_max_entries(1, 0);
+
+/// A record as peers write it: the pipe's header, then the payload.
+#[repr(C)]
+struct Framed<const WORDS: usize> {
+    header: RecordHeader,
+    payload: Payload<WORDS>,
+}
+
+impl<const WORDS: usize> Framed<WORDS> {
+    #[inline(always)]
+    fn fill(&mut self, time: u64) {
+        let len = size_of::<Payload<WORDS>>() as u32;
+        self.header = RecordHeader { kind: Payload::<WORDS>::KIND, len, time };
+        fill(&mut self.payload);
+    }
+}
+
+/// Writes every word.
+#[inline(always)]
+fn fill<const WORDS: usize>(payload: &mut Payload<WORDS>) {
+    let mut at = 0;
+    while at < WORDS {
+        payload.words[at] = at as u64;
+        at += 1;
+    }
+}
+
+fn now() -> u64 {
+    // SAFETY: the helper has no preconditions.
+    unsafe { bpf_ktime_get_ns() }
+}
+
+#[inline(always)]
+fn emit<const WORDS: usize>(ctx: &TcContext) {
+    let Ok(mut record) = pipe::reserve::<Payload<WORDS>>() else { return };
+    fill(&mut record);
+    // A failure is in the tally.
+    let _ = record.commit(ctx);
+}
+
+#[inline(always)]
+fn output<const WORDS: usize>(ctx: &TcContext, record: *mut Framed<WORDS>) {
+    // SAFETY: the map is one, and the record is as long as is said. User space counts what arrives.
+    unsafe {
+        bpf_perf_event_output(
+            ctx.as_ptr(),
+            (&raw const PEER_EVENTS).cast_mut().cast(),
+            BPF_F_CURRENT_CPU,
+            record.cast(),
+            size_of::<Framed<WORDS>>() as u64,
+        )
+    };
+}
+
+#[inline(always)]
+fn output_from_stack<const WORDS: usize>(ctx: &TcContext) {
+    let mut record = MaybeUninit::<Framed<WORDS>>::uninit();
+    // SAFETY: integers, all of which fill() writes.
+    unsafe { record.assume_init_mut() }.fill(now());
+    output(ctx, record.as_mut_ptr());
+}
+
+#[inline(always)]
+fn output_from_scratch<const WORDS: usize>(ctx: &TcContext) {
+    let Some(record) = PEER_SCRATCH.get_ptr_mut(0) else { return };
+    let record: *mut Framed<WORDS> = record.cast();
+    // SAFETY: it is this CPU's, and shorter than the longest.
+    unsafe { &mut *record }.fill(now());
+    output(ctx, record);
+}
+
+#[inline(always)]
+fn submit<const WORDS: usize>(time: u64, flags: u64) {
+    let Some(mut entry) = PEER_RING.reserve_bytes(size_of::<Framed<WORDS>>(), 0) else { return };
+    // SAFETY: the entry is 8-aligned, and as long as was asked for.
+    unsafe { &mut *entry.as_mut_ptr().cast::<Framed<WORDS>>() }.fill(time);
+    entry.submit(flags);
+}
+
+macro_rules! contenders {
+    ($($words:literal: $pipe:ident $perf:ident($output:ident) $ring:ident $nowake:ident,)*) => {$(
+        #[classifier]
+        pub fn $pipe(ctx: TcContext) -> i32 {
+            emit::<$words>(&ctx);
+            0
+        }
+
+        #[classifier]
+        pub fn $perf(ctx: TcContext) -> i32 {
+            $output::<$words>(&ctx);
+            0
+        }
+
+        #[classifier]
+        pub fn $ring(_ctx: TcContext) -> i32 {
+            submit::<$words>(now(), 0);
+            0
+        }
+
+        #[classifier]
+        pub fn $nowake(_ctx: TcContext) -> i32 {
+            submit::<$words>(now(), u64::from(BPF_RB_NO_WAKEUP));
+            0
+        }
+    )*};
+}
+
+contenders! {
+    2: pipe_16 perf_16(output_from_stack) ring_16 ring_nowake_16,
+    8: pipe_64 perf_64(output_from_stack) ring_64 ring_nowake_64,
+    32: pipe_256 perf_256(output_from_stack) ring_256 ring_nowake_256,
+    128: pipe_1024 perf_1024(output_from_scratch) ring_1024 ring_nowake_1024,
+    512: pipe_4096 perf_4096(output_from_scratch) ring_4096 ring_nowake_4096,
+}
+
+/// The ring buffer at its cheapest.
+#[classifier]
+pub fn ring_nowake_untimed_64(_ctx: TcContext) -> i32 {
+    submit::<8>(0, u64::from(BPF_RB_NO_WAKEUP));
+    0
+}
+
+/// What the loop costs that runs all of these.
+#[classifier]
+pub fn empty(_ctx: TcContext) -> i32 {
+    0
+}
+
+/// What a record costs that goes nowhere: to take its time, and to write it.
+#[classifier]
+pub fn floor_64(_ctx: TcContext) -> i32 {
+    let Some(record) = PEER_SCRATCH.get_ptr_mut(0) else { return 0 };
+    let record: *mut Framed<8> = record.cast();
+    // SAFETY: it is this CPU's, and shorter than the longest.
+    unsafe { &mut *record }.fill(now());
+    0
+}

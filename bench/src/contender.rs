@@ -1,0 +1,115 @@
+//! Who takes part.
+
+use clap::ValueEnum;
+use probe_user::common::control::Clock;
+use std::fmt;
+
+/// A way to get records out of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub(crate) enum Contender {
+    /// The pipe as it comes: packed, adaptive.
+    EvpipeAdaptive,
+    /// The same, with one time for all records of a block.
+    EvpipeAdaptiveBlocktime,
+    /// The same, with the kernel's coarse clock.
+    EvpipeAdaptiveCoarse,
+    /// The pipe unpacked, with a wakeup at a quarter of the ring.
+    EvpipeWatermark,
+    /// The pipe unpacked, with a wakeup after every record.
+    EvpipeEach,
+    /// aya's `PerfEventArray`, as its documentation uses it.
+    Aya,
+    /// libbpf's `perf_buffer`, as its documentation uses it.
+    LibbpfPerf,
+    /// The same, with a wakeup after every 64 records.
+    #[value(name = "libbpf-perf-every64")]
+    LibbpfPerfEvery64,
+    /// The same, with a wakeup at a quarter of the ring.
+    LibbpfPerfTuned,
+    /// libbpf's `ring_buffer`, as its documentation uses it.
+    LibbpfRingbuf,
+    /// The same with `BPF_RB_NO_WAKEUP`, looked at every millisecond.
+    LibbpfRingbufNowake,
+    /// The same, and nobody takes the time.
+    LibbpfRingbufNowakeUntimed,
+}
+
+/// Which programs emit for a contender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Emitter {
+    Pipe,
+    Perf,
+    Ring,
+    RingNowake,
+    RingNowakeUntimed,
+}
+
+impl Contender {
+    pub(crate) fn emitter(self) -> Emitter {
+        match self {
+            Self::EvpipeAdaptive
+            | Self::EvpipeAdaptiveBlocktime
+            | Self::EvpipeAdaptiveCoarse
+            | Self::EvpipeWatermark
+            | Self::EvpipeEach => Emitter::Pipe,
+            Self::Aya | Self::LibbpfPerf | Self::LibbpfPerfEvery64 | Self::LibbpfPerfTuned => {
+                Emitter::Perf
+            }
+            Self::LibbpfRingbuf => Emitter::Ring,
+            Self::LibbpfRingbufNowake => Emitter::RingNowake,
+            Self::LibbpfRingbufNowakeUntimed => Emitter::RingNowakeUntimed,
+        }
+    }
+
+    /// What the records of a pipe have their time from.
+    pub(crate) fn clock(self) -> Clock {
+        match self {
+            Self::EvpipeAdaptiveBlocktime => Clock::PerBlock,
+            Self::EvpipeAdaptiveCoarse => Clock::Coarse,
+            _ => Clock::PerRecord,
+        }
+    }
+
+    /// Whether its records carry the time of their own emission.
+    pub(crate) fn is_timed(self) -> bool {
+        self != Self::LibbpfRingbufNowakeUntimed
+    }
+
+    /// Whether it is measured with every length of payload, or with the one that all have.
+    pub(crate) fn takes_every_payload(self) -> bool {
+        !matches!(
+            self,
+            Self::LibbpfRingbufNowakeUntimed
+                | Self::EvpipeAdaptiveBlocktime
+                | Self::EvpipeAdaptiveCoarse
+                | Self::LibbpfPerfEvery64
+        )
+    }
+
+    pub(crate) fn needs_libbpf(self) -> bool {
+        self.emitter() != Emitter::Pipe && self != Self::Aya
+    }
+}
+
+impl Emitter {
+    /// The program's name, for so many bytes of payload.
+    pub(crate) fn program(self, payload: usize) -> String {
+        let name = match self {
+            Self::Pipe => "pipe",
+            Self::Perf => "perf",
+            Self::Ring => "ring",
+            Self::RingNowake => "ring_nowake",
+            Self::RingNowakeUntimed => "ring_nowake_untimed",
+        };
+        let name = std::env::var("PROG").unwrap_or(name.into());
+        format!("{name}_{payload}")
+    }
+}
+
+/// As on the command line.
+impl fmt::Display for Contender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let value = self.to_possible_value().expect("no contender is skipped");
+        f.write_str(value.get_name())
+    }
+}

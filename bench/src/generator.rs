@@ -1,0 +1,68 @@
+//! Producers: `sched_cls` programs, run by `BPF_PROG_TEST_RUN` on threads of their own CPU.
+
+use anyhow::{Context, Result};
+use aya::Ebpf;
+use aya::programs::{SchedClassifier, TestRun, TestRunOptions};
+use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::time::{ClockId, Timespec, clock_gettime};
+use std::time::{Duration, Instant};
+
+/// Loads a program of the object.
+pub(crate) fn load(object: &mut Ebpf, name: &str) -> Result<()> {
+    let program: &mut SchedClassifier =
+        object.program_mut(name).with_context(|| format!("no program {name}"))?.try_into()?;
+    Ok(program.load()?)
+}
+
+/// A program that [`load`] has loaded.
+pub(crate) fn loaded<'e>(object: &'e Ebpf, name: &str) -> Result<&'e SchedClassifier> {
+    Ok(object.program(name).with_context(|| format!("no program {name}"))?.try_into()?)
+}
+
+/// Keeps this thread on one CPU.
+pub(crate) fn pin(cpu: u32) -> Result<()> {
+    let mut set = CpuSet::new();
+    set.set(cpu as usize);
+    Ok(sched_setaffinity(None, &set)?)
+}
+
+/// Runs a program `count` times. Returns the CPU time that each run took, in nanoseconds, without
+/// what others took of the CPU meanwhile.
+pub(crate) fn run(program: &SchedClassifier, count: u32) -> Result<f64> {
+    let packet = [0u8; 64];
+    let mut options = TestRunOptions::new();
+    options.data_in = Some(&packet);
+    options.repeat = count;
+    let before = cpu_time();
+    program.test_run(options)?;
+    Ok((cpu_time() - before).as_nanos() as f64 / f64::from(count))
+}
+
+/// CPU time of this thread.
+pub(crate) fn cpu_time() -> Duration {
+    let Timespec { tv_sec, tv_nsec } = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(tv_sec as u64, tv_nsec as u32)
+}
+
+/// Runs a program `rate` times a second, for so long. Returns how often.
+pub(crate) fn pace(program: &SchedClassifier, rate: u32, time: Duration) -> Result<u64> {
+    let start = Instant::now();
+    let period = Duration::from_secs(1) / rate;
+    let mut count = 0;
+    loop {
+        let due = period * count;
+        if due >= time {
+            return Ok(u64::from(count));
+        }
+        let early = due.saturating_sub(start.elapsed());
+        // A timer is not as exact as the faster rates need it.
+        if early > Duration::from_micros(200) {
+            std::thread::sleep(early - Duration::from_micros(100));
+        }
+        while start.elapsed() < due {
+            std::hint::spin_loop();
+        }
+        run(program, 1)?;
+        count += 1;
+    }
+}

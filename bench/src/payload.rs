@@ -1,0 +1,17 @@
+//! What every contender carries: a header, its time, and a payload of one of these lengths. Shared
+//! with the eBPF programs.
+
+use probe_common::{Record, RecordKind};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// So many words of payload.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Payload<const WORDS: usize> {
+    /// Word `n` is `n`.
+    pub words: [u64; WORDS],
+}
+
+impl<const WORDS: usize> Record for Payload<WORDS> {
+    const KIND: RecordKind = RecordKind::user(WORDS.ilog2());
+}

@@ -1,0 +1,61 @@
+//! The consumers' half of every contender.
+
+use crate::contender::Contender;
+use crate::sink::Sink;
+use anyhow::{Context, Result};
+use aya::Ebpf;
+use aya::maps::Map;
+
+mod aya_perf;
+mod evpipe;
+#[cfg(feature = "libbpf")]
+mod libbpf;
+
+/// Reads what one contender delivers.
+pub(crate) trait Reader: Send {
+    /// Waits as this contender's users do, for 100 ms at most, and drains.
+    fn step(&mut self, sink: &mut Sink) -> Result<()>;
+
+    /// Drains without waiting.
+    fn drain(&mut self, sink: &mut Sink) -> Result<()>;
+
+    /// The ring's event of a CPU, where it can be mapped once more.
+    fn event(&self, _cpu: u32) -> Option<std::os::fd::BorrowedFd<'_>> {
+        None
+    }
+}
+
+/// What every contender has: bytes of ring for each CPU, and its record.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    pub(crate) bytes_per_cpu: usize,
+    pub(crate) payload: usize,
+}
+
+/// Opens the consumer of a contender over a loaded object.
+pub(crate) fn open(
+    contender: Contender,
+    object: &mut Ebpf,
+    shape: Shape,
+) -> Result<Box<dyn Reader>> {
+    match contender {
+        Contender::EvpipeAdaptive
+        | Contender::EvpipeAdaptiveBlocktime
+        | Contender::EvpipeAdaptiveCoarse
+        | Contender::EvpipeWatermark
+        | Contender::EvpipeEach => evpipe::open(contender, object, shape),
+        Contender::Aya => aya_perf::open(object, shape),
+        #[cfg(feature = "libbpf")]
+        _ => libbpf::open(contender, object, shape),
+        #[cfg(not(feature = "libbpf"))]
+        _ => anyhow::bail!("{contender} is not built in: libbpf is missing"),
+    }
+}
+
+fn take(object: &mut Ebpf, name: &str) -> Result<Map> {
+    object.take_map(name).with_context(|| format!("the object has no map {name}"))
+}
+
+const PEER_EVENTS: &str = "PEER_EVENTS";
+#[cfg(feature = "libbpf")]
+const PEER_RING: &str = "PEER_RING";

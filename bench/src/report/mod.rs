@@ -1,0 +1,63 @@
+//! What a run came to: rows of medians, as a table, as JSON, and as a chart.
+
+pub(crate) mod chart;
+mod ratios;
+mod row;
+mod table;
+
+use crate::contender::Contender;
+use crate::machine::Machine;
+use crate::plan::Plan;
+use crate::rounds::Outcomes;
+use row::Row;
+use serde::Serialize;
+use std::fmt;
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    #[serde(flatten)]
+    pub(crate) machine: Machine,
+    pub(crate) rounds: u32,
+    pub(crate) rows: Vec<Row>,
+    /// Contenders that could not be built.
+    pub(crate) missing: Vec<String>,
+    /// Measurements that came to an error.
+    pub(crate) failures: Vec<String>,
+}
+
+impl Report {
+    pub(crate) fn new(machine: Machine, plan: &Plan, outcomes: Outcomes) -> Self {
+        let mut failures = Vec::new();
+        let rows = row::rows(outcomes, machine.cpus, &mut failures);
+        let missing = plan.missing.iter().map(Contender::to_string).collect();
+        Self { machine, rounds: plan.rounds, rows, missing, failures }
+    }
+
+    pub(crate) fn row(&self, contender: Contender, producers: usize) -> Option<&Row> {
+        self.rows.iter().find(|row| {
+            row.is_of(contender)
+                && row.producers == producers
+                && row.payload == crate::plan::PAYLOAD
+        })
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Machine { kernel, cpu, cpus, date } = &self.machine;
+        writeln!(
+            f,
+            "{date}, kernel {kernel}, {cpus} x {cpu}, medians of {} rounds\n",
+            self.rounds
+        )?;
+        table::write(self, f)?;
+        ratios::write(self, f)?;
+        if !self.missing.is_empty() {
+            writeln!(f, "\nnot measured, since libbpf was not built: {}", self.missing.join(", "))?;
+        }
+        for failure in &self.failures {
+            writeln!(f, "failed: {failure}")?;
+        }
+        Ok(())
+    }
+}
