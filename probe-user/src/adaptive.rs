@@ -13,6 +13,7 @@
 
 use crate::ring::page::{ControlPage, CpuFlags};
 use crate::sys::bpf;
+use crate::sys::clock;
 use crate::sys::timer::Timer;
 use probe_common::limits::MAX_PACKED;
 use std::io;
@@ -36,7 +37,12 @@ pub(crate) struct Adaptive {
     limit: u32,
     cpus: Vec<Cpu>,
     asleep: bool,
+    max_latency: Duration,
     swept: Instant,
+    /// When the blocks that are open were looked at: `CLOCK_MONOTONIC`, in nanoseconds.
+    looked: u64,
+    /// What was emitted before this time has been sent.
+    settled: u64,
     /// Whether a drain has found records since the last sweep.
     found: bool,
     /// How many sweeps in a row came to nothing.
@@ -89,6 +95,8 @@ impl Adaptive {
         let limit = MAX_PACKED.min(u32::try_from(bytes_per_cpu / 8).unwrap_or(u32::MAX));
         let timer = Timer::new()?;
         timer.arm(interval)?;
+        // Nobody packs without a limit, which is yet to be set.
+        let now = clock::monotonic();
         let this = Self {
             control,
             flush,
@@ -97,7 +105,10 @@ impl Adaptive {
             limit,
             cpus,
             asleep: false,
+            max_latency,
             swept: Instant::now(),
+            looked: now,
+            settled: now,
             found: false,
             idle: 0,
         };
@@ -113,6 +124,27 @@ impl Adaptive {
     /// Whether the consumer sleeps and nobody has woken it.
     pub(crate) fn sleeps_on(&self) -> bool {
         self.asleep && self.cpus.iter().all(|cpu| self.of(cpu.id, |cpu| cpu.is_asleep()))
+    }
+
+    /// Whether the consumer sleeps, as far as it knows itself.
+    pub(crate) fn is_asleep(&self) -> bool {
+        self.asleep
+    }
+
+    /// Up to when the latency is kept: what was emitted more than `max_latency` before this time has
+    /// been sent. It is `now`, unless nobody has swept for too long. `CLOCK_MONOTONIC`, in
+    /// nanoseconds, as is `now`, which has been read already.
+    pub(crate) fn punctual_until(&self, now: u64) -> u64 {
+        if self.sleeps_on() {
+            return now;
+        }
+        now.min(self.settled.saturating_add(self.max_latency.as_nanos() as u64))
+    }
+
+    /// A drain that woke the consumer has found all that was emitted before `time`: the record that
+    /// wakes is sent at once, and only what follows it is packed.
+    pub(crate) fn settle(&mut self, time: u64) {
+        self.settled = self.settled.max(time);
     }
 
     /// The consumer looks at the rings: it is awake.
@@ -138,6 +170,7 @@ impl Adaptive {
             return Sweep::Nothing;
         }
         self.swept = now;
+        let looked = std::mem::replace(&mut self.looked, clock::monotonic());
         let (mut busy, mut sent) = (std::mem::take(&mut self.found), false);
         for at in 0..self.cpus.len() {
             let Cpu { id, open: before } = self.cpus[at];
@@ -149,6 +182,8 @@ impl Adaptive {
                 sent = true;
             }
         }
+        // A block that was open then has been sent, by now at the latest.
+        self.settled = looked;
         self.idle = if busy { 0 } else { self.idle + 1 };
         match sent {
             true => Sweep::Sent,
@@ -161,6 +196,7 @@ impl Adaptive {
     /// Whether the consumer sleeps now.
     pub(crate) fn fall_asleep(&mut self, look: impl FnOnce() -> bool) -> io::Result<bool> {
         self.idle = 0;
+        let now = clock::monotonic();
         self.set_asleep(true);
         if !self.flush_all() || look() {
             self.set_asleep(false);
@@ -168,6 +204,7 @@ impl Adaptive {
         }
         self.timer.disarm()?;
         self.asleep = true;
+        (self.looked, self.settled) = (now, now);
         Ok(true)
     }
 

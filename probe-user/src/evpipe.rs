@@ -402,14 +402,11 @@ impl EvPipe {
     /// Drains until everything that was there at the start of the call is consumed, or `consumer`
     /// breaks.
     pub fn drain_all<C: Consumer>(&mut self, consumer: &mut C) -> ControlFlow<()> {
-        // A ring holds no more than its size, so that many budgets empty it, whatever comes in
-        // meanwhile.
-        let rounds = self.bytes_per_cpu.div_ceil(self.budget);
         if let Some(adaptive) = &self.adaptive {
             adaptive.flush_all();
             self.pending = true;
         }
-        for _ in 0..=rounds {
+        for _ in 0..=self.rounds() {
             let progress = self.drain(consumer);
             progress.flow?;
             if !progress.pending {
@@ -438,6 +435,22 @@ impl EvPipe {
             summary.total += counts;
         }
         summary
+    }
+
+    /// So many drains consume all that is in the rings now, whatever comes in meanwhile: a ring holds
+    /// no more than its size.
+    pub(crate) fn rounds(&self) -> usize {
+        self.bytes_per_cpu.div_ceil(self.budget)
+    }
+
+    /// What [`wait`](Self::wait) waits on.
+    pub(crate) fn epoll(&self) -> &Epoll {
+        &self.epoll
+    }
+
+    /// Adaptive wakeups, where the pipe has them.
+    pub(crate) fn adaptive_mut(&mut self) -> Option<&mut Adaptive> {
+        self.adaptive.as_mut()
     }
 
     /// Whether the last drain has left something, or there was none yet.

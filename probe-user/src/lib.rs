@@ -32,7 +32,8 @@
 //! ```
 //!
 //! The way of a record, room by room: [`EvQueue`] drains a ring, [`EvPipe`] drains the queues,
-//! [`EvHandlers`] dispatches by type.
+//! [`EvHandlers`] dispatches by type. Records come in the order of their CPU; an [`OrderedPipe`] gives
+//! those of all CPUs by time.
 //!
 //! # Features
 //!
@@ -55,7 +56,10 @@ mod error;
 mod evhandler;
 mod evpipe;
 mod evqueue;
+mod held;
+mod merge;
 mod options;
+mod ordered;
 mod owned;
 mod ring;
 mod stop;
@@ -72,6 +76,7 @@ pub use evhandler::{EvHandlers, Event, Flow};
 pub use evpipe::{EvPipe, PipeParts, Progress, Summary};
 pub use evqueue::{EvQueue, QueueCounts};
 pub use options::{Options, Wakeup};
+pub use ordered::{OrderedPipe, OrderedSummary};
 pub use owned::{Item, OwnedRecord, OwnedRecords};
 pub use probe_common as common;
 pub use stop::Stop;

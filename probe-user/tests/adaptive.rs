@@ -6,7 +6,7 @@ use probe_user::{EvHandlers, EvPipe, Options, Progress, Stop, Wakeup};
 use rustix::time::{ClockId, clock_gettime};
 use std::time::{Duration, Instant};
 use suite::records::Numbered;
-use suite::{Received, classifier, emit_one_on, generate_on, load, online, strict};
+use suite::{Received, classifier, emit_one_on, generate_on, load, online, strict, waits};
 
 fn adaptive(max_latency: Duration) -> Options {
     Options::new().bytes_per_cpu(4 << 20).wakeup(Wakeup::Adaptive { max_latency })
@@ -28,13 +28,6 @@ fn lull(pipe: &mut EvPipe) {
 
 fn poll(pipe: &mut EvPipe, received: &mut Received) -> Progress {
     pipe.poll(Some(Duration::from_secs(20)), &mut strict(received)).unwrap()
-}
-
-/// How often this thread has given up the CPU to wait.
-fn waits() -> u64 {
-    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
-    line.unwrap().trim().parse().unwrap()
 }
 
 #[test]

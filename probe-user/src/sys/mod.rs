@@ -5,6 +5,7 @@
 #![allow(unsafe_code)]
 
 pub(crate) mod bpf;
+pub(crate) mod clock;
 pub(crate) mod epoll;
 pub(crate) mod eventfd;
 pub(crate) mod memory;

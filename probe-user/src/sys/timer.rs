@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
-/// A descriptor that becomes readable at regular times.
+/// A descriptor that becomes readable at regular times, or once.
 #[derive(Debug)]
 pub(crate) struct Timer {
     fd: OwnedFd,
@@ -25,23 +25,28 @@ impl Timer {
     /// Ticks every `interval`, from now on.
     pub(crate) fn arm(&self, interval: Duration) -> io::Result<()> {
         // Zero would disarm it.
-        self.set(interval.max(Duration::from_micros(1)))
+        let interval = timespec(interval.max(Duration::from_micros(1)));
+        self.set(0, libc::itimerspec { it_interval: interval, it_value: interval })
+    }
+
+    /// Ticks once, when `CLOCK_MONOTONIC` is at so many nanoseconds; at once if that has been.
+    pub(crate) fn arm_at(&self, time: u64) -> io::Result<()> {
+        // Zero would disarm it.
+        let time = timespec(Duration::from_nanos(time.max(1)));
+        let setting = libc::itimerspec { it_interval: timespec(Duration::ZERO), it_value: time };
+        self.set(libc::TFD_TIMER_ABSTIME, setting)
     }
 
     /// Ticks no more.
     pub(crate) fn disarm(&self) -> io::Result<()> {
-        self.set(Duration::ZERO)
+        let never = timespec(Duration::ZERO);
+        self.set(0, libc::itimerspec { it_interval: never, it_value: never })
     }
 
-    fn set(&self, interval: Duration) -> io::Result<()> {
-        let time = libc::timespec {
-            tv_sec: libc::time_t::try_from(interval.as_secs()).unwrap_or(libc::time_t::MAX),
-            tv_nsec: libc::c_long::from(interval.subsec_nanos() as i32),
-        };
-        let setting = libc::itimerspec { it_interval: time, it_value: time };
+    fn set(&self, flags: libc::c_int, setting: libc::itimerspec) -> io::Result<()> {
         // SAFETY: the kernel reads `setting`; it writes no old one to a null pointer.
         check(unsafe {
-            libc::timerfd_settime(self.fd.as_raw_fd(), 0, &setting, std::ptr::null_mut())
+            libc::timerfd_settime(self.fd.as_raw_fd(), flags, &setting, std::ptr::null_mut())
         })
         .map(drop)
     }
@@ -58,5 +63,12 @@ impl Timer {
 impl AsFd for Timer {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+}
+
+fn timespec(time: Duration) -> libc::timespec {
+    libc::timespec {
+        tv_sec: libc::time_t::try_from(time.as_secs()).unwrap_or(libc::time_t::MAX),
+        tv_nsec: libc::c_long::from(time.subsec_nanos() as i32),
     }
 }

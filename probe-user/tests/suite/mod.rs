@@ -67,6 +67,13 @@ pub fn emit_one_on(object: &mut Ebpf, cpu: u32) {
     program.test_run(options).unwrap();
 }
 
+/// How often this thread has given up the CPU to wait.
+pub fn waits() -> u64 {
+    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    line.unwrap().trim().parse().unwrap()
+}
+
 /// What each CPU delivered: checks contents and order as they come.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Received {
