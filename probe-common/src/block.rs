@@ -146,8 +146,8 @@ impl core::fmt::Display for BlockError {
 impl core::error::Error for BlockError {}
 
 /// Iterates over the records of a block. Ends after the first error: where a record is malformed,
-/// nothing tells where the next one starts.
-#[derive(Clone, Debug)]
+/// nothing tells where the next one starts. The default has none.
+#[derive(Clone, Debug, Default)]
 pub struct Records<'b> {
     /// The records that are left.
     rest: &'b [u8],
@@ -203,12 +203,10 @@ impl<'b> Records<'b> {
         Some(kind)
     }
 
-    /// The record of a block that has one, if it is whole.
+    /// Whether nothing is left.
     #[inline]
-    pub fn only(&self) -> Option<RawRecord<'b>> {
-        let mut records = self.clone();
-        let record = records.next()?.ok()?;
-        records.rest.is_empty().then_some(record)
+    pub const fn is_empty(&self) -> bool {
+        self.rest.is_empty()
     }
 
     #[cold]

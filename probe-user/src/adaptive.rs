@@ -14,7 +14,7 @@
 use crate::ring::page::{ControlPage, CpuFlags};
 use crate::sys::bpf;
 use crate::sys::clock;
-use crate::sys::timer::Timer;
+use crate::ticker::Ticker;
 use probe_common::limits::MAX_PACKED;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -31,8 +31,7 @@ const FLUSH_ATTEMPTS: u32 = 4;
 pub(crate) struct Adaptive {
     control: ControlPage,
     flush: OwnedFd,
-    timer: Timer,
-    interval: Duration,
+    ticker: Ticker,
     /// The longest block, in bytes of records.
     limit: u32,
     cpus: Vec<Cpu>,
@@ -93,15 +92,14 @@ impl Adaptive {
         let interval = max_latency * 2 / 5;
         // A block that takes more than a fraction of the ring would often find no room.
         let limit = MAX_PACKED.min(u32::try_from(bytes_per_cpu / 8).unwrap_or(u32::MAX));
-        let timer = Timer::new()?;
-        timer.arm(interval)?;
+        let mut ticker = Ticker::new(interval)?;
+        ticker.start(Instant::now())?;
         // Nobody packs without a limit, which is yet to be set.
         let now = clock::monotonic();
         let this = Self {
             control,
             flush,
-            timer,
-            interval,
+            ticker,
             limit,
             cpus,
             asleep: false,
@@ -118,7 +116,7 @@ impl Adaptive {
 
     /// Readable when a sweep is due.
     pub(crate) fn timer(&self) -> BorrowedFd<'_> {
-        self.timer.as_fd()
+        self.ticker.as_fd()
     }
 
     /// Whether the consumer sleeps and nobody has woken it.
@@ -147,49 +145,56 @@ impl Adaptive {
         self.settled = self.settled.max(time);
     }
 
-    /// The consumer looks at the rings: it is awake.
-    pub(crate) fn wake(&mut self) -> io::Result<()> {
-        self.timer.clear();
+    /// The consumer looks at the rings: it is awake. [`sweep`](Self::sweep) has to follow.
+    pub(crate) fn wake(&mut self) {
         if self.asleep {
             self.asleep = false;
             self.idle = 0;
             self.set_asleep(false);
             self.swept = Instant::now();
-            self.timer.arm(self.interval)?;
         }
-        Ok(())
     }
 
     /// Has blocks sent that were open at the last sweep already, if it is time to look. `found`
     /// tells whether a drain has found records just now.
-    pub(crate) fn sweep(&mut self, found: bool) -> Sweep {
+    ///
+    /// # Errors
+    ///
+    /// If the timer cannot be armed by which the consumer is to sweep again.
+    pub(crate) fn sweep(&mut self, found: bool) -> io::Result<Sweep> {
         self.found |= found;
         let now = Instant::now();
+        // Only now, since a record that wakes the consumer is not to wait for it.
+        self.ticker.start(now)?;
+        self.ticker.clear(now);
         // A tick can be a little early by this clock.
-        if now.duration_since(self.swept) < self.interval * 9 / 10 {
-            return Sweep::Nothing;
+        if now.duration_since(self.swept) < self.ticker.interval() * 9 / 10 {
+            return Ok(Sweep::Nothing);
         }
         self.swept = now;
         let looked = std::mem::replace(&mut self.looked, clock::monotonic());
         let (mut busy, mut sent) = (std::mem::take(&mut self.found), false);
+        let mut settled = true;
         for at in 0..self.cpus.len() {
             let Cpu { id, open: before } = self.cpus[at];
             let open = self.of(id, |cpu| cpu.open());
             self.cpus[at].open = open;
             busy |= open != 0;
             if open != 0 && open == before {
-                self.flush(id);
+                settled &= self.flush(id);
                 sent = true;
             }
         }
-        // A block that was open then has been sent, by now at the latest.
-        self.settled = looked;
+        if settled {
+            // A block that was open then has been sent, by now at the latest.
+            self.settled = looked;
+        }
         self.idle = if busy { 0 } else { self.idle + 1 };
-        match sent {
+        Ok(match sent {
             true => Sweep::Sent,
             false if self.idle >= IDLE_SWEEPS => Sweep::Idle,
             false => Sweep::Nothing,
-        }
+        })
     }
 
     /// Goes to sleep, unless a CPU emits something meanwhile, or `look` finds something in a ring.
@@ -202,7 +207,7 @@ impl Adaptive {
             self.set_asleep(false);
             return Ok(false);
         }
-        self.timer.disarm()?;
+        self.ticker.stop()?;
         self.asleep = true;
         (self.looked, self.settled) = (now, now);
         Ok(true)

@@ -1,6 +1,7 @@
 //! Who receives what a drain finds.
 
-use probe_common::{BlockError, RawRecord, RecordKind, Records};
+use crate::batch::Batch;
+use probe_common::{BlockError, RawRecord, RecordKind};
 use std::fmt;
 use std::ops::ControlFlow;
 
@@ -13,14 +14,14 @@ pub trait Consumer {
     /// A record, borrowed from the ring.
     fn record(&mut self, cpu: u32, record: RawRecord<'_>) -> ControlFlow<()>;
 
-    /// The records of one output, one after another: by default, gives each to
-    /// [`record`](Self::record). Implement it to handle many records of one kind at a time.
+    /// Records, one after another: by default, gives each to [`record`](Self::record). Implement it
+    /// to handle many records at a time.
     ///
-    /// A record is consumed when it is taken out of the block. What an implementation leaves in
+    /// A record is consumed when it is taken out of the batch. What an implementation leaves in
     /// there goes to `record`, unless it breaks.
     #[inline]
-    fn block(&mut self, cpu: u32, block: &mut Block<'_>) -> ControlFlow<()> {
-        block.try_for_each(|record| self.record(cpu, record))
+    fn batch(&mut self, cpu: u32, batch: &mut Batch<'_>) -> ControlFlow<()> {
+        batch.try_for_each(|record| self.record(cpu, record))
     }
 
     /// The kernel had no room for some records, before the one that comes next.
@@ -41,8 +42,8 @@ impl<C: Consumer + ?Sized> Consumer for &mut C {
         (**self).record(cpu, record)
     }
 
-    fn block(&mut self, cpu: u32, block: &mut Block<'_>) -> ControlFlow<()> {
-        (**self).block(cpu, block)
+    fn batch(&mut self, cpu: u32, batch: &mut Batch<'_>) -> ControlFlow<()> {
+        (**self).batch(cpu, batch)
     }
 
     fn lost(&mut self, loss: Loss) -> ControlFlow<()> {
@@ -55,64 +56,6 @@ impl<C: Consumer + ?Sized> Consumer for &mut C {
 
     fn caught_up(&mut self) -> ControlFlow<()> {
         (**self).caught_up()
-    }
-}
-
-/// The records of one output that are not consumed yet, borrowed from the ring.
-#[derive(Debug)]
-pub struct Block<'r> {
-    records: Records<'r>,
-    /// How many have been taken.
-    taken: u64,
-    error: Option<BlockError>,
-}
-
-impl<'r> Block<'r> {
-    #[inline]
-    pub(crate) fn new(records: Records<'r>) -> Self {
-        Self { records, taken: 0, error: None }
-    }
-
-    /// The kind of the next record, or `None` at the end.
-    #[inline]
-    pub fn next_kind(&self) -> Option<RecordKind> {
-        self.records.next_kind()
-    }
-
-    /// How far it is consumed, as [`Records::offset`].
-    #[inline]
-    pub(crate) fn offset(&self) -> usize {
-        self.records.offset()
-    }
-
-    #[inline]
-    pub(crate) fn taken(&self) -> u64 {
-        self.taken
-    }
-
-    /// What ended it early.
-    #[inline]
-    pub(crate) fn error(&self) -> Option<BlockError> {
-        self.error
-    }
-}
-
-/// Takes record after record.
-impl<'r> Iterator for Block<'r> {
-    type Item = RawRecord<'r>;
-
-    #[inline(always)]
-    fn next(&mut self) -> Option<RawRecord<'r>> {
-        match self.records.next()? {
-            Ok(record) => {
-                self.taken += 1;
-                Some(record)
-            }
-            Err(error) => {
-                self.error = Some(error);
-                None
-            }
-        }
     }
 }
 

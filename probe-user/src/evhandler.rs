@@ -1,6 +1,7 @@
 //! Handlers, and the dispatch of records to them by type.
 
-use crate::consumer::{Block, Consumer, Loss, Malformed, MalformedReason};
+use crate::batch::Batch;
+use crate::consumer::{Consumer, Loss, Malformed, MalformedReason};
 use probe_common::limits::KINDS;
 use probe_common::{RawRecord, Record, RecordKind};
 use std::any::type_name;
@@ -55,9 +56,9 @@ trait RecordHandler: Send {
     /// Handles the record.
     fn one(&mut self, cpu: u32, record: RawRecord<'_>) -> Handled;
 
-    /// Handles the records of its kind that come next in a block: a call for all of them, in which
+    /// Handles the records of its kind that come next in a batch: a call for all of them, in which
     /// the handler is known to the compiler. Also gives the length of the last payload.
-    fn run(&mut self, cpu: u32, block: &mut Block<'_>) -> (Handled, usize);
+    fn run(&mut self, cpu: u32, batch: &mut Batch<'_>) -> (Handled, usize);
 }
 
 /// What came of it.
@@ -94,9 +95,9 @@ where
         }
     }
 
-    fn run(&mut self, cpu: u32, block: &mut Block<'_>) -> (Handled, usize) {
-        while block.next_kind() == Some(T::KIND)
-            && let Some(record) = block.next()
+    fn run(&mut self, cpu: u32, batch: &mut Batch<'_>) -> (Handled, usize) {
+        while batch.next_kind() == Some(T::KIND)
+            && let Some(record) = batch.next()
         {
             let len = record.payload.len();
             let handled = self.one(cpu, record);
@@ -223,10 +224,10 @@ impl EvHandlers<'_> {
 }
 
 impl Consumer for EvHandlers<'_> {
-    fn block(&mut self, cpu: u32, block: &mut Block<'_>) -> ControlFlow<()> {
-        while let Some(kind) = block.next_kind() {
+    fn batch(&mut self, cpu: u32, batch: &mut Batch<'_>) -> ControlFlow<()> {
+        while let Some(kind) = batch.next_kind() {
             match self.handlers_of(kind) {
-                [only] => match only.run(cpu, block) {
+                [only] => match only.run(cpu, batch) {
                     (Handled::Continue, _) => {}
                     (Handled::Break, _) => return ControlFlow::Break(()),
                     (Handled::Short, len) => {
@@ -234,7 +235,7 @@ impl Consumer for EvHandlers<'_> {
                         self.short(cpu, kind, len, needed)?;
                     }
                 },
-                _ => match block.next() {
+                _ => match batch.next() {
                     Some(record) => self.record(cpu, record)?,
                     None => break,
                 },

@@ -9,14 +9,14 @@ use crate::options::{Options, Wakeup};
 use crate::stop::Stop;
 use crate::sys::bpf;
 use crate::sys::epoll::Epoll;
-use crate::sys::timer::Timer;
 use crate::tally::Tally;
+use crate::ticker::Ticker;
 use std::io;
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A perf event array, and a queue for each CPU whose event is in it.
 ///
@@ -38,7 +38,7 @@ pub struct EvPipe {
     queues: Queues,
     epoll: Epoll,
     /// Ticks where records can lie in a ring without a wakeup.
-    sweep: Option<Timer>,
+    sweep: Option<Ticker>,
     wakeup: Wakeup,
     fallback: Option<String>,
     /// How long to wait where nothing ever wakes.
@@ -186,10 +186,10 @@ impl EvPipe {
         }
         let sweep = match (&adaptive, options.sweep_interval()) {
             (None, Some(interval)) => {
-                let timer = Timer::new().map_err(poll)?;
-                timer.arm(interval).map_err(poll)?;
-                epoll.add(timer.as_fd()).map_err(poll)?;
-                Some(timer)
+                let mut ticker = Ticker::new(interval).map_err(poll)?;
+                ticker.start(Instant::now()).map_err(poll)?;
+                epoll.add(ticker.as_fd()).map_err(poll)?;
+                Some(ticker)
             }
             _ => None,
         };
@@ -305,17 +305,14 @@ impl EvPipe {
     /// its share, not more ([`Options::budget`]).
     pub fn drain<C: Consumer>(&mut self, consumer: &mut C) -> Progress {
         let mut progress = Progress { records: 0, flow: ControlFlow::Continue(()), pending: false };
-        if let Some(sweep) = &self.sweep {
-            sweep.clear();
+        if let Some(sweep) = &mut self.sweep {
+            sweep.clear(Instant::now());
         }
         if let Some(adaptive) = &mut self.adaptive {
             if adaptive.sleeps_on() && !self.pending && !self.queues.have_records() {
                 return progress;
             }
-            if adaptive.wake().is_err() {
-                // Without a timer, look again at once.
-                progress.pending = true;
-            }
+            adaptive.wake();
         }
         // Whatever happens below, a panicking consumer included: look again.
         self.pending = true;
@@ -347,9 +344,10 @@ impl EvPipe {
     fn sweep_adaptively(&mut self, records: u64) -> bool {
         let Some(adaptive) = &mut self.adaptive else { return false };
         match adaptive.sweep(records > 0) {
-            Sweep::Nothing => false,
-            Sweep::Sent => true,
-            Sweep::Idle => {
+            Ok(Sweep::Nothing) => false,
+            // Without a timer, look again at once.
+            Ok(Sweep::Sent) | Err(_) => true,
+            Ok(Sweep::Idle) => {
                 let queues = &self.queues;
                 let asleep = adaptive.fall_asleep(|| queues.have_records());
                 // Awake still: something has come.

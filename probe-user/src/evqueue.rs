@@ -1,6 +1,7 @@
 //! One CPU's queue: its perf event, its ring, and the drain.
 
-use crate::consumer::{Block, Consumer, Loss, Malformed, MalformedReason};
+use crate::batch::Batch;
+use crate::consumer::{Consumer, Loss, Malformed, MalformedReason};
 use crate::error::OpenError;
 use crate::ring::page::{RingPages, Scratch};
 use crate::ring::perf_record::{Header, PerfRecord};
@@ -174,19 +175,25 @@ impl EvQueue {
             return reader.skip_to(head, MalformedReason::Positions);
         };
         let piece = pages.piece(start, available);
+        let limit = piece.len().min(stretch);
         let mut at = 0;
-        while at < piece.len().min(stretch) {
+        while at < limit {
+            let batch = Batch::new(piece, limit, at, *reader.in_block);
+            if !batch.is_empty() {
+                at = reader.consume(batch, start)?;
+                continue;
+            }
+            // Something else than a sample, or the one that wraps.
             let rest = &piece[at..];
             let Some((header, size)) = Header::read(rest, available - at) else {
                 return reader.skip_to(head, MalformedReason::RecordSize);
             };
-            // Only the last one can wrap.
             let record = match rest.get(..size) {
                 Some(record) => record,
                 None => pages.bytes(start.wrapping_add(at as u64), size, scratch),
             };
             at += size;
-            reader.consume(header, record, start.wrapping_add(at as u64))?;
+            reader.consume_one(header, record)?;
         }
         ControlFlow::Continue(())
     }
@@ -216,12 +223,36 @@ struct Reader<'q, C> {
 }
 
 impl<C: Consumer> Reader<'_, C> {
-    /// Consumes the perf record at the tail, behind which it is `after`.
-    #[inline(always)]
-    fn consume(&mut self, header: Header, record: &[u8], after: u64) -> ControlFlow<()> {
+    /// Consumes the records of a batch whose positions count from `start`. Gives where it ended.
+    #[inline]
+    fn consume(&mut self, batch: Batch<'_>, start: u64) -> ControlFlow<(), usize> {
+        let mut taking =
+            Taking { batch, start, tail: self.tail, in_block: self.in_block, counts: self.counts };
+        let flow = give(self.cpu, &mut taking.batch, self.consumer);
+        let (error, at, end) = (taking.batch.error(), taking.batch.at(), taking.batch.end());
+        drop(taking);
+        flow?;
+        match error {
+            Some(error) => {
+                let after = start.wrapping_add(end as u64);
+                self.skip_to(after, MalformedReason::Block(error))?;
+                ControlFlow::Continue(end)
+            }
+            None => ControlFlow::Continue(at),
+        }
+    }
+
+    /// Consumes the perf record at the tail, whatever it is.
+    #[cold]
+    fn consume_one(&mut self, header: Header, record: &[u8]) -> ControlFlow<()> {
+        let start = *self.tail;
+        let after = start.wrapping_add(record.len() as u64);
         match PerfRecord::read(header, record) {
             PerfRecord::Sample(block) => match Records::new(block) {
-                Ok(records) => self.consume_block(records, after),
+                Ok(records) => {
+                    let batch = Batch::of_block(records, *self.in_block, record.len());
+                    self.consume(batch, start).map_continue(drop)
+                }
                 Err(error) => self.skip_to(after, MalformedReason::Block(error)),
             },
             PerfRecord::Lost(count) => {
@@ -237,31 +268,6 @@ impl<C: Consumer> Reader<'_, C> {
         }
     }
 
-    #[inline(always)]
-    fn consume_block(&mut self, records: Records<'_>, after: u64) -> ControlFlow<()> {
-        if *self.in_block == 0
-            && let Some(record) = records.only()
-        {
-            *self.tail = after;
-            self.counts.records += 1;
-            return self.consumer.record(self.cpu, record);
-        }
-        let block = Block::new(records.resume(*self.in_block));
-        let mut taking = Taking { block, in_block: self.in_block, counts: self.counts };
-        self.consumer.block(self.cpu, &mut taking.block)?;
-        while let Some(record) = taking.block.next() {
-            self.consumer.record(self.cpu, record)?;
-        }
-        let error = taking.block.error();
-        drop(taking);
-        if let Some(error) = error {
-            return self.skip_to(after, MalformedReason::Block(error));
-        }
-        *self.tail = after;
-        *self.in_block = 0;
-        ControlFlow::Continue(())
-    }
-
     #[cold]
     fn skip_to(&mut self, position: u64, reason: MalformedReason) -> ControlFlow<()> {
         let bytes = position.wrapping_sub(*self.tail);
@@ -272,17 +278,31 @@ impl<C: Consumer> Reader<'_, C> {
     }
 }
 
-/// Notes what was taken out of a block, whatever the consumer does, panicking included.
+/// Gives a batch to a consumer, to its end.
+#[inline]
+fn give<C: Consumer>(cpu: u32, batch: &mut Batch<'_>, consumer: &mut C) -> ControlFlow<()> {
+    consumer.batch(cpu, batch)?;
+    for record in batch {
+        consumer.record(cpu, record)?;
+    }
+    ControlFlow::Continue(())
+}
+
+/// Notes what was taken out of a batch, whatever the consumer does, panicking included.
 struct Taking<'q, 'r> {
-    block: Block<'r>,
+    batch: Batch<'r>,
+    /// What the batch's positions count from.
+    start: u64,
+    tail: &'q mut u64,
     in_block: &'q mut usize,
     counts: &'q mut QueueCounts,
 }
 
 impl Drop for Taking<'_, '_> {
-    #[inline(always)]
+    #[inline]
     fn drop(&mut self) {
-        *self.in_block = self.block.offset();
-        self.counts.records += self.block.taken();
+        *self.tail = self.start.wrapping_add(self.batch.at() as u64);
+        *self.in_block = self.batch.consumed();
+        self.counts.records += self.batch.taken();
     }
 }

@@ -50,6 +50,7 @@
 mod adaptive;
 #[cfg(feature = "tokio")]
 mod asynchronous;
+mod batch;
 mod consumer;
 pub mod cpus;
 mod error;
@@ -65,12 +66,14 @@ mod ring;
 mod stop;
 mod sys;
 mod tally;
+mod ticker;
 #[cfg(feature = "trace")]
 pub mod trace;
 
 #[cfg(feature = "tokio")]
 pub use asynchronous::{AsyncEvPipe, RecordStream};
-pub use consumer::{Block, Consumer, Loss, Malformed, MalformedReason};
+pub use batch::Batch;
+pub use consumer::{Consumer, Loss, Malformed, MalformedReason};
 pub use error::{OpenError, PollError, TallyError};
 pub use evhandler::{EvHandlers, Event, Flow};
 pub use evpipe::{EvPipe, PipeParts, Progress, Summary};

@@ -319,7 +319,7 @@ impl OrderedPipe {
     fn look_at_clock(&mut self) -> u64 {
         let now = clock::monotonic();
         if self.armed.is_some_and(|at| at <= now) {
-            self.timer.clear();
+            self.timer.take();
             self.armed = None;
         }
         now

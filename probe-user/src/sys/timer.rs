@@ -52,11 +52,12 @@ impl Timer {
     }
 
     /// Takes the ticks that there were, so that the descriptor is not readable until the next one.
-    pub(crate) fn clear(&self) {
+    pub(crate) fn take(&self) -> u64 {
         let mut ticks = 0u64;
-        // It fails with EAGAIN where there was no tick, which is as good.
+        // It fails with EAGAIN where there was no tick.
         // SAFETY: the kernel writes 8 bytes.
         unsafe { libc::read(self.fd.as_raw_fd(), (&raw mut ticks).cast(), size_of::<u64>()) };
+        ticks
     }
 }
 

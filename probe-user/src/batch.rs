@@ -1,0 +1,131 @@
+//! Many records at a time, however many outputs they came in.
+
+use crate::ring::perf_record::{Header, PerfRecord};
+use probe_common::{BlockError, RawRecord, RecordKind, Records};
+
+/// Records of one CPU that are not consumed yet, borrowed from the ring: those of one output after
+/// another, until something else comes than records, or it is time to give room back.
+#[derive(Debug)]
+pub struct Batch<'r> {
+    /// Perf records, of which the last may be cut off.
+    bytes: &'r [u8],
+    /// No perf record is begun from here on.
+    limit: usize,
+    /// Where the perf record is whose block is being consumed, and where it ends.
+    at: usize,
+    end: usize,
+    /// What is left of that block.
+    records: Records<'r>,
+    /// How many records have been taken.
+    taken: u64,
+    error: Option<BlockError>,
+}
+
+impl<'r> Batch<'r> {
+    /// What comes at `at`, of whose first block so much is consumed already.
+    #[inline]
+    pub(crate) fn new(bytes: &'r [u8], limit: usize, at: usize, consumed: usize) -> Self {
+        let records = Records::default();
+        let mut this = Self { bytes, limit, at, end: at, records, taken: 0, error: None };
+        this.begin();
+        if consumed != 0 {
+            this.records = this.records.resume(consumed);
+            this.go_on();
+        }
+        this
+    }
+
+    /// One block, of whose records so much is consumed already, in a perf record of `size` bytes.
+    pub(crate) fn of_block(records: Records<'r>, consumed: usize, size: usize) -> Self {
+        let records = records.resume(consumed);
+        let mut this =
+            Self { bytes: &[], limit: 0, at: 0, end: size, records, taken: 0, error: None };
+        this.go_on();
+        this
+    }
+
+    /// The kind of the next record, or `None` at the end.
+    #[inline(always)]
+    pub fn next_kind(&self) -> Option<RecordKind> {
+        self.records.next_kind()
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    /// Where the perf record begins that is not consumed, or not to its end.
+    #[inline]
+    pub(crate) fn at(&self) -> usize {
+        self.at
+    }
+
+    /// Where it ends.
+    #[inline]
+    pub(crate) fn end(&self) -> usize {
+        self.end
+    }
+
+    /// How much of its block is consumed: what the next batch is to begin with.
+    #[inline]
+    pub(crate) fn consumed(&self) -> usize {
+        if self.is_empty() { 0 } else { self.records.offset() }
+    }
+
+    #[inline]
+    pub(crate) fn taken(&self) -> u64 {
+        self.taken
+    }
+
+    /// What is wrong with the block, if that is why the batch ended.
+    #[inline]
+    pub(crate) fn error(&self) -> Option<BlockError> {
+        self.error
+    }
+
+    /// Goes on with the next perf record where the block is at its end.
+    #[inline(always)]
+    fn go_on(&mut self) {
+        if self.records.is_empty() {
+            self.at = self.end;
+            self.begin();
+        }
+    }
+
+    /// Begins with the perf record at `at`, if it is a sound sample, and lies in one piece.
+    #[inline(always)]
+    fn begin(&mut self) {
+        if self.at >= self.limit {
+            return;
+        }
+        let rest = &self.bytes[self.at..];
+        if let Some((header, size)) = Header::read(rest, rest.len())
+            && let PerfRecord::Sample(block) = PerfRecord::read(header, &rest[..size])
+            && let Ok(records) = Records::new(block)
+        {
+            self.records = records;
+            self.end = self.at + size;
+        }
+    }
+}
+
+/// Takes record after record.
+impl<'r> Iterator for Batch<'r> {
+    type Item = RawRecord<'r>;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<RawRecord<'r>> {
+        match self.records.next()? {
+            Ok(record) => {
+                self.taken += 1;
+                self.go_on();
+                Some(record)
+            }
+            Err(error) => {
+                self.error = Some(error);
+                None
+            }
+        }
+    }
+}
