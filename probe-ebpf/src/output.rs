@@ -2,7 +2,7 @@
 //! and what it refuses.
 
 use crate::atomic;
-use crate::slot::{KindCount, ROOM, Slot};
+use crate::slot::{BLOCK_KINDS, KindCount, ROOM, Slot};
 use aya_ebpf::{
     bindings::{BPF_F_CURRENT_CPU, BPF_F_MMAPABLE},
     helpers::{bpf_get_smp_processor_id, bpf_perf_event_output},
@@ -13,7 +13,7 @@ use core::ffi::c_void;
 use probe_common::{
     BlockPrefix,
     control::{CONTROL_CPUS, CpuControl},
-    limits::{DEPTH, KINDS, RECORD_ALIGN, TALLY_BANKS},
+    limits::{DEPTH, KINDS, MAX_PACKED, RECORD_ALIGN, TALLY_BANKS},
     tally::{FailureClass, KindTally},
 };
 
@@ -46,6 +46,21 @@ pub(crate) fn control() -> Option<*mut CpuControl> {
 pub(crate) fn open(control: *mut CpuControl, block: u32) {
     // SAFETY: the map value is there for as long as the map is, and only this CPU writes the field.
     unsafe { (&raw mut (*control).open).write_volatile(block) };
+}
+
+/// Notes in the slot how long a block in it may become, by the page of the consumer.
+#[inline(always)]
+pub(crate) fn refresh_limit(slot: *mut Slot, control: Option<*mut CpuControl>) -> u32 {
+    let limit = match control {
+        // SAFETY: the map value is there for as long as the map is; the consumer writes it, too.
+        Some(control) => unsafe { (&raw const (*control).limit).read_volatile() },
+        // Without a word of the consumer, it wants no packing.
+        None => 0,
+    };
+    let limit = if limit > MAX_PACKED { MAX_PACKED } else { limit };
+    // SAFETY: the slot is the caller's.
+    unsafe { (*slot).limit = limit };
+    limit
 }
 
 /// Sends the slot's block with `fill` bytes of records, and empties it, whatever comes of it.
@@ -97,7 +112,18 @@ pub(crate) fn send(
             open(control, 0);
         }
     }
-    tally(slot, depth, errno);
+    // SAFETY: the slot is the caller's.
+    let [first, second, ..] = unsafe { &mut (*slot).kinds };
+    match first.get() {
+        Some((index, count)) if errno == 0 && *second == KindCount::NONE => {
+            *first = KindCount::NONE;
+            let entry = (depth & (DEPTH - 1)) * KINDS + index;
+            count_as(entry, u64::from(count), None);
+        }
+        _ => {
+            tally(slot, depth, errno);
+        }
+    }
     errno
 }
 
@@ -105,27 +131,24 @@ pub(crate) fn send(
 #[inline(never)]
 fn tally(slot: *mut Slot, depth: u32, errno: i64) -> u32 {
     let bank = (depth & (DEPTH - 1)) * KINDS;
-    let class = FailureClass::of(errno);
-    for at in 0..crate::slot::BLOCK_KINDS {
+    let failure = (errno != 0).then(|| FailureClass::of(errno));
+    for at in 0..BLOCK_KINDS {
         // SAFETY: the slot is the caller's.
-        let entry = unsafe { &mut (*slot).kinds[at] };
-        let KindCount { kind, count } = *entry;
-        if kind == 0 {
-            break;
-        }
-        *entry = KindCount::NONE;
-        count_as(bank + u32::from(kind) - 1, u64::from(count), errno != 0, class);
+        let kind = unsafe { &mut (*slot).kinds[at] };
+        let Some((index, count)) = kind.get() else { break };
+        *kind = KindCount::NONE;
+        count_as(bank + index, u64::from(count), failure);
     }
     0
 }
 
 /// Counts records in an entry of the tally that nobody else writes now.
 #[inline(always)]
-pub(crate) fn count_as(entry: u32, count: u64, failed: bool, class: FailureClass) {
+pub(crate) fn count_as(entry: u32, count: u64, failure: Option<FailureClass>) {
     let Some(tally) = PIPE_TALLY.get_ptr_mut(entry) else { return };
     // SAFETY: the map value is this CPU's, and at this depth nobody else counts.
     unsafe { (*tally).attempted += count };
-    if failed {
+    if let Some(class) = failure {
         // The compiler knows that a class is below COUNT and would drop the mask; the verifier does
         // not, and needs it.
         let class = core::hint::black_box(class as usize) & (FailureClass::COUNT - 1);

@@ -27,8 +27,8 @@ use core::{
 use probe_common::{
     Record, RecordHeader,
     block::record_span,
-    control::Clock,
-    limits::{DEPTH, MAX_EMIT, MAX_PACKED},
+    control::{Clock, CpuControl},
+    limits::{DEPTH, KINDS, MAX_EMIT, MAX_PACKED},
     tally::FailureClass,
 };
 
@@ -204,20 +204,24 @@ impl<T: Record> Reservation<T> {
     #[inline(always)]
     fn append<C: EbpfContext>(self, ctx: &C, span: u32) -> Result<(), EmitError> {
         let fill = self.fill + span;
-        let is_counted = self.count();
-        let control = control();
-        // Without a word of the consumer, it wants no packing.
-        let limit = match control {
-            // SAFETY: the map value is there for as long as the map is; the consumer writes it, too.
-            Some(control) => unsafe { (&raw const (*control).limit).read_volatile() },
-            None => 0,
-        };
         let next = fill + span;
-        if next <= limit && next <= MAX_PACKED && self.depth == 0 && is_counted {
+        let is_counted = self.count();
+        // SAFETY: the slot is ours.
+        let limit = unsafe { (*self.slot).limit };
+        if next <= limit && is_counted && self.fill != 0 {
+            // SAFETY: as above.
+            unsafe { (*self.slot).fill = fill };
+            return Ok(());
+        }
+        // The first record of a block, or the last one, or the consumer wants no packing: what it
+        // wants now, its page tells.
+        let control = control();
+        let limit = self.limit(control);
+        if next <= limit && is_counted {
             // SAFETY: the slot is ours.
             unsafe { (*self.slot).fill = fill };
-            if let Some(control) = control
-                && self.fill == 0
+            if self.fill == 0
+                && let Some(control) = control
             {
                 // SAFETY: the slot is ours.
                 let seq = unsafe { (*self.slot).seq };
@@ -230,26 +234,34 @@ impl<T: Record> Reservation<T> {
         let class = FailureClass::of(errno);
         if !is_counted {
             // The block does not know of it.
-            let entry = (self.depth & (DEPTH - 1)) * probe_common::limits::KINDS + Self::INDEX;
-            output::count_as(entry, 1, errno != 0, class);
+            let entry = (self.depth & (DEPTH - 1)) * KINDS + Self::INDEX;
+            output::count_as(entry, 1, (errno != 0).then_some(class));
         }
         if errno == 0 { Ok(()) } else { Err(EmitError { class, errno }) }
+    }
+
+    /// How long a block in the slot may become, by the page of the consumer.
+    #[inline(always)]
+    fn limit(&self, control: Option<*mut CpuControl>) -> u32 {
+        if self.depth != 0 {
+            return 0;
+        }
+        output::refresh_limit(self.slot, control)
     }
 
     /// Counts the record as one of the block's. `false` if the block has too many kinds already: it
     /// is to be sent, then.
     #[inline(always)]
     fn count(&self) -> bool {
-        let kind = Self::INDEX as u16 + 1;
         for at in 0..slot::BLOCK_KINDS {
             // SAFETY: the slot is ours.
-            let entry = unsafe { &mut (*self.slot).kinds[at] };
-            if entry.kind == kind {
-                entry.count += 1;
+            let kind = unsafe { &mut (*self.slot).kinds[at] };
+            if kind.is_of(Self::INDEX) {
+                *kind = kind.and_one();
                 return true;
             }
-            if entry.kind == 0 {
-                *entry = KindCount { kind, count: 1 };
+            if *kind == KindCount::NONE {
+                *kind = KindCount::one(Self::INDEX);
                 return true;
             }
         }
@@ -290,7 +302,8 @@ fn refuse<T: Record>(class: FailureClass) -> EmitError {
     EmitError { class, errno: 0 }
 }
 
-/// Sends this CPU's open block: what the program that `program!` defines does. Returns 0 if all
+/// Sends this CPU's open block, and looks what the consumer wants from now on: what the program that
+/// `program!` defines does. Returns 0 if all
 /// that was emitted is in the ring now, and 1 if a program is in the middle of emitting.
 #[inline(always)]
 pub fn flush(ctx: *mut c_void) -> u32 {
@@ -305,12 +318,14 @@ pub fn flush(ctx: *mut c_void) -> u32 {
     if !slot::take(slot) {
         return 1;
     }
+    let control = control();
     // SAFETY: the slot is ours.
     let fill = unsafe { (*slot).fill };
     if fill != 0 {
         // A failure is in the tally.
-        let _ = output::send(ctx, slot, fill, 0, control());
+        let _ = output::send(ctx, slot, fill, 0, control);
     }
+    output::refresh_limit(slot, control);
     slot::give_back(slot);
     0
 }

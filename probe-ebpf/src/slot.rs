@@ -32,7 +32,8 @@ pub(crate) struct Slot {
     pub(crate) time: u64,
     /// How many records of which kinds are in the block.
     pub(crate) kinds: [KindCount; BLOCK_KINDS],
-    reserved: u32,
+    /// How long the block may become, in bytes of records, as far as is known.
+    pub(crate) limit: u32,
     pub(crate) prefix: BlockPrefix,
     pub(crate) records: [u8; ROOM],
 }
@@ -41,16 +42,40 @@ pub(crate) struct Slot {
 /// to tally.
 pub(crate) const BLOCK_KINDS: usize = 4;
 
+/// How many records of a kind: in one word, which is read as it was written. (Two halves that are
+/// read as one wait for the processor's store buffer.)
 #[derive(Clone, Copy, PartialEq, Eq)]
-#[repr(C)]
-pub(crate) struct KindCount {
-    /// Its index and 1, or 0 for none.
-    pub(crate) kind: u16,
-    pub(crate) count: u16,
-}
+#[repr(transparent)]
+pub(crate) struct KindCount(u32);
 
 impl KindCount {
-    pub(crate) const NONE: Self = Self { kind: 0, count: 0 };
+    pub(crate) const NONE: Self = Self(0);
+
+    /// One record of the kind at `index`.
+    #[inline(always)]
+    pub(crate) const fn one(index: u32) -> Self {
+        Self((index + 1) << 16 | 1)
+    }
+
+    #[inline(always)]
+    pub(crate) const fn is_of(self, index: u32) -> bool {
+        self.0 >> 16 == index + 1
+    }
+
+    /// With one record more. There is no room in a block for as many as would overflow.
+    #[inline(always)]
+    pub(crate) const fn and_one(self) -> Self {
+        Self(self.0 + 1)
+    }
+
+    /// The kind's index, and how many; `None` for none.
+    #[inline(always)]
+    pub(crate) const fn get(self) -> Option<(u32, u32)> {
+        match self.0 {
+            0 => None,
+            word => Some(((word >> 16) - 1, word & 0xffff)),
+        }
+    }
 }
 
 const _: () = {
