@@ -32,6 +32,9 @@ pub(crate) enum Contender {
     LibbpfRingbufNowake,
     /// The same, and nobody takes the time.
     LibbpfRingbufNowakeUntimed,
+    /// Nobody: the record is written, its time included, and goes nowhere. What none of the others
+    /// can save.
+    NoOutput,
 }
 
 /// Which programs emit for a contender.
@@ -42,6 +45,7 @@ pub(crate) enum Emitter {
     Ring,
     RingNowake,
     RingNowakeUntimed,
+    Floor,
 }
 
 impl Contender {
@@ -58,6 +62,7 @@ impl Contender {
             Self::LibbpfRingbuf => Emitter::Ring,
             Self::LibbpfRingbufNowake => Emitter::RingNowake,
             Self::LibbpfRingbufNowakeUntimed => Emitter::RingNowakeUntimed,
+            Self::NoOutput => Emitter::Floor,
         }
     }
 
@@ -70,9 +75,14 @@ impl Contender {
         }
     }
 
-    /// Whether its records carry the time of their own emission.
+    /// Whether its records arrive, with the time of their own emission.
     pub(crate) fn is_timed(self) -> bool {
-        self != Self::LibbpfRingbufNowakeUntimed
+        self.delivers() && self != Self::LibbpfRingbufNowakeUntimed
+    }
+
+    /// Whether its records arrive.
+    pub(crate) fn delivers(self) -> bool {
+        self != Self::NoOutput
     }
 
     /// Whether it is measured with every length of payload, or with the one that all have.
@@ -80,6 +90,7 @@ impl Contender {
         !matches!(
             self,
             Self::LibbpfRingbufNowakeUntimed
+                | Self::NoOutput
                 | Self::EvpipeAdaptiveBlocktime
                 | Self::EvpipeAdaptiveCoarse
                 | Self::LibbpfPerfEvery64
@@ -87,7 +98,7 @@ impl Contender {
     }
 
     pub(crate) fn needs_libbpf(self) -> bool {
-        self.emitter() != Emitter::Pipe && self != Self::Aya
+        !matches!(self.emitter(), Emitter::Pipe | Emitter::Floor) && self != Self::Aya
     }
 }
 
@@ -100,6 +111,7 @@ impl Emitter {
             Self::Ring => "ring",
             Self::RingNowake => "ring_nowake",
             Self::RingNowakeUntimed => "ring_nowake_untimed",
+            Self::Floor => "floor",
         };
         let name = std::env::var("PROG").unwrap_or(name.into());
         format!("{name}_{payload}")

@@ -56,7 +56,7 @@ struct All {
     #[arg(long, value_delimiter = ',')]
     only: Vec<Contender>,
     /// KiB of ring for each CPU
-    #[arg(long, default_value_t = 4096)]
+    #[arg(long, default_value_t = 8192)]
     ring_kib: usize,
 }
 

@@ -157,9 +157,15 @@ impl Bench {
         let mean = |of: fn(&Cost) -> f64| {
             run.produced.iter().map(of).sum::<f64>() / run.produced.len() as f64
         };
-        Ok(Outcome {
+        let costs = Outcome {
             empty_ns: Some(mean(|cost| cost.empty)),
             producer_ns_net: Some(mean(|cost| cost.emit - cost.empty)),
+            ..Outcome::default()
+        };
+        if !self.case.contender.delivers() {
+            return Ok(costs);
+        }
+        Ok(Outcome {
             delivered_per_s: Some(sink.records as f64 / run.until_last.as_secs_f64()),
             attempted: Some(attempted),
             lost: Some(attempted.saturating_sub(sink.records)),
@@ -167,7 +173,7 @@ impl Bench {
             wakeups_per_s: Some(run.wakeups as f64 / run.until_last.as_secs_f64()),
             resident_kib: Some(resident_kib()?),
             latency_ns: Latency::of(sink.latencies),
-            ..Outcome::default()
+            ..costs
         })
     }
 
@@ -199,7 +205,8 @@ impl Bench {
             let count = std::thread::scope(|scope| {
                 join(scope.spawn(|| {
                     generator::pin(cpu)?;
-                    // The first ones find cold code.
+                    // A consumer that is to be idle is so by then.
+                    std::thread::sleep(Duration::from_millis(100));
                     generator::pace(program, rate, Duration::from_millis(millis))
                 }))
             })?;

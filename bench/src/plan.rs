@@ -37,14 +37,15 @@ impl Plan {
         for &payload in payloads {
             for producers in [1, 0] {
                 for &contender in &contenders {
-                    if payload == PAYLOAD || contender.takes_every_payload() {
+                    let wanted = payload == PAYLOAD || contender.takes_every_payload();
+                    if wanted && (producers == 1 || contender.delivers()) {
                         let millis = if quick { 250 } else { 400 };
                         case(Load::Saturation, contender, producers, payload, 0, millis);
                     }
                 }
             }
         }
-        for &contender in &contenders {
+        for &contender in contenders.iter().filter(|one| one.delivers()) {
             case(Load::Drain, contender, 1, PAYLOAD, 0, 250);
         }
         for rate in RATES {

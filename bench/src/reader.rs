@@ -45,10 +45,25 @@ pub(crate) fn open(
         | Contender::EvpipeWatermark
         | Contender::EvpipeEach => evpipe::open(contender, object, shape),
         Contender::Aya => aya_perf::open(object, shape),
+        Contender::NoOutput => Ok(Box::new(Nobody)),
         #[cfg(feature = "libbpf")]
         _ => libbpf::open(contender, object, shape),
         #[cfg(not(feature = "libbpf"))]
         _ => anyhow::bail!("{contender} is not built in: libbpf is missing"),
+    }
+}
+
+/// Reads what nobody sends.
+struct Nobody;
+
+impl Reader for Nobody {
+    fn step(&mut self, _: &mut Sink) -> Result<()> {
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        Ok(())
+    }
+
+    fn drain(&mut self, _: &mut Sink) -> Result<()> {
+        Ok(())
     }
 }
 

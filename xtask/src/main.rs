@@ -1,6 +1,7 @@
 //! Builds, runs and tests the workspace: `cargo xtask --help`.
 
 mod apt;
+mod bench;
 mod builder;
 mod cache;
 mod ebpf;
@@ -40,6 +41,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Task {
+    /// Measure the event pipe beside libbpf and aya, on this machine
+    Bench(bench::Args),
     /// Build the eBPF objects that are checked in
     BuildEbpf {
         /// Compare the checked-in objects with a new build, write nothing
@@ -67,6 +70,7 @@ fn main() -> ExitCode {
 impl Task {
     fn run(self) -> Result<ExitCode> {
         match self {
+            Self::Bench(args) => args.run(),
             Self::BuildEbpf { check } => ebpf::task(check),
             Self::Run(args) => args.run(),
             Self::Test(args) => args.run(),

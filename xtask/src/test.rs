@@ -158,7 +158,10 @@ fn check_sources(workspace: &Workspace, report: &mut Report) {
     report.check("clippy", || {
         process::loud(hushed(&mut cargo(), &["clippy", "--all-targets"]).args(DENY))?;
         let library = ["clippy", "--package", "probe-user", "--lib", "--no-default-features"];
-        process::loud(hushed(&mut cargo(), &library).args(DENY))
+        process::loud(hushed(&mut cargo(), &library).args(DENY))?;
+        // Its peers, which take a C library to build, stay out.
+        let bench = ["clippy", "--package", "probe-bench"];
+        process::loud(hushed(&mut cargo(), &bench).args(DENY))
     });
     report.check("clippy, eBPF", || ebpf::clippy(workspace));
     report.check("doc", || {
