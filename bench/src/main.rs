@@ -24,7 +24,7 @@ use std::path::PathBuf;
 
 /// Compare the event pipe with other ways out of the kernel
 #[derive(Parser)]
-#[command(args_conflicts_with_subcommands = true)]
+#[command(bin_name = "cargo xtask bench", args_conflicts_with_subcommands = true)]
 struct Cli {
     #[command(subcommand)]
     part: Option<Part>,
@@ -46,13 +46,13 @@ struct All {
     /// Write the figures to a file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Draw a chart (SVG)
+    /// Draw the chart there; otherwise it goes to docs/bench.svg
     #[arg(long, value_name = "FILE")]
     chart: Option<PathBuf>,
     /// How often each measurement is made
     #[arg(long)]
     rounds: Option<u32>,
-    /// Only these contenders
+    /// Only these contenders, by the names in the table
     #[arg(long, value_delimiter = ',')]
     only: Vec<Contender>,
     /// KiB of ring for each CPU

@@ -1,5 +1,6 @@
 //! `cargo xtask bench`: the event pipe beside its peers, on this machine's kernel.
 
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
@@ -15,22 +16,11 @@ const LIBBPF_NEEDS: [&str; 3] = ["libelf-dev", "pkg-config", "zlib1g-dev"];
 const CHART: &str = "docs/bench.svg";
 
 #[derive(clap::Args)]
+#[command(disable_help_flag = true)]
 pub(crate) struct Args {
-    /// Two minutes instead of a quarter of an hour: fewer rounds, 64-byte payloads only
-    #[arg(long)]
-    quick: bool,
-    /// Write the figures to a file
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// Draw the chart elsewhere
-    #[arg(long, value_name = "FILE")]
-    chart: Option<PathBuf>,
-    /// How often each measurement is made
-    #[arg(long)]
-    rounds: Option<u32>,
-    /// Only these contenders, by the names in the table
-    #[arg(long, value_name = "NAMES")]
-    only: Option<String>,
+    /// The benchmark's own, --help among them
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTIONS")]
+    options: Vec<OsString>,
 }
 
 impl Args {
@@ -42,23 +32,17 @@ impl Args {
             build(&[])
         })?;
         let mut command = Command::new(&bench);
-        command.env_clear().envs(environment());
-        command.arg("--chart").arg(self.chart.unwrap_or_else(|| workspace::root().join(CHART)));
-        if self.quick {
-            command.arg("--quick");
-        }
-        if let Some(path) = &self.json {
-            command.arg("--json").arg(path);
-        }
-        if let Some(rounds) = self.rounds {
-            command.arg("--rounds").arg(rounds.to_string());
-        }
-        if let Some(names) = &self.only {
-            command.arg("--only").arg(names);
+        command.env_clear().envs(environment()).args(&self.options);
+        if !self.options.iter().any(|option| names_chart(option)) {
+            command.arg("--chart").arg(workspace::root().join(CHART));
         }
         let status = command.status().context("cannot start the benchmark")?;
         Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
+}
+
+fn names_chart(option: &OsStr) -> bool {
+    option == "--chart" || option.as_encoded_bytes().starts_with(b"--chart=")
 }
 
 fn build_with_libbpf() -> Result<PathBuf> {

@@ -23,7 +23,7 @@ pub(crate) fn draw(report: &Report, path: &Path) -> Result<()> {
     let cost = bars(report, 1, |row| row.producer_ns_net, |ns| format!("{ns:.0} ns"));
     let rate =
         bars(report, all, |row| row.delivered_per_s, |rate| format!("{:.1} M/s", rate / 1e6));
-    let height = 150 + BAR * (cost.len() + rate.len()) as u32 + 120;
+    let height = 170 + BAR * (cost.len() + rate.len()) as u32;
     let root = SVGBackend::new(path, (860, height)).into_drawing_area();
     let drawn = (|| {
         root.fill(&WHITE)?;

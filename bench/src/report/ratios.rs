@@ -14,7 +14,7 @@ pub(super) fn write(report: &Report, f: &mut fmt::Formatter<'_>) -> fmt::Result 
     let cpu = |row: &Row| row.paced.get("100000").and_then(|paced| paced.consumer_cpu);
     let mut line = |what: &str, ours: Side<'_>, theirs: Side<'_>| {
         let (Some(a), Some(b)) = (ours.of(report), theirs.of(report)) else { return Ok(()) };
-        writeln!(f, "{:6.2}  {what}: {} / {}", a / b, ours.name(), theirs.name())
+        writeln!(f, "{:7.3}  {what}: {} / {}", a / b, ours.name(), theirs.name())
     };
     type Figure<'f> = &'f dyn Fn(&Row) -> Option<f64>;
     struct Side<'f>(Contender, usize, Figure<'f>);
