@@ -121,7 +121,11 @@ impl Adaptive {
 
     /// Whether the consumer sleeps and nobody has woken it.
     pub(crate) fn sleeps_on(&self) -> bool {
-        self.asleep && self.cpus.iter().all(|cpu| self.of(cpu.id, |cpu| cpu.is_asleep()))
+        self.asleep && self.flags_are_up()
+    }
+
+    fn flags_are_up(&self) -> bool {
+        self.cpus.iter().all(|cpu| self.of(cpu.id, |cpu| cpu.is_asleep()))
     }
 
     /// Whether the consumer sleeps, as far as it knows itself.
@@ -203,7 +207,9 @@ impl Adaptive {
         self.idle = 0;
         let now = clock::monotonic();
         self.set_asleep(true);
-        if !self.flush_all() || look() {
+        // A program that still sends the record which ended the last sleep can take a flag down that
+        // belongs to this one: the flush program waits for its end, and the flag tells of it.
+        if !self.flush_all() || !self.flags_are_up() || look() {
             self.set_asleep(false);
             return Ok(false);
         }
