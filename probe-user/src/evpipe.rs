@@ -560,3 +560,6 @@ impl Drop for Queues {
         self.leave_map();
     }
 }
+
+#[cfg(all(test, feature = "aya"))]
+mod tests;

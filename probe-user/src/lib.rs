@@ -47,6 +47,10 @@
 
 #![deny(missing_docs, unsafe_code)]
 
+// What the kernel tests share calls the crate by its name, inside of it as well.
+#[cfg(test)]
+extern crate self as probe_user;
+
 mod adaptive;
 #[cfg(feature = "tokio")]
 mod asynchronous;

@@ -147,7 +147,8 @@ pub(crate) fn executables(command: &mut Command) -> Result<Vec<Executable>> {
         if let Message::CompilerArtifact(artifact) = read(message)?
             && let Some(path) = artifact.executable
         {
-            let is_test = artifact.target.is_test();
+            // Unit tests, too: the target of those is the library, or a binary.
+            let is_test = artifact.profile.test;
             built.push(Executable { target: artifact.target.name, is_test, path: path.into() });
         }
     }

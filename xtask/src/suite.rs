@@ -18,7 +18,7 @@ const CRASH_LINES: usize = 40;
 /// Lines that are shown of a kernel's report.
 const SPLAT_LINES: usize = 40;
 
-/// The test executables of probe-user's `tests` folder.
+/// The test executables of probe-user: of its `tests` folder, and the unit tests of its library.
 pub(crate) struct Suite {
     executables: Vec<Executable>,
 }

@@ -11,10 +11,12 @@ use aya::programs::{
     RawTracePoint, RawTracePointRunOptions, SchedClassifier, TestRun, TestRunOptions,
 };
 use aya::{Ebpf, EbpfLoader};
-use probe_user::{EvHandlers, Event};
+use probe_user::common::{RawRecord, Record};
+use probe_user::{Consumer, EvHandlers, Event, Loss, Malformed};
 use records::Numbered;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../ebpf/suite.bpf.o");
 
@@ -42,17 +44,27 @@ pub fn generate_on(program: &SchedClassifier, cpus: &[u32], count: u32) {
     std::thread::scope(|scope| {
         for &cpu in cpus {
             scope.spawn(move || {
-                let mut set = CpuSet::new();
-                set.set(cpu as usize);
-                sched_setaffinity(None, &set).unwrap();
-                let packet = [0u8; 64];
-                let mut options = TestRunOptions::new();
-                options.data_in = Some(&packet);
-                options.repeat = count;
-                program.test_run(options).unwrap();
+                stay_on(cpu);
+                generate(program, count);
             });
         }
     });
+}
+
+/// Runs `program` `count` times on this CPU.
+pub fn generate(program: &SchedClassifier, count: u32) {
+    let packet = [0u8; 64];
+    let mut options = TestRunOptions::new();
+    options.data_in = Some(&packet);
+    options.repeat = count;
+    program.test_run(options).unwrap();
+}
+
+/// Keeps this thread on `cpu`.
+pub fn stay_on(cpu: u32) {
+    let mut set = CpuSet::new();
+    set.set(cpu as usize);
+    sched_setaffinity(None, &set).unwrap();
 }
 
 /// Emits one `Numbered` on `cpu`.
@@ -118,6 +130,24 @@ impl Received {
         for (cpu, seen) in &self.by_cpu {
             assert_eq!((seen.count, seen.next, seen.missing), (count, count, 0), "CPU {cpu}");
         }
+    }
+}
+
+/// Refuses everything but `Numbered`s, as [`strict`] does.
+impl Consumer for Received {
+    fn record(&mut self, cpu: u32, record: RawRecord<'_>) -> ControlFlow<()> {
+        assert_eq!(record.kind, Numbered::KIND, "CPU {cpu}");
+        let (numbered, _) = record.read::<Numbered>().expect("a payload as long as its type");
+        self.take_numbered(cpu, record.time, numbered);
+        ControlFlow::Continue(())
+    }
+
+    fn lost(&mut self, loss: Loss) -> ControlFlow<()> {
+        panic!("{loss:?}")
+    }
+
+    fn malformed(&mut self, malformed: Malformed) -> ControlFlow<()> {
+        panic!("{malformed}")
     }
 }
 
