@@ -103,8 +103,8 @@ pub(crate) fn send(
     };
     if let Some(control) = control {
         if asleep != 0 && errno == 0 {
-            // One wakeup is enough for one sleep. The consumer cannot fall asleep again before this:
-            // it would find the slot held.
+            // One wakeup is enough for one sleep. The consumer cannot fall asleep again meanwhile: it
+            // would find the slot held, or the flag down.
             // SAFETY: as above.
             unsafe { (&raw mut (*control).asleep).write_volatile(0) };
         }

@@ -113,7 +113,7 @@ pub(crate) fn take_any() -> Option<(*mut Slot, u32)> {
 /// Programs that interrupt each other give back in the reverse order; programs that can be preempted
 /// do not, and two of them can find a slot free at the same time. Both claim it, then. To claim is
 /// atomic, so that at most one of them reads a count of 1 after it. Perhaps none does, which is as
-/// good: they take another slot.
+/// good: they take another slot. `probe-common/tests/slots.rs` tries out every order of these steps.
 #[inline(always)]
 pub(crate) fn take(slot: *mut Slot) -> bool {
     if is_held(slot) {

@@ -11,7 +11,10 @@ use aya::programs::{
     RawTracePoint, RawTracePointRunOptions, SchedClassifier, TestRun, TestRunOptions,
 };
 use aya::{Ebpf, EbpfLoader};
-use probe_user::common::{RawRecord, Record};
+use probe_user::common::control::TALLY_MAP;
+use probe_user::common::limits::{DEPTH, KINDS};
+use probe_user::common::tally::KindTally;
+use probe_user::common::{RawRecord, Record, RecordKind};
 use probe_user::{Consumer, EvHandlers, Event, Loss, Malformed};
 use records::Numbered;
 use rustix::thread::{CpuSet, sched_setaffinity};
@@ -77,6 +80,19 @@ pub fn emit_one_on(object: &mut Ebpf, cpu: u32) {
     let mut options = RawTracePointRunOptions::new();
     options.cpu = Some(cpu);
     program.test_run(options).unwrap();
+}
+
+/// How many records of `kind` were emitted by programs that had interrupted another one in the
+/// middle of a record, and did not fail for want of a slot: all banks of the tally but the first and
+/// the last, as `probe_common::control::TALLY_MAP` describes them.
+pub fn nested(object: &Ebpf, kind: RecordKind) -> u64 {
+    const WORDS: usize = size_of::<KindTally>() / size_of::<u64>();
+    let map = object.map(TALLY_MAP).unwrap();
+    let map = aya::maps::PerCpuArray::<_, [u64; WORDS]>::try_from(map).unwrap();
+    let banks = (1..DEPTH).map(|bank| bank * KINDS + kind.index().unwrap());
+    banks
+        .flat_map(|at| map.get(&at, 0).unwrap().iter().map(|words| words[0]).collect::<Vec<_>>())
+        .sum()
 }
 
 /// How often this thread has given up the CPU to wait.

@@ -45,5 +45,42 @@ impl Record for Tailed {
     const KIND: RecordKind = RecordKind::user(1);
 }
 
+/// The `number`th record of a program that interrupts others on its CPU, with contents as those of
+/// [`Numbered`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Interrupting(pub Numbered);
+
+impl Record for Interrupting {
+    const KIND: RecordKind = RecordKind::user(2);
+}
+
+/// What a thread's call of a probed function emits. It takes long to fill in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Called {
+    /// The first argument.
+    pub thread: u64,
+    /// The second argument.
+    pub number: u64,
+    /// Derived from both.
+    pub fill: [u64; CALLED_WORDS],
+}
+
+/// Words that tell whether a [`Called`] is whole.
+pub const CALLED_WORDS: usize = 30;
+
+impl Record for Called {
+    const KIND: RecordKind = RecordKind::user(3);
+}
+
+impl Called {
+    /// The word of `fill` at `at`.
+    #[inline(always)]
+    pub fn word(thread: u64, number: u64, at: usize) -> u64 {
+        (number << 8 | thread).wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(at as u64)
+    }
+}
+
 /// One more than the longest tail.
 pub const TAIL_LENS: u64 = 64;

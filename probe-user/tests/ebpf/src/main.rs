@@ -10,18 +10,18 @@ mod records;
 use aya_ebpf::{
     EbpfContext,
     helpers::bpf_get_smp_processor_id,
-    macros::{classifier, map, raw_tracepoint},
+    macros::{classifier, map, perf_event, raw_tracepoint, uprobe},
     maps::PerCpuArray,
-    programs::{RawTracePointContext, TcContext},
+    programs::{PerfEventContext, ProbeContext, RawTracePointContext, TcContext},
 };
 use probe_ebpf::pipe;
-use records::{Numbered, TAIL_LENS, Tailed};
+use records::{CALLED_WORDS, Called, Interrupting, Numbered, TAIL_LENS, Tailed};
 
 probe_ebpf::program!("Dual MIT/GPL");
 
-/// The next number, for each of the two kinds.
+/// The next number, for each of the kinds that are numbered.
 #[map]
-static NEXT: PerCpuArray<u64> = PerCpuArray::with_max_entries(2, 0);
+static NEXT: PerCpuArray<u64> = PerCpuArray::with_max_entries(3, 0);
 
 fn next(kind: u32) -> u64 {
     let Some(next) = NEXT.get_ptr_mut(kind) else { return 0 };
@@ -81,3 +81,35 @@ pub fn emit_nothing(ctx: TcContext) -> i32 {
     }
     0
 }
+
+/// Emits the next [`Interrupting`].
+#[perf_event]
+pub fn emit_interrupting(ctx: PerfEventContext) -> u32 {
+    let record = Interrupting(Numbered::new(next(2), cpu()));
+    // A failure is in the tally.
+    let _ = pipe::emit(&ctx, &record);
+    0
+}
+
+/// Emits a [`Called`] for a call with a thread and a number, and is in no hurry between the
+/// reservation and the commit: it can be preempted there.
+#[uprobe]
+pub fn emit_called(ctx: ProbeContext) -> u32 {
+    let (Some(thread), Some(number)) = (ctx.arg(0), ctx.arg(1)) else { return 0 };
+    let Ok(mut record) = pipe::reserve::<Called>() else { return 0 };
+    record.thread = thread;
+    record.number = number;
+    for _ in 0..SLOWLY {
+        for at in 0..CALLED_WORDS {
+            let word: *mut u64 = &raw mut record.fill[at];
+            // SAFETY: it is a word of the record. The compiler writes each as often as it is told.
+            unsafe { word.write_volatile(Called::word(thread, number, at)) };
+        }
+    }
+    // A failure is in the tally.
+    let _ = record.commit(&ctx);
+    0
+}
+
+/// How often a [`Called`] is filled in.
+const SLOWLY: u32 = 512;
