@@ -3,7 +3,6 @@
 mod suite;
 
 use probe_user::{EvHandlers, EvPipe, Options, Progress, Stop, Wakeup};
-use rustix::time::{ClockId, clock_gettime};
 use std::time::{Duration, Instant};
 use suite::records::Numbered;
 use suite::{Received, classifier, emit_one_on, generate_on, load, online, strict, waits};
@@ -12,17 +11,17 @@ fn adaptive(max_latency: Duration) -> Options {
     Options::new().bytes_per_cpu(4 << 20).wakeup(Wakeup::Adaptive { max_latency })
 }
 
-/// What `Numbered::time` is measured with, in nanoseconds.
-fn now() -> u64 {
-    let time = clock_gettime(ClockId::Monotonic);
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-}
-
-/// Polls until nothing has come for so long that the consumer sleeps.
+/// Polls until nothing has come for so long that the consumer sleeps: no tick ends its wait. A
+/// consumer that never sleeps gets away with 10 seconds.
 fn lull(pipe: &mut EvPipe) {
-    let until = Instant::now() + Duration::from_millis(300);
+    const WAIT: Duration = Duration::from_millis(200);
+    let until = Instant::now() + Duration::from_secs(10);
     while Instant::now() < until {
-        let _ = pipe.poll(Some(Duration::from_millis(20)), &mut EvHandlers::new()).unwrap();
+        let start = Instant::now();
+        let _ = pipe.poll(Some(WAIT), &mut EvHandlers::new()).unwrap();
+        if start.elapsed() >= WAIT {
+            return;
+        }
     }
 }
 
@@ -66,51 +65,27 @@ fn records_are_packed_and_arrive_in_order() {
 
 #[test]
 #[ignore = "needs root and BPF: cargo xtask test"]
-fn no_record_is_late() {
-    // Emulated machines are slow, and never idle. A block that nobody sends waits for 20 seconds.
-    let (max_latency, scheduling) = (Duration::from_millis(100), Duration::from_secs(3));
-    let mut object = load();
-    let mut pipe = EvPipe::from_object(&mut object, &adaptive(max_latency)).unwrap();
-    let mut worst = 0;
-    let mut seen = 0;
-    for (pause, count) in [(0, 50), (1, 20), (30, 20), (70, 20), (250, 8)] {
-        for _ in 0..count {
-            for cpu in online() {
-                emit_one_on(&mut object, cpu);
-            }
-            let until = Instant::now() + Duration::from_millis(pause);
-            let target = seen + online().len();
-            while seen < target || Instant::now() < until {
-                let left = until.saturating_duration_since(Instant::now());
-                let timeout = if seen < target { Duration::from_secs(20) } else { left };
-                let mut handlers = EvHandlers::new();
-                handlers.on::<Numbered, _>(|event| {
-                    worst = worst.max(now() - event.time);
-                    seen += 1;
-                });
-                let _ = pipe.poll(Some(timeout), &mut handlers).unwrap();
-            }
-        }
-    }
-    let worst = Duration::from_nanos(worst);
-    assert!(worst <= max_latency + scheduling, "the latest came after {worst:?}");
-}
-
-#[test]
-#[ignore = "needs root and BPF: cargo xtask test"]
 fn an_idle_pipe_does_not_wake() {
     let mut object = load();
     let max_latency = Duration::from_millis(2);
     let mut pipe = EvPipe::from_object(&mut object, &adaptive(max_latency)).unwrap();
     emit_one_on(&mut object, online()[0]);
     lull(&mut pipe);
-    let before = waits();
-    let progress = pipe.poll(Some(Duration::from_secs(3)), &mut EvHandlers::new()).unwrap();
-    assert_eq!(progress.records, 0);
-    // At 2 ms, a timer would have ticked more than a thousand times; the timeout ends one wait, and
-    // the reading of the counter may be two.
+    let (before, until) = (waits(), Instant::now() + Duration::from_secs(10));
+    let mut polls = 0;
+    // A tick would end a poll: what counts is the time.
+    while let left = until.saturating_duration_since(Instant::now())
+        && !left.is_zero()
+    {
+        let progress = pipe.poll(Some(left), &mut EvHandlers::new()).unwrap();
+        assert_eq!(progress.records, 0);
+        polls += 1;
+    }
+    // At 2 ms, a timer would have ticked thousands of times; the timeout ends one wait, and the
+    // reading of the counter may be two. A descriptor that is readable all the time wakes nobody, but
+    // it does not let anybody sleep either.
     let woken = waits() - before;
-    assert!(woken <= 3, "woke {woken} times");
+    assert!(woken <= 3 && polls <= 2, "woke {woken} times, in {polls} polls");
 }
 
 #[test]
