@@ -21,7 +21,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-static OBJECT: &[u8] = aya::include_bytes_aligned!("../ebpf/suite.bpf.o");
+pub static OBJECT: &[u8] = aya::include_bytes_aligned!("../ebpf/suite.bpf.o");
 
 pub fn load() -> Ebpf {
     EbpfLoader::new()

@@ -1,0 +1,135 @@
+//! What gives records their time, by the choice of whoever loads the object.
+
+mod suite;
+
+use aya::programs::SchedClassifier;
+use aya::{Ebpf, EbpfLoader};
+use probe_user::common::control::{CLOCK_GLOBAL, Clock};
+use probe_user::common::{RawRecord, Record};
+use probe_user::{Block, Consumer, EvPipe, Loss, Malformed, Options, Wakeup};
+use rustix::time::{ClockId, clock_gettime};
+use std::ops::ControlFlow;
+use std::time::Duration;
+use suite::records::Numbered;
+use suite::{OBJECT, classifier, generate_on, online};
+
+/// Records that each test emits: 51 of 80 bytes fill a block.
+const RECORDS: u32 = 5000;
+
+fn load(clock: Clock) -> Ebpf {
+    EbpfLoader::new()
+        .btf(None)
+        .override_global(CLOCK_GLOBAL, &(clock as u32), true)
+        .load(OBJECT)
+        .unwrap()
+}
+
+fn now(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// The times of the records of each block.
+#[derive(Default)]
+struct Times {
+    blocks: Vec<Vec<u64>>,
+}
+
+impl Consumer for Times {
+    fn record(&mut self, _cpu: u32, record: RawRecord<'_>) -> ControlFlow<()> {
+        // A record that is a block by itself.
+        self.blocks.push(vec![record.time]);
+        ControlFlow::Continue(())
+    }
+
+    fn block(&mut self, _cpu: u32, block: &mut Block<'_>) -> ControlFlow<()> {
+        self.blocks.push(block.map(|record| record.time).collect());
+        ControlFlow::Continue(())
+    }
+
+    fn lost(&mut self, loss: Loss) -> ControlFlow<()> {
+        panic!("{loss:?}")
+    }
+
+    fn malformed(&mut self, malformed: Malformed) -> ControlFlow<()> {
+        panic!("{malformed}")
+    }
+}
+
+/// The times of what is emitted on one CPU, packed.
+fn times(clock: Clock) -> Vec<Vec<u64>> {
+    let mut object = load(clock);
+    let max_latency = Duration::from_secs(60);
+    let options = Options::new().bytes_per_cpu(4 << 20).wakeup(Wakeup::Adaptive { max_latency });
+    let mut pipe = EvPipe::from_object(&mut object, &options).unwrap();
+    let mut times = Times::default();
+    // The pipe starts awake, so that all is packed.
+    let _ = pipe.drain(&mut times);
+    generate_on(classifier(&mut object, "emit_numbered"), &online()[..1], RECORDS);
+    assert!(pipe.drain_all(&mut times).is_continue());
+    let sent = pipe.tally().unwrap().of(Numbered::KIND).unwrap();
+    assert_eq!(sent.iter().map(|cpu| cpu.tally.sent()).sum::<u64>(), u64::from(RECORDS));
+    let blocks = times.blocks;
+    assert_eq!(blocks.iter().map(Vec::len).sum::<usize>(), RECORDS as usize);
+    assert!(blocks.len() <= RECORDS as usize / 51 + 1, "{} blocks are not packed", blocks.len());
+    blocks
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn each_record_has_its_own_time() {
+    let before = now(ClockId::Monotonic);
+    let times = times(Clock::PerRecord).concat();
+    let after = now(ClockId::Monotonic);
+    // Records are further apart than the clock's resolution.
+    assert!(times.is_sorted_by(|one, next| one < next));
+    assert!(before < times[0] && times[times.len() - 1] < after);
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn all_records_of_a_block_have_the_time_of_its_first() {
+    let before = now(ClockId::Monotonic);
+    let blocks = times(Clock::PerBlock);
+    let after = now(ClockId::Monotonic);
+    for times in &blocks {
+        assert!(times.iter().all(|time| *time == times[0]), "one block: {times:?}");
+    }
+    assert!(blocks.is_sorted_by(|one, next| one[0] < next[0]));
+    assert!(before < blocks[0][0] && blocks[blocks.len() - 1][0] < after);
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_coarse_time_is_that_of_the_last_tick() {
+    if !has_coarse_clock() {
+        let mut object = load(Clock::Coarse);
+        let program: &mut SchedClassifier =
+            object.program_mut("emit_numbered").unwrap().try_into().unwrap();
+        let error = format!("{:?}", program.load().unwrap_err());
+        assert!(error.contains("invalid func"), "{error}");
+        return;
+    }
+    // The very clock that gave them, so that a tick may take as long as it likes.
+    let before = now(ClockId::MonotonicCoarse);
+    let times = times(Clock::Coarse).concat();
+    let after = now(ClockId::MonotonicCoarse);
+    assert!(after <= now(ClockId::Monotonic), "ahead of the exact time");
+    assert!(times.is_sorted());
+    assert!(
+        before <= times[0] && times[times.len() - 1] <= after,
+        "{before} to {after}: {times:?}"
+    );
+    // There are few ticks, and many records for each.
+    let mut ticks = times.clone();
+    ticks.dedup();
+    assert!(ticks.len() < times.len() / 2, "{} different times", ticks.len());
+}
+
+/// `bpf_ktime_get_coarse_ns` came with kernel 5.11.
+fn has_coarse_clock() -> bool {
+    let release = rustix::system::uname().release().to_str().unwrap().to_owned();
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse().unwrap_or(0));
+    let version: (u32, u32) = (numbers.next().unwrap(), numbers.next().unwrap());
+    version >= (5, 11)
+}
