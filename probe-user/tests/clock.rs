@@ -4,16 +4,15 @@ mod suite;
 
 use aya::programs::SchedClassifier;
 use aya::{Ebpf, EbpfLoader};
+use probe_user::common::Record;
 use probe_user::common::control::{CLOCK_GLOBAL, Clock};
-use probe_user::common::{RawRecord, Record};
-use probe_user::{Block, Consumer, EvPipe, Loss, Malformed, Options, Wakeup};
+use probe_user::{EvHandlers, EvPipe, Options, Wakeup};
 use rustix::time::{ClockId, clock_gettime};
-use std::ops::ControlFlow;
 use std::time::Duration;
 use suite::records::Numbered;
 use suite::{OBJECT, classifier, generate_on, online};
 
-/// Records that each test emits: 51 of 80 bytes fill a block.
+/// Records that each test emits.
 const RECORDS: u32 = 5000;
 
 fn load(clock: Clock) -> Ebpf {
@@ -29,57 +28,34 @@ fn now(clock: ClockId) -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// The times of the records of each block.
-#[derive(Default)]
-struct Times {
-    blocks: Vec<Vec<u64>>,
-}
-
-impl Consumer for Times {
-    fn record(&mut self, _cpu: u32, record: RawRecord<'_>) -> ControlFlow<()> {
-        // A record that is a block by itself.
-        self.blocks.push(vec![record.time]);
-        ControlFlow::Continue(())
-    }
-
-    fn block(&mut self, _cpu: u32, block: &mut Block<'_>) -> ControlFlow<()> {
-        self.blocks.push(block.map(|record| record.time).collect());
-        ControlFlow::Continue(())
-    }
-
-    fn lost(&mut self, loss: Loss) -> ControlFlow<()> {
-        panic!("{loss:?}")
-    }
-
-    fn malformed(&mut self, malformed: Malformed) -> ControlFlow<()> {
-        panic!("{malformed}")
-    }
-}
+/// So many records of 80 bytes fill a block.
+const BLOCK: usize = 51;
 
 /// The times of what is emitted on one CPU, packed.
-fn times(clock: Clock) -> Vec<Vec<u64>> {
+fn times(clock: Clock) -> Vec<u64> {
     let mut object = load(clock);
     let max_latency = Duration::from_secs(60);
     let options = Options::new().bytes_per_cpu(4 << 20).wakeup(Wakeup::Adaptive { max_latency });
     let mut pipe = EvPipe::from_object(&mut object, &options).unwrap();
-    let mut times = Times::default();
+    let mut times = Vec::new();
+    let mut handlers = EvHandlers::new();
+    handlers.on::<Numbered, _>(|event| times.push(event.time));
     // The pipe starts awake, so that all is packed.
-    let _ = pipe.drain(&mut times);
+    let _ = pipe.drain(&mut handlers);
     generate_on(classifier(&mut object, "emit_numbered"), &online()[..1], RECORDS);
-    assert!(pipe.drain_all(&mut times).is_continue());
+    assert!(pipe.drain_all(&mut handlers).is_continue());
     let sent = pipe.tally().unwrap().of(Numbered::KIND).unwrap();
     assert_eq!(sent.iter().map(|cpu| cpu.tally.sent()).sum::<u64>(), u64::from(RECORDS));
-    let blocks = times.blocks;
-    assert_eq!(blocks.iter().map(Vec::len).sum::<usize>(), RECORDS as usize);
-    assert!(blocks.len() <= RECORDS as usize / 51 + 1, "{} blocks are not packed", blocks.len());
-    blocks
+    drop(handlers);
+    assert_eq!(times.len(), RECORDS as usize);
+    times
 }
 
 #[test]
 #[ignore = "needs root and BPF: cargo xtask test"]
 fn each_record_has_its_own_time() {
     let before = now(ClockId::Monotonic);
-    let times = times(Clock::PerRecord).concat();
+    let times = times(Clock::PerRecord);
     let after = now(ClockId::Monotonic);
     // Records are further apart than the clock's resolution.
     assert!(times.is_sorted_by(|one, next| one < next));
@@ -90,13 +66,14 @@ fn each_record_has_its_own_time() {
 #[ignore = "needs root and BPF: cargo xtask test"]
 fn all_records_of_a_block_have_the_time_of_its_first() {
     let before = now(ClockId::Monotonic);
-    let blocks = times(Clock::PerBlock);
+    let times = times(Clock::PerBlock);
     let after = now(ClockId::Monotonic);
+    let blocks: Vec<&[u64]> = times.chunks(BLOCK).collect();
     for times in &blocks {
         assert!(times.iter().all(|time| *time == times[0]), "one block: {times:?}");
     }
     assert!(blocks.is_sorted_by(|one, next| one[0] < next[0]));
-    assert!(before < blocks[0][0] && blocks[blocks.len() - 1][0] < after);
+    assert!(before < times[0] && times[times.len() - 1] < after);
 }
 
 #[test]
@@ -112,7 +89,7 @@ fn a_coarse_time_is_that_of_the_last_tick() {
     }
     // The very clock that gave them, so that a tick may take as long as it likes.
     let before = now(ClockId::MonotonicCoarse);
-    let times = times(Clock::Coarse).concat();
+    let times = times(Clock::Coarse);
     let after = now(ClockId::MonotonicCoarse);
     assert!(after <= now(ClockId::Monotonic), "ahead of the exact time");
     assert!(times.is_sorted());

@@ -173,8 +173,8 @@ struct Callers {
     stop: AtomicBool,
     /// How many calls each has made.
     called: Vec<AtomicU64>,
-    /// How many records of each have come.
-    received: Vec<AtomicU64>,
+    /// How many calls of each the consumer is done with: they are received, or have failed.
+    settled: Vec<AtomicU64>,
 }
 
 impl Callers {
@@ -187,20 +187,79 @@ impl Callers {
     fn call(&self, thread: u64) {
         let mut number = 0;
         while !self.stop.load(Ordering::Relaxed) {
-            if number >= self.received[thread as usize].load(Ordering::Relaxed) + Self::AHEAD {
+            if number >= self.settled[thread as usize].load(Ordering::Relaxed) + Self::AHEAD {
                 std::thread::yield_now();
                 continue;
             }
             suite_called(thread, number);
             number += 1;
-            // Who wakes preempts another one and is done before that goes on. Those who never sleep
-            // are preempted when their time is over, and give back their slots in any order.
-            if thread >= Self::THREADS / 2 && number % thread == 0 {
-                std::thread::sleep(Duration::from_micros(20 + 7 * thread));
-            }
+            self.called[thread as usize].store(number, Ordering::Relaxed);
+            Self::pause(thread, number);
         }
-        self.called[thread as usize].store(number, Ordering::Relaxed);
     }
+
+    /// Who wakes preempts another one and is done before that goes on. Those who never sleep are
+    /// preempted when their time is over, and give back their slots in any order.
+    fn pause(thread: u64, number: u64) {
+        if thread >= Self::THREADS / 2 && number.is_multiple_of(thread) {
+            std::thread::sleep(Duration::from_micros(20 + 7 * thread));
+        }
+    }
+
+    /// Runs `drain`, which consumes everything that was emitted before it began.
+    fn settle(&self, drain: impl FnOnce()) {
+        let called: Vec<u64> =
+            self.called.iter().map(|called| called.load(Ordering::Relaxed)).collect();
+        drain();
+        for (settled, called) in self.settled.iter().zip(called) {
+            settled.store(called, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The same, for a program that only looks at its stack.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn suite_kept(thread: u64, number: u64) {
+    std::hint::black_box((thread, number));
+}
+
+/// Whether programs that preempt each other share a stack, which is a defect of the kernel: no
+/// program that uses 64 bytes of it can be relied on there. Seen on 7.3, and not on 6.12; what it
+/// comes from, per-CPU stacks for programs, is new in 6.13.
+fn stacks_are_shared(object: &mut Ebpf) -> bool {
+    const TIME: Duration = Duration::from_secs(6);
+    let program: &mut UProbe = object.program_mut("keep_stack").unwrap().try_into().unwrap();
+    program.load().unwrap();
+    program.attach("suite_kept", "/proc/self/exe", UProbeScope::AllProcesses).unwrap();
+    let stacks = aya::maps::Array::<_, u64>::try_from(object.map("STACKS").unwrap()).unwrap();
+    let changed = || stacks.get(&1, 0).unwrap() > 0;
+    let cpu = *online().last().unwrap();
+    let start = Instant::now();
+    let until = || changed() || start.elapsed() > TIME;
+    std::thread::scope(|scope| {
+        for thread in 0..Callers::THREADS {
+            scope.spawn(move || {
+                stay_on(cpu);
+                let mut number = 0;
+                while start.elapsed() < TIME {
+                    suite_kept(thread, number);
+                    number += 1;
+                    Callers::pause(thread, number);
+                }
+            });
+        }
+        while !until() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    });
+    changed()
+}
+
+fn kernel_is_at_least(major: u32, minor: u32) -> bool {
+    let release = rustix::system::uname().release().to_string_lossy().into_owned();
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|n| n.parse().ok());
+    (numbers.next(), numbers.next()) >= (Some(major), Some(minor))
 }
 
 #[test]
@@ -209,12 +268,16 @@ fn tasks_that_preempt_each_other_in_the_middle_of_a_record_do_no_harm() {
     const ENOUGH: u64 = 1500;
     let preemption = FullPreemption::choose();
     let mut object = load();
+    if preemption.is_some() && kernel_is_at_least(6, 13) && stacks_are_shared(&mut object) {
+        println!("not tested: on this kernel, programs that preempt each other share a stack");
+        return;
+    }
     let mut pipe = EvPipe::from_object(&mut object, &options()).unwrap();
     let program: &mut UProbe = object.program_mut("emit_called").unwrap().try_into().unwrap();
     program.load().unwrap();
     program.attach("suite_called", "/proc/self/exe", UProbeScope::AllProcesses).unwrap();
     let zeros = || (0..Callers::THREADS).map(|_| AtomicU64::new(0)).collect();
-    let callers = Callers { stop: AtomicBool::new(false), called: zeros(), received: zeros() };
+    let callers = Callers { stop: AtomicBool::new(false), called: zeros(), settled: zeros() };
     let mut numbers = vec![Vec::new(); Callers::THREADS as usize];
     let mut handlers = EvHandlers::new();
     handlers
@@ -223,7 +286,6 @@ fn tasks_that_preempt_each_other_in_the_middle_of_a_record_do_no_harm() {
             let whole = |(at, word): (usize, &u64)| *word == Called::word(thread, number, at);
             assert!(fill.iter().enumerate().all(whole), "torn: {:?}", event.record);
             numbers[thread as usize].push((number, event.time));
-            callers.received[thread as usize].fetch_max(number + 1, Ordering::Relaxed);
         })
         .on_unknown::<()>(|cpu, record| panic!("CPU {cpu}: {record:?}"))
         .on_loss::<()>(|loss| panic!("{loss:?}"))
@@ -250,6 +312,7 @@ fn tasks_that_preempt_each_other_in_the_middle_of_a_record_do_no_harm() {
         }
         while nested(&object, Called::KIND) < ENOUGH && start.elapsed() < time {
             let _ = pipe.poll(Some(Duration::from_millis(5)), &mut handlers).unwrap();
+            callers.settle(|| assert!(pipe.drain_all(&mut handlers).is_continue()));
         }
     });
     assert!(pipe.drain_all(&mut handlers).is_continue());

@@ -11,7 +11,7 @@ use aya_ebpf::{
     EbpfContext,
     helpers::bpf_get_smp_processor_id,
     macros::{classifier, map, perf_event, raw_tracepoint, uprobe},
-    maps::PerCpuArray,
+    maps::{Array, PerCpuArray},
     programs::{PerfEventContext, ProbeContext, RawTracePointContext, TcContext},
 };
 use probe_ebpf::pipe;
@@ -113,3 +113,39 @@ pub fn emit_called(ctx: ProbeContext) -> u32 {
 
 /// How often a [`Called`] is filled in.
 const SLOWLY: u32 = 512;
+
+/// How often [`keep_stack`] ran, how often its stack was not what it had left there, and a word to
+/// pass the time with.
+#[map]
+static STACKS: Array<u64> = Array::with_max_entries(3, 0);
+
+/// Writes on its stack, takes its time, and looks whether all is there still: if not, the kernel has
+/// programs that preempt each other share a stack.
+#[uprobe]
+pub fn keep_stack(ctx: ProbeContext) -> u32 {
+    let (Some(thread), Some(number)) = (ctx.arg::<u64>(0), ctx.arg::<u64>(1)) else { return 0 };
+    let mark = thread << 32 | number;
+    let mut stack = [0u64; CALLED_WORDS];
+    for word in &mut stack {
+        // SAFETY: it is a word of the array. The compiler writes it, whatever it knows of it.
+        unsafe { (&raw mut *word).write_volatile(mark) };
+    }
+    let Some(slowly) = STACKS.get_ptr_mut(2) else { return 0 };
+    for round in 0..SLOWLY * 16 {
+        // SAFETY: nobody cares what is there.
+        unsafe { slowly.write_volatile(u64::from(round)) };
+    }
+    let mut changed = 0;
+    for word in &stack {
+        // SAFETY: as above, for reading.
+        changed |= unsafe { (&raw const *word).read_volatile() } ^ mark;
+    }
+    let changed = u64::from(changed != 0);
+    for (at, count) in [(0, 1), (1, changed)] {
+        if let Some(counter) = STACKS.get_ptr_mut(at) {
+            // SAFETY: the counter is the map's value, and only added to.
+            unsafe { probe_ebpf::atomic::add(counter, count) };
+        }
+    }
+    0
+}
