@@ -329,8 +329,10 @@ fn tasks_that_preempt_each_other_in_the_middle_of_a_record_do_no_harm() {
         numbers.sort_unstable();
         assert!(numbers.is_sorted_by(|one, next| one.0 < next.0 && one.1 < next.1), "twice");
     }
-    match preemption {
-        Some(_) => assert!(nested >= 20, "{nested} of {called} calls preempted another one"),
-        None => println!("nothing was preempted: this kernel cannot choose to"),
+    // 6.1 runs programs of a probed function without preemption, whatever it does elsewhere.
+    if preemption.is_some() && kernel_is_at_least(6, 12) {
+        assert!(nested >= 20, "{nested} of {called} calls preempted another one");
+    } else {
+        println!("nothing had to be preempted: this kernel cannot, or does not choose to");
     }
 }
