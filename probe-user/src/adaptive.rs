@@ -110,7 +110,7 @@ impl Adaptive {
             found: false,
             idle: 0,
         };
-        this.set_limit(limit);
+        this.ask(false, limit);
         Ok(this)
     }
 
@@ -243,37 +243,28 @@ impl Adaptive {
     }
 
     fn set_asleep(&self, asleep: bool) {
-        let limit = if asleep { 0 } else { self.limit };
+        self.ask(asleep, if asleep { 0 } else { self.limit });
+    }
+
+    /// Tells every CPU whether the consumer sleeps, and how long blocks may become.
+    fn ask(&self, asleep: bool, limit: u32) {
         for cpu in &self.cpus {
-            self.with(cpu.id, |cpu| {
+            self.of(cpu.id, |cpu| {
                 cpu.set_asleep(asleep);
                 cpu.set_limit(limit);
             });
         }
     }
 
-    fn set_limit(&self, limit: u32) {
-        for cpu in &self.cpus {
-            self.with(cpu.id, |cpu| cpu.set_limit(limit));
-        }
-    }
-
-    fn of<T: Default>(&self, cpu: u32, read: impl FnOnce(&CpuFlags<'_>) -> T) -> T {
-        self.control.cpu(cpu).map(|flags| read(&flags)).unwrap_or_default()
-    }
-
-    fn with(&self, cpu: u32, write: impl FnOnce(&CpuFlags<'_>)) {
-        self.of(cpu, write);
+    fn of<T: Default>(&self, cpu: u32, look: impl FnOnce(&CpuFlags<'_>) -> T) -> T {
+        self.control.cpu(cpu).map(|flags| look(&flags)).unwrap_or_default()
     }
 }
 
 /// Asks for nothing any more: every record goes out at once, and what is packed goes out now.
 impl Drop for Adaptive {
     fn drop(&mut self) {
-        for cpu in &self.cpus {
-            self.with(cpu.id, |cpu| cpu.set_asleep(false));
-        }
-        self.set_limit(0);
+        self.ask(false, 0);
         self.flush_all();
     }
 }

@@ -7,10 +7,10 @@ use aya::{Ebpf, EbpfLoader};
 use probe_user::common::Record;
 use probe_user::common::control::{CLOCK_GLOBAL, Clock};
 use probe_user::{EvHandlers, EvPipe, Options, Wakeup};
-use rustix::time::{ClockId, clock_gettime};
+use rustix::time::ClockId;
 use std::time::Duration;
 use suite::records::Numbered;
-use suite::{OBJECT, classifier, generate_on, online};
+use suite::{OBJECT, classifier, generate_on, kernel_is_at_least, now, online};
 
 /// Records that each test emits.
 const RECORDS: u32 = 5000;
@@ -21,11 +21,6 @@ fn load(clock: Clock) -> Ebpf {
         .override_global(CLOCK_GLOBAL, &(clock as u32), true)
         .load(OBJECT)
         .unwrap()
-}
-
-fn now(clock: ClockId) -> u64 {
-    let time = clock_gettime(clock);
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 /// So many records of 80 bytes fill a block.
@@ -79,7 +74,8 @@ fn all_records_of_a_block_have_the_time_of_its_first() {
 #[test]
 #[ignore = "needs root and BPF: cargo xtask test"]
 fn a_coarse_time_is_that_of_the_last_tick() {
-    if !has_coarse_clock() {
+    // `bpf_ktime_get_coarse_ns` came with it.
+    if !kernel_is_at_least(5, 11) {
         let mut object = load(Clock::Coarse);
         let program: &mut SchedClassifier =
             object.program_mut("emit_numbered").unwrap().try_into().unwrap();
@@ -101,12 +97,4 @@ fn a_coarse_time_is_that_of_the_last_tick() {
     let mut ticks = times.clone();
     ticks.dedup();
     assert!(ticks.len() < times.len() / 2, "{} different times", ticks.len());
-}
-
-/// `bpf_ktime_get_coarse_ns` came with kernel 5.11.
-fn has_coarse_clock() -> bool {
-    let release = rustix::system::uname().release().to_str().unwrap().to_owned();
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse().unwrap_or(0));
-    let version: (u32, u32) = (numbers.next().unwrap(), numbers.next().unwrap());
-    version >= (5, 11)
 }

@@ -11,24 +11,18 @@ mod suite;
 
 use aya::Ebpf;
 use probe_user::{EvHandlers, EvPipe, Options, Wakeup};
-use rustix::time::{ClockId, clock_gettime};
+use rustix::time::ClockId;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 use suite::records::Numbered;
-use suite::{classifier, emit_one_on, generate, load, online, stay_on};
+use suite::{classifier, emit_one_on, generate, load, now, online, stay_on};
 
 const MAX_LATENCY: Duration = Duration::from_millis(100);
 /// What is neither the pipe's nor the scheduler's: to emit, to drain and to handle.
 const WORK: Duration = Duration::from_millis(20);
 /// A record that has not come after this time never will.
 const NEVER: Duration = Duration::from_secs(30);
-
-/// What `Numbered::time` is measured with, in nanoseconds.
-fn now() -> u64 {
-    let time = clock_gettime(ClockId::Monotonic);
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-}
 
 /// A pipe, what is emitted into it and what comes out.
 struct Run {
@@ -64,7 +58,7 @@ impl Run {
         handlers.on::<Numbered, _>(|event| {
             *received += 1;
             if only.is_none_or(|cpu| cpu == event.cpu) {
-                *worst = (*worst).max(now().saturating_sub(event.time));
+                *worst = (*worst).max(now(ClockId::Monotonic).saturating_sub(event.time));
             }
         });
         let _ = pipe.poll(Some(timeout), &mut handlers).unwrap();
@@ -87,7 +81,7 @@ impl Run {
         let mut handlers = EvHandlers::new();
         handlers.on::<Numbered, _>(|event| {
             *received += 1;
-            *worst = (*worst).max(now().saturating_sub(event.time));
+            *worst = (*worst).max(now(ClockId::Monotonic).saturating_sub(event.time));
         });
         let emitted = &*emitted;
         let emit = &emit;
@@ -267,7 +261,7 @@ fn a_close_does_not_wait_for_the_latency() {
         let mut handlers = EvHandlers::new();
         handlers.on::<Numbered, _>(|event| {
             received += 1;
-            worst = worst.max(now() - event.time);
+            worst = worst.max(now(ClockId::Monotonic) - event.time);
         });
         let _ = run.pipe.close(&mut handlers);
         drop(handlers);

@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use suite::records::{Called, Interrupting, Numbered};
-use suite::{Received, classifier, generate_on, load, nested, online, stay_on};
+use suite::{Received, classifier, generate_on, kernel_is_at_least, load, nested, online, stay_on};
 
 /// Emulated machines have no more time than this to nest.
 const TIME: Duration = Duration::from_secs(15);
@@ -254,12 +254,6 @@ fn stacks_are_shared(object: &mut Ebpf) -> bool {
         }
     });
     changed()
-}
-
-fn kernel_is_at_least(major: u32, minor: u32) -> bool {
-    let release = rustix::system::uname().release().to_string_lossy().into_owned();
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|n| n.parse().ok());
-    (numbers.next(), numbers.next()) >= (Some(major), Some(minor))
 }
 
 #[test]

@@ -5,12 +5,12 @@ mod suite;
 use probe_user::common::control::EVENTS_MAP;
 use probe_user::{EvHandlers, EvPipe, Options, OrderedPipe, Progress, Stop, Wakeup};
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::time::{ClockId, clock_gettime};
+use rustix::time::ClockId;
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 use suite::records::Numbered;
-use suite::{Received, classifier, emit_one_on, generate_on, load, online, strict};
+use suite::{Received, classifier, emit_one_on, generate_on, load, now, online, strict};
 
 const AMPLE: usize = 4 << 20;
 
@@ -26,12 +26,6 @@ fn adaptive(max_latency: Duration) -> Options {
 
 fn poll_only() -> Options {
     Options::new().bytes_per_cpu(AMPLE).wakeup(Wakeup::PollOnly)
-}
-
-/// What `Event::time` is measured with.
-fn now() -> Duration {
-    let time = clock_gettime(ClockId::Monotonic);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// Two CPUs.
@@ -114,7 +108,9 @@ fn a_lone_record_comes_when_its_window_is_over() {
             let timeout = (!polls).then_some(Duration::from_secs(30));
             while delay.is_none() {
                 let mut handlers = EvHandlers::new();
-                handlers.on::<Numbered, _>(|e| delay = Some(now() - Duration::from_nanos(e.time)));
+                handlers.on::<Numbered, _>(|e| {
+                    delay = Some(Duration::from_nanos(now(ClockId::Monotonic) - e.time))
+                });
                 let _ = pipe.poll(timeout, &mut handlers).unwrap();
             }
             let delay = delay.unwrap();

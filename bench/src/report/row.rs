@@ -7,7 +7,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 
 /// A field is absent where it was not measured.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Row {
     pub(crate) contender: String,
     pub(crate) producers: usize,
@@ -46,18 +46,7 @@ impl Row {
             contender: case.contender.to_string(),
             producers,
             payload: case.payload,
-            producer_ns_net: None,
-            empty_ns: None,
-            delivered_per_s: None,
-            attempted: None,
-            lost: None,
-            consumer_cpu: None,
-            wakeups_per_s: None,
-            drain_ns: None,
-            walk_ns: None,
-            resident_kib: None,
-            latency_ns: BTreeMap::new(),
-            paced: BTreeMap::new(),
+            ..Self::default()
         }
     }
 

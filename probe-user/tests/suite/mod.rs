@@ -18,6 +18,7 @@ use probe_user::common::{RawRecord, Record, RecordKind};
 use probe_user::{Consumer, EvHandlers, Event, Loss, Malformed};
 use records::Numbered;
 use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::time::{ClockId, clock_gettime};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
@@ -28,6 +29,18 @@ pub fn load() -> Ebpf {
         .btf(None)
         .load(OBJECT)
         .expect("the suite object loads: root and BPF are needed")
+}
+
+/// A clock's time, in nanoseconds. That of records is `ClockId::Monotonic`.
+pub fn now(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+pub fn kernel_is_at_least(major: u32, minor: u32) -> bool {
+    let release = rustix::system::uname().release().to_string_lossy().into_owned();
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|n| n.parse().ok());
+    (numbers.next(), numbers.next()) >= (Some(major), Some(minor))
 }
 
 pub fn online() -> Vec<u32> {
