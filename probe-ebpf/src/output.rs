@@ -117,8 +117,7 @@ pub(crate) fn send(
     match first.get() {
         Some((index, count)) if errno == 0 && *second == KindCount::NONE => {
             *first = KindCount::NONE;
-            let entry = (depth & (DEPTH - 1)) * KINDS + index;
-            count_as(entry, u64::from(count), None);
+            count_as(depth, index, u64::from(count), None);
         }
         _ => {
             tally(slot, depth, errno);
@@ -130,21 +129,21 @@ pub(crate) fn send(
 /// Tallies the records of a block, which is empty then.
 #[inline(never)]
 fn tally(slot: *mut Slot, depth: u32, errno: i64) -> u32 {
-    let bank = (depth & (DEPTH - 1)) * KINDS;
     let failure = (errno != 0).then(|| FailureClass::of(errno));
     for at in 0..BLOCK_KINDS {
         // SAFETY: the slot is the caller's.
         let kind = unsafe { &mut (*slot).kinds[at] };
         let Some((index, count)) = kind.get() else { break };
         *kind = KindCount::NONE;
-        count_as(bank + index, u64::from(count), failure);
+        count_as(depth, index, u64::from(count), failure);
     }
     0
 }
 
-/// Counts records in an entry of the tally that nobody else writes now.
+/// Counts records of the kind at `index`, in the bank of a slot that is the caller's.
 #[inline(always)]
-pub(crate) fn count_as(entry: u32, count: u64, failure: Option<FailureClass>) {
+pub(crate) fn count_as(depth: u32, index: u32, count: u64, failure: Option<FailureClass>) {
+    let entry = (depth & (DEPTH - 1)) * KINDS + index;
     let Some(tally) = PIPE_TALLY.get_ptr_mut(entry) else { return };
     // SAFETY: the map value is this CPU's, and at this depth nobody else counts.
     unsafe { (*tally).attempted += count };

@@ -28,7 +28,7 @@ use probe_common::{
     Record, RecordHeader,
     block::record_span,
     control::{Clock, CpuControl},
-    limits::{DEPTH, KINDS, MAX_EMIT, MAX_PACKED},
+    limits::{DEPTH, MAX_EMIT, MAX_PACKED},
     tally::FailureClass,
 };
 
@@ -234,8 +234,7 @@ impl<T: Record> Reservation<T> {
         let class = FailureClass::of(errno);
         if !is_counted {
             // The block does not know of it.
-            let entry = (self.depth & (DEPTH - 1)) * KINDS + Self::INDEX;
-            output::count_as(entry, 1, (errno != 0).then_some(class));
+            output::count_as(self.depth, Self::INDEX, 1, (errno != 0).then_some(class));
         }
         if errno == 0 { Ok(()) } else { Err(EmitError { class, errno }) }
     }
@@ -302,9 +301,9 @@ fn refuse<T: Record>(class: FailureClass) -> EmitError {
     EmitError { class, errno: 0 }
 }
 
-/// Sends this CPU's open block, and looks what the consumer wants from now on: what the program that
-/// `program!` defines does. Returns 0 if all
-/// that was emitted is in the ring now, and 1 if a program is in the middle of emitting.
+/// Sends this CPU's open block, so that the next record looks what the consumer wants: what the
+/// program that `program!` defines does. Returns 0 if all that was emitted is in the ring now, and 1
+/// if a program is in the middle of emitting.
 #[inline(always)]
 pub fn flush(ctx: *mut c_void) -> u32 {
     for depth in 1..DEPTH {
@@ -318,14 +317,12 @@ pub fn flush(ctx: *mut c_void) -> u32 {
     if !slot::take(slot) {
         return 1;
     }
-    let control = control();
     // SAFETY: the slot is ours.
     let fill = unsafe { (*slot).fill };
     if fill != 0 {
         // A failure is in the tally.
-        let _ = output::send(ctx, slot, fill, 0, control);
+        let _ = output::send(ctx, slot, fill, 0, control());
     }
-    output::refresh_limit(slot, control);
     slot::give_back(slot);
     0
 }
