@@ -18,6 +18,30 @@ const CRASH_LINES: usize = 40;
 /// Lines that are shown of a kernel's report.
 const SPLAT_LINES: usize = 40;
 
+/// What machine the tests run on.
+#[derive(Clone, Copy)]
+pub(crate) enum Machine {
+    /// This one, where nothing may be done to others' work.
+    Here {
+        /// Its kernel has kprobes.
+        kprobes: bool,
+    },
+    /// One for the tests alone.
+    Virtual,
+}
+
+impl Machine {
+    /// Whether a test executable can run there, by its name.
+    fn takes(self, target: &str) -> bool {
+        match self {
+            Self::Virtual => true,
+            Self::Here { kprobes } => {
+                !target.starts_with("hotplug") && (kprobes || !target.starts_with("kprobe"))
+            }
+        }
+    }
+}
+
 /// The test executables of probe-user: of its `tests` folder, and the unit tests of its library.
 pub(crate) struct Suite {
     executables: Vec<Executable>,
@@ -33,19 +57,19 @@ impl Suite {
         Ok(Self { executables })
     }
 
-    /// Whether there is nothing to run with, or without, kprobes.
-    pub(crate) fn is_empty(&self, kprobes: bool) -> bool {
-        self.select(kprobes).next().is_none()
+    /// Whether there is nothing to run there.
+    pub(crate) fn is_empty(&self, place: Machine) -> bool {
+        self.select(place).next().is_none()
     }
 
-    fn select(&self, kprobes: bool) -> impl Iterator<Item = &Executable> {
-        self.executables.iter().filter(move |one| kprobes || !one.target.starts_with("kprobe"))
+    fn select(&self, place: Machine) -> impl Iterator<Item = &Executable> {
+        self.executables.iter().filter(move |one| place.takes(&one.target))
     }
 
     /// Runs every executable, whatever the one before did, and prints the kernel's log last.
-    pub(crate) fn script(&self, kprobes: bool) -> Result<String> {
+    pub(crate) fn script(&self, place: Machine) -> Result<String> {
         let mut script = String::from("exec 2>&1\n");
-        for Executable { target, path, .. } in self.select(kprobes) {
+        for Executable { target, path, .. } in self.select(place) {
             let path = path.to_str().context("the target folder's path is not UTF-8")?;
             let path = shlex::try_quote(path)?;
             writeln!(script, "echo {MARK} begin {target}")?;
@@ -57,9 +81,9 @@ impl Suite {
     }
 
     /// Counts what the script printed, and shows what failed.
-    pub(crate) fn judge(&self, place: &str, kprobes: bool, log: &str) -> Counts {
+    pub(crate) fn judge(&self, place: &str, machine: Machine, log: &str) -> Counts {
         let mut counts = Counts::default();
-        for Executable { target, .. } in self.select(kprobes) {
+        for Executable { target, .. } in self.select(machine) {
             let (one, why) = judge_one(target, log);
             counts = counts.plus(one);
             if let Some(why) = why {
@@ -161,15 +185,21 @@ mod tests {
     }
 
     #[test]
-    fn kprobe_targets_need_kprobes() {
+    fn targets_run_where_they_can() {
         let executable = |target: &str| Executable {
             target: target.to_owned(),
             is_test: true,
             path: format!("/t/{target}-1").into(),
         };
-        let suite = Suite { executables: vec![executable("kprobe_args"), executable("pipe")] };
-        assert!(suite.script(true).unwrap().contains("/t/kprobe_args-1 --ignored"));
-        assert!(!suite.script(false).unwrap().contains("kprobe_args"));
-        assert!(!suite.is_empty(false));
+        let executables = ["hotplug", "kprobe_args", "pipe"].map(executable).into();
+        let suite = Suite { executables };
+        let run = |place| {
+            let script = suite.script(place).unwrap();
+            ["hotplug", "kprobe_args", "pipe"].map(|one| script.contains(&format!("/t/{one}-1 ")))
+        };
+        assert_eq!(run(Machine::Virtual), [true, true, true]);
+        assert_eq!(run(Machine::Here { kprobes: true }), [false, true, true]);
+        assert_eq!(run(Machine::Here { kprobes: false }), [false, false, true]);
+        assert!(!suite.is_empty(Machine::Here { kprobes: false }));
     }
 }

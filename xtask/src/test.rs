@@ -19,7 +19,7 @@ use crate::libtest::Counts;
 use crate::machine::{self, End, Options};
 use crate::report::{Report, Row};
 use crate::run::{has_kprobes, may_trace};
-use crate::suite::{self, Suite};
+use crate::suite::{self, Machine, Suite};
 use crate::workspace::{Workspace, cargo};
 use crate::{ebpf, process, say};
 
@@ -117,7 +117,7 @@ impl Args {
         let place = format!("kernel {}", kernel.release);
         let script = logs.join(format!("{series}.sh"));
         let log = logs.join(format!("{series}.log"));
-        fs::write(&script, suite.script(true)?)?;
+        fs::write(&script, suite.script(Machine::Virtual)?)?;
         let options = Options {
             cpus: self.cpus,
             memory: self.memory.clone(),
@@ -131,7 +131,7 @@ impl Args {
             interrupted.store(true, Ordering::Relaxed);
             bail!("ended by signal {signal}");
         }
-        let mut counts = suite.judge(&place, true, &read_log(&log)?);
+        let mut counts = suite.judge(&place, Machine::Virtual, &read_log(&log)?);
         match end {
             End::Exit(_) | End::Signalled(_) => {}
             End::TimedOut => {
@@ -200,8 +200,8 @@ fn unit_tests() -> Result<Counts> {
 
 /// Kernel tests on this machine: all that its kernel can do.
 fn on_host(suite: &Suite, logs: &Path, report: &mut Report) {
-    let kprobes = has_kprobes();
-    if suite.is_empty(kprobes) {
+    let machine = Machine::Here { kprobes: has_kprobes() };
+    if suite.is_empty(machine) {
         return;
     }
     if !may_trace() {
@@ -213,7 +213,7 @@ fn on_host(suite: &Suite, logs: &Path, report: &mut Report) {
     report.step(&place, || {
         let script = logs.join("host.sh");
         let log = logs.join("host.log");
-        fs::write(&script, suite.script(kprobes)?)?;
+        fs::write(&script, suite.script(machine)?)?;
         let file = fs::File::create(&log)?;
         let mut bash = suite::bash(&script);
         bash.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
@@ -221,7 +221,7 @@ fn on_host(suite: &Suite, logs: &Path, report: &mut Report) {
         // The log of a machine that runs for days has other things in it too.
         let printed = read_log(&log)?;
         let printed = printed.split("xtask-suite: kernel log\n").next().unwrap_or_default();
-        let counts = suite.judge(&place, kprobes, printed);
+        let counts = suite.judge(&place, machine, printed);
         if counts == Counts::default() && !status.success() {
             bail!("bash ended with {status}");
         }
