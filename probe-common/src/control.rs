@@ -14,9 +14,14 @@ pub const EVENTS_MAP: &str = "PIPE_EVENTS";
 pub const EAGER_MAP: &str = "PIPE_EAGER";
 
 /// A per-CPU array of [`KindTally`](crate::tally::KindTally), indexed by
-/// [`RecordKind::index`](crate::RecordKind::index), in
-/// [`TALLY_BANKS`](crate::limits::TALLY_BANKS) banks, one after another.
+/// [`RecordKind::index`](crate::RecordKind::index), and one
+/// [`OutputTally`](crate::tally::OutputTally), in [`TALLY_BANKS`](crate::limits::TALLY_BANKS) banks,
+/// one after another.
 pub const TALLY_MAP: &str = "PIPE_TALLY";
+
+/// A per-CPU array of [`DEPTH`](crate::limits::DEPTH) scratch slots, each beginning with a
+/// [`SlotHead`](crate::slot::SlotHead). Only the first keeps a block open.
+pub const SCRATCH_MAP: &str = "PIPE_SCRATCH";
 
 /// A memory-mappable array of [`CpuControl`], indexed by CPU.
 pub const CONTROL_MAP: &str = "PIPE_CONTROL";

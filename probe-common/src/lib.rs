@@ -27,6 +27,7 @@ pub mod control;
 pub mod limits;
 pub mod process;
 pub mod record;
+pub mod slot;
 pub mod tally;
 pub mod trace;
 

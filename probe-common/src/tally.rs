@@ -74,14 +74,14 @@ impl FailureClass {
 
 /// What one CPU counted for one kind, in records.
 ///
-/// A record is counted as attempted when it is committed. It may then wait in an open block, until
-/// the block is sent or fails.
+/// A record is counted when its block is sent, or fails; until then it is in an open block, and in no
+/// count.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
 #[repr(C)]
 pub struct KindTally {
-    /// Records that were committed, or that there was no slot for.
+    /// Records that were sent or failed, or that there was no slot for.
     pub attempted: u64,
     /// Records that the kernel did not take, indexed by [`FailureClass`].
     pub failed: [u64; FailureClass::COUNT],
@@ -93,7 +93,7 @@ impl KindTally {
         self.failed.iter().fold(0, |sum, n| sum.wrapping_add(*n))
     }
 
-    /// Records that did not fail: sent, or in a block that is open still.
+    /// Records that the kernel took.
     pub fn sent(&self) -> u64 {
         self.attempted.wrapping_sub(self.failed())
     }
@@ -107,6 +107,39 @@ impl KindTally {
 impl core::ops::AddAssign for KindTally {
     fn add_assign(&mut self, other: Self) {
         self.attempted = self.attempted.wrapping_add(other.attempted);
+        for (sum, n) in self.failed.iter_mut().zip(other.failed) {
+            *sum = sum.wrapping_add(n);
+        }
+    }
+}
+
+/// What one CPU counted of outputs that the kernel did not take. Each is a block, of one record or
+/// many.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+pub struct OutputTally {
+    /// Records in the outputs that failed with [`FailureClass::NoSpace`].
+    pub lost_records: u64,
+    /// Outputs that failed, indexed by [`FailureClass`].
+    pub failed: [u64; FailureClass::COUNT],
+}
+
+// Both are entries of one map.
+const _: () = assert!(size_of::<OutputTally>() == size_of::<KindTally>());
+
+impl OutputTally {
+    /// Outputs that failed for one reason. Those for [`FailureClass::NoSpace`] are what the kernel
+    /// counts as lost.
+    pub fn failed_for(&self, class: FailureClass) -> u64 {
+        self.failed[class as usize]
+    }
+}
+
+impl core::ops::AddAssign for OutputTally {
+    fn add_assign(&mut self, other: Self) {
+        self.lost_records = self.lost_records.wrapping_add(other.lost_records);
         for (sum, n) in self.failed.iter_mut().zip(other.failed) {
             *sum = sum.wrapping_add(n);
         }

@@ -2,7 +2,7 @@
 //! and what it refuses.
 
 use crate::atomic;
-use crate::slot::{BLOCK_KINDS, KindCount, ROOM, Slot};
+use crate::slot::{ROOM, Slot};
 use aya_ebpf::{
     bindings::{BPF_F_CURRENT_CPU, BPF_F_MMAPABLE},
     helpers::{bpf_get_smp_processor_id, bpf_perf_event_output},
@@ -13,8 +13,9 @@ use core::ffi::c_void;
 use probe_common::{
     BlockPrefix,
     control::{CONTROL_CPUS, CpuControl},
-    limits::{DEPTH, KINDS, MAX_PACKED, RECORD_ALIGN, TALLY_BANKS},
-    tally::{FailureClass, KindTally},
+    limits::{DEPTH, KINDS, MAX_PACKED, RECORD_ALIGN, TALLY_BANKS, TALLY_ROWS},
+    slot::{BLOCK_KINDS, KindCount},
+    tally::{FailureClass, KindTally, OutputTally},
 };
 
 /// Blocks go here; user space puts one perf event for each CPU into it.
@@ -25,10 +26,11 @@ static PIPE_EVENTS: PerfEventByteArray = PerfEventByteArray::new(0);
 #[map]
 static PIPE_EAGER: PerfEventByteArray = PerfEventByteArray::new(0);
 
-/// What was attempted and what failed: a bank of [`KINDS`] entries for each slot, so that no counter
-/// is shared with a program that interrupts, and one for those who found no slot.
+/// What was attempted and what failed: a bank of [`TALLY_ROWS`] entries for each slot, so that no
+/// counter is shared with a program that interrupts, and one for those who found no slot.
 #[map]
-static PIPE_TALLY: PerCpuArray<KindTally> = PerCpuArray::with_max_entries(KINDS * TALLY_BANKS, 0);
+static PIPE_TALLY: PerCpuArray<KindTally> =
+    PerCpuArray::with_max_entries(TALLY_ROWS * TALLY_BANKS, 0);
 
 /// What the consumer asks for.
 #[map]
@@ -59,31 +61,32 @@ pub(crate) fn refresh_limit(slot: *mut Slot, control: Option<*mut CpuControl>) -
     };
     let limit = if limit > MAX_PACKED { MAX_PACKED } else { limit };
     // SAFETY: the slot is the caller's.
-    unsafe { (*slot).limit = limit };
+    unsafe { (*slot).head.limit = limit };
     limit
 }
 
 /// Sends the slot's block with `fill` bytes of records, and empties it, whatever comes of it.
-/// Returns the helper's errno.
+/// `uncounted` is what is in the block beyond the kinds that it counts. Returns the helper's errno.
 #[inline(always)]
 pub(crate) fn send(
     ctx: *mut c_void,
     slot: *mut Slot,
     fill: u32,
     depth: u32,
+    uncounted: KindCount,
     control: Option<*mut CpuControl>,
 ) -> i64 {
     // It never is more, but the verifier does not know.
     let fill = if fill as usize > ROOM { ROOM as u32 } else { fill };
     // SAFETY: the slot is the caller's.
-    let seq = unsafe { (*slot).seq };
+    let seq = unsafe { (*slot).head.seq };
     // SAFETY: as above.
-    unsafe { (*slot).seq = seq.wrapping_add(1) };
+    unsafe { (*slot).head.seq = seq.wrapping_add(1) };
     let used = (fill / RECORD_ALIGN as u32) as u16;
     // SAFETY: as above.
-    unsafe { (*slot).prefix = BlockPrefix::new(used, depth, seq) };
+    unsafe { (*slot).head.prefix = BlockPrefix::new(used, depth, seq) };
     // SAFETY: as above.
-    unsafe { (*slot).fill = 0 };
+    unsafe { (*slot).head.fill = 0 };
     let asleep = match control {
         // SAFETY: the map value is there for as long as the map is; the consumer writes it, too.
         Some(control) => unsafe { (&raw const (*control).asleep).read_volatile() },
@@ -97,7 +100,7 @@ pub(crate) fn send(
             ctx,
             map.cast_mut().cast(),
             BPF_F_CURRENT_CPU,
-            (&raw mut (*slot).prefix).cast(),
+            (&raw mut (*slot).head.prefix).cast(),
             u64::from(fill) + size_of::<BlockPrefix>() as u64,
         )
     };
@@ -113,49 +116,89 @@ pub(crate) fn send(
         }
     }
     // SAFETY: the slot is the caller's.
-    let [first, second, ..] = unsafe { &mut (*slot).kinds };
+    let [first, second, ..] = unsafe { &mut (*slot).head.kinds };
     match first.get() {
         Some((index, count)) if errno == 0 && *second == KindCount::NONE => {
             *first = KindCount::NONE;
-            count_as(depth, index, u64::from(count), None);
+            count_as(depth, index, count, None);
         }
         _ => {
-            tally(slot, depth, errno);
+            tally(slot, depth, uncounted, errno);
         }
     }
     errno
 }
 
-/// Tallies the records of a block, which is empty then.
+/// Tallies the records of a block, which is empty then, and the output, if it failed.
 #[inline(never)]
-fn tally(slot: *mut Slot, depth: u32, errno: i64) -> u32 {
+fn tally(slot: *mut Slot, depth: u32, uncounted: KindCount, errno: i64) -> u32 {
     let failure = (errno != 0).then(|| FailureClass::of(errno));
+    let mut records = 0;
+    if let Some((index, count)) = uncounted.get() {
+        records += count;
+        count_as(depth, index, count, failure);
+    }
     for at in 0..BLOCK_KINDS {
         // SAFETY: the slot is the caller's.
-        let kind = unsafe { &mut (*slot).kinds[at] };
+        let kind = unsafe { &mut (*slot).head.kinds[at] };
         let Some((index, count)) = kind.get() else { break };
         *kind = KindCount::NONE;
-        count_as(depth, index, u64::from(count), failure);
+        records += count;
+        count_as(depth, index, count, failure);
+    }
+    if let Some(class) = failure {
+        count_output(depth, records, class);
     }
     0
 }
 
+/// Counts an output that the kernel did not take, with so many records in it.
+#[inline(always)]
+fn count_output(depth: u32, records: u32, class: FailureClass) {
+    let Some(tally) = PIPE_TALLY.get_ptr_mut(row(depth, KINDS)) else { return };
+    let tally: *mut OutputTally = tally.cast();
+    if matches!(class, FailureClass::NoSpace) {
+        // SAFETY: the map value is this CPU's, and at this depth nobody else counts; the two sorts of
+        // entries are equally long.
+        unsafe { (*tally).lost_records += u64::from(records) };
+    }
+    // SAFETY: as above.
+    unsafe { add_failed(&raw mut (*tally).failed, class, 1) };
+}
+
+/// The entry `row` of the bank for `depth`.
+#[inline(always)]
+fn row(depth: u32, row: u32) -> u32 {
+    (depth & (DEPTH - 1)) * TALLY_ROWS + row
+}
+
 /// Counts records of the kind at `index`, in the bank of a slot that is the caller's.
 #[inline(always)]
-pub(crate) fn count_as(depth: u32, index: u32, count: u64, failure: Option<FailureClass>) {
-    let entry = (depth & (DEPTH - 1)) * KINDS + index;
-    let Some(tally) = PIPE_TALLY.get_ptr_mut(entry) else { return };
+fn count_as(depth: u32, index: u32, count: u32, failure: Option<FailureClass>) {
+    let Some(tally) = PIPE_TALLY.get_ptr_mut(row(depth, index)) else { return };
+    let count = u64::from(count);
     // SAFETY: the map value is this CPU's, and at this depth nobody else counts.
     unsafe { (*tally).attempted += count };
     if let Some(class) = failure {
-        // The compiler knows that a class is below COUNT and would drop the mask; the verifier does
-        // not, and needs it.
-        let class = core::hint::black_box(class as usize) & (FailureClass::COUNT - 1);
-        // SAFETY: the counter is within this CPU's map value.
-        let counter = unsafe { (&raw mut (*tally).failed).cast::<u64>().add(class) };
         // SAFETY: as above.
-        unsafe { *counter += count };
+        unsafe { add_failed(&raw mut (*tally).failed, class, count) };
     }
+}
+
+/// Adds to one of the counters of failures.
+///
+/// # Safety
+///
+/// They have to be in a map value that nobody else writes now.
+#[inline(always)]
+unsafe fn add_failed(failed: *mut [u64; FailureClass::COUNT], class: FailureClass, count: u64) {
+    // The compiler knows that a class is below COUNT and would drop the mask; the verifier does not,
+    // and needs it.
+    let class = core::hint::black_box(class as usize) & (FailureClass::COUNT - 1);
+    // SAFETY: the counter is one of them.
+    let counter = unsafe { failed.cast::<u64>().add(class) };
+    // SAFETY: the caller's promise.
+    unsafe { *counter += count };
 }
 
 const _: () = assert!(FailureClass::COUNT.is_power_of_two() && DEPTH.is_power_of_two());
@@ -163,7 +206,7 @@ const _: () = assert!(FailureClass::COUNT.is_power_of_two() && DEPTH.is_power_of
 /// Tallies a record of the kind at `index` that is not even in a block.
 #[inline(always)]
 pub(crate) fn refuse(index: u32, class: FailureClass) {
-    let Some(tally) = PIPE_TALLY.get_ptr_mut(DEPTH * KINDS + index) else { return };
+    let Some(tally) = PIPE_TALLY.get_ptr_mut(DEPTH * TALLY_ROWS + index) else { return };
     // SAFETY: the counter is in this CPU's map value. Refusals can interrupt each other, so it is
     // added to atomically.
     unsafe { atomic::add(&raw mut (*tally).attempted, 1) };

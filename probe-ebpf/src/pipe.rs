@@ -14,7 +14,7 @@
 //! it may overtake records of that open block.
 
 use crate::output::{self, control, open};
-use crate::slot::{self, KindCount, Slot};
+use crate::slot::{self, Slot};
 use aya_ebpf::{
     EbpfContext, Global,
     helpers::{bpf_ktime_get_coarse_ns, bpf_ktime_get_ns},
@@ -29,6 +29,7 @@ use probe_common::{
     block::record_span,
     control::{Clock, CpuControl},
     limits::{DEPTH, MAX_EMIT, MAX_PACKED},
+    slot::{BLOCK_KINDS, KindCount},
     tally::FailureClass,
 };
 
@@ -96,7 +97,7 @@ pub fn reserve<T: Record>() -> Result<Reservation<T>, EmitError> {
         return Err(refuse::<T>(FailureClass::Nested));
     };
     // SAFETY: the slot is ours until the reservation is dropped.
-    let fill = unsafe { (*slot).fill };
+    let fill = unsafe { (*slot).head.fill };
     // It never is, but the verifier does not know.
     let fill = if fill > MAX_PACKED { 0 } else { fill };
     // SAFETY: MAX_PACKED bytes into the records there is room for the longest one.
@@ -130,10 +131,10 @@ fn now(clock: u32) -> u64 {
 fn time_of_block(slot: *mut Slot, fill: u32) -> u64 {
     if fill == 0 {
         // SAFETY: the slot is ours; the helper has no preconditions.
-        unsafe { (*slot).time = bpf_ktime_get_ns() };
+        unsafe { (*slot).head.time = bpf_ktime_get_ns() };
     }
     // SAFETY: as above.
-    unsafe { (*slot).time }
+    unsafe { (*slot).head.time }
 }
 
 /// Memory for one record. Dropped without [`commit`](Self::commit), it sends nothing and counts
@@ -207,10 +208,10 @@ impl<T: Record> Reservation<T> {
         let next = fill + span;
         let is_counted = self.count();
         // SAFETY: the slot is ours.
-        let limit = unsafe { (*self.slot).limit };
+        let limit = unsafe { (*self.slot).head.limit };
         if next <= limit && is_counted && self.fill != 0 {
             // SAFETY: as above.
-            unsafe { (*self.slot).fill = fill };
+            unsafe { (*self.slot).head.fill = fill };
             return Ok(());
         }
         // The first record of a block, or the last one, or the consumer wants no packing: what it
@@ -219,24 +220,21 @@ impl<T: Record> Reservation<T> {
         let limit = self.limit(control);
         if next <= limit && is_counted {
             // SAFETY: the slot is ours.
-            unsafe { (*self.slot).fill = fill };
+            unsafe { (*self.slot).head.fill = fill };
             if self.fill == 0
                 && let Some(control) = control
             {
                 // SAFETY: the slot is ours.
-                let seq = unsafe { (*self.slot).seq };
+                let seq = unsafe { (*self.slot).head.seq };
                 // Not 0, which is none.
                 open(control, (seq & 0xffff) + 1);
             }
             return Ok(());
         }
-        let errno = output::send(ctx.as_ptr(), self.slot, fill, self.depth, control);
-        let class = FailureClass::of(errno);
-        if !is_counted {
-            // The block does not know of it.
-            output::count_as(self.depth, Self::INDEX, 1, (errno != 0).then_some(class));
-        }
-        if errno == 0 { Ok(()) } else { Err(EmitError { class, errno }) }
+        // Where the block does not know of the record, it is counted apart.
+        let uncounted = if is_counted { KindCount::NONE } else { KindCount::one(Self::INDEX) };
+        let errno = output::send(ctx.as_ptr(), self.slot, fill, self.depth, uncounted, control);
+        if errno == 0 { Ok(()) } else { Err(EmitError { class: FailureClass::of(errno), errno }) }
     }
 
     /// How long a block in the slot may become, by the page of the consumer.
@@ -252,9 +250,9 @@ impl<T: Record> Reservation<T> {
     /// is to be sent, then.
     #[inline(always)]
     fn count(&self) -> bool {
-        for at in 0..slot::BLOCK_KINDS {
+        for at in 0..BLOCK_KINDS {
             // SAFETY: the slot is ours.
-            let kind = unsafe { &mut (*self.slot).kinds[at] };
+            let kind = unsafe { &mut (*self.slot).head.kinds[at] };
             if kind.is_of(Self::INDEX) {
                 *kind = kind.and_one();
                 return true;
@@ -318,10 +316,10 @@ pub fn flush(ctx: *mut c_void) -> u32 {
         return 1;
     }
     // SAFETY: the slot is ours.
-    let fill = unsafe { (*slot).fill };
+    let fill = unsafe { (*slot).head.fill };
     if fill != 0 {
         // A failure is in the tally.
-        let _ = output::send(ctx, slot, fill, 0, control());
+        let _ = output::send(ctx, slot, fill, 0, KindCount::NONE, control());
     }
     slot::give_back(slot);
     0

@@ -10,6 +10,7 @@ use probe_common::{
     BlockPrefix,
     block::record_span,
     limits::{DEPTH, MAX_EMIT, MAX_PACKED, RECORD_ALIGN},
+    slot::SlotHead,
 };
 
 #[map]
@@ -18,70 +19,21 @@ static PIPE_SCRATCH: PerCpuArray<Slot> = PerCpuArray::with_max_entries(DEPTH, 0)
 /// Bytes of records that a slot has room for: a block up to its limit, and one longest record.
 pub(crate) const ROOM: usize = MAX_PACKED as usize + record_span(MAX_EMIT);
 
-/// The block starts at `prefix`, so that records are 8-aligned here as they are in the ring. What
-/// stands before it is in one cache line with it.
+/// The block starts at the head's `prefix`, so that records are 8-aligned here as they are in the
+/// ring. What stands before them is in one cache line.
 #[repr(C, align(64))]
 pub(crate) struct Slot {
-    /// How many programs hold the slot, or have just found that another one does.
-    claims: u64,
-    /// Bytes of records in the block.
-    pub(crate) fill: u32,
-    /// The next block's sequence number.
-    pub(crate) seq: u32,
-    /// The time of the block, where it has one.
-    pub(crate) time: u64,
-    /// How many records of which kinds are in the block.
-    pub(crate) kinds: [KindCount; BLOCK_KINDS],
-    /// How long the block may become, in bytes of records, as far as is known.
-    pub(crate) limit: u32,
-    pub(crate) prefix: BlockPrefix,
+    pub(crate) head: SlotHead,
     pub(crate) records: [u8; ROOM],
 }
 
-/// How many different kinds a block may have before it is sent: with each one more, it takes longer
-/// to tally.
-pub(crate) const BLOCK_KINDS: usize = 4;
-
-/// How many records of a kind: in one word, which is read as it was written. (Two halves that are
-/// read as one wait for the processor's store buffer.)
-#[derive(Clone, Copy, PartialEq, Eq)]
-#[repr(transparent)]
-pub(crate) struct KindCount(u32);
-
-impl KindCount {
-    pub(crate) const NONE: Self = Self(0);
-
-    /// One record of the kind at `index`.
-    #[inline(always)]
-    pub(crate) const fn one(index: u32) -> Self {
-        Self((index + 1) << 16 | 1)
-    }
-
-    #[inline(always)]
-    pub(crate) const fn is_of(self, index: u32) -> bool {
-        self.0 >> 16 == index + 1
-    }
-
-    /// With one record more. There is no room in a block for as many as would overflow.
-    #[inline(always)]
-    pub(crate) const fn and_one(self) -> Self {
-        Self(self.0 + 1)
-    }
-
-    /// The kind's index, and how many; `None` for none.
-    #[inline(always)]
-    pub(crate) const fn get(self) -> Option<(u32, u32)> {
-        match self.0 {
-            0 => None,
-            word => Some(((word >> 16) - 1, word & 0xffff)),
-        }
-    }
-}
+/// Where the block starts.
+const PREFIX_AT: usize = offset_of!(Slot, head) + offset_of!(SlotHead, prefix);
 
 const _: () = {
     assert!(ROOM.is_multiple_of(RECORD_ALIGN) && ROOM / RECORD_ALIGN <= u16::MAX as usize);
     assert!(offset_of!(Slot, records).is_multiple_of(RECORD_ALIGN));
-    assert!(offset_of!(Slot, prefix) + size_of::<BlockPrefix>() == offset_of!(Slot, records));
+    assert!(PREFIX_AT + size_of::<BlockPrefix>() == offset_of!(Slot, records));
     // PCPU_MIN_UNIT_SIZE
     assert!(size_of::<Slot>() <= 32 << 10);
 };
@@ -120,7 +72,7 @@ pub(crate) fn take(slot: *mut Slot) -> bool {
         return false;
     }
     // SAFETY: the counter is in this CPU's map value.
-    let claims = unsafe { &raw mut (*slot).claims };
+    let claims = unsafe { &raw mut (*slot).head.claims };
     // SAFETY: as above.
     unsafe { atomic::add(claims, 1) };
     // SAFETY: as above.
@@ -134,7 +86,7 @@ pub(crate) fn take(slot: *mut Slot) -> bool {
 #[inline(always)]
 pub(crate) fn is_held(slot: *mut Slot) -> bool {
     // SAFETY: the counter is in this CPU's map value.
-    unsafe { (&raw const (*slot).claims).read_volatile() != 0 }
+    unsafe { (&raw const (*slot).head.claims).read_volatile() != 0 }
 }
 
 /// Gives back what [`take`] took.
@@ -142,5 +94,5 @@ pub(crate) fn is_held(slot: *mut Slot) -> bool {
 pub(crate) fn give_back(slot: *mut Slot) {
     // Others may have claimed it in vain just now, so this is atomic, too.
     // SAFETY: the counter is in this CPU's map value.
-    unsafe { atomic::add(&raw mut (*slot).claims, 1u64.wrapping_neg()) };
+    unsafe { atomic::add(&raw mut (*slot).head.claims, 1u64.wrapping_neg()) };
 }

@@ -83,8 +83,7 @@ impl Adaptive {
         let cpus: Vec<_> = cpus.map(|id| Cpu { id, open: 0 }).collect();
         for cpu in &cpus {
             if control.cpu(cpu.id).is_none() {
-                let what = format!("the control page has no entry for CPU {}", cpu.id);
-                return Err(io::Error::new(io::ErrorKind::Unsupported, what));
+                return Err(no_entry(cpu.id));
             }
             bpf::run_on(flush.as_fd(), cpu.id)?;
         }
@@ -112,6 +111,24 @@ impl Adaptive {
         };
         this.ask(false, limit);
         Ok(this)
+    }
+
+    /// A CPU is online, perhaps again: asks the same of it, and has it send the block that it may have
+    /// had open when it went.
+    ///
+    /// # Errors
+    ///
+    /// If the control page has no entry for it.
+    pub(crate) fn add(&mut self, cpu: u32) -> io::Result<()> {
+        if self.control.cpu(cpu).is_none() {
+            return Err(no_entry(cpu));
+        }
+        if !self.cpus.iter().any(|known| known.id == cpu) {
+            self.cpus.push(Cpu { id: cpu, open: 0 });
+        }
+        self.set_asleep(self.asleep);
+        self.flush(cpu);
+        Ok(())
     }
 
     /// Readable when a sweep is due.
@@ -236,7 +253,8 @@ impl Adaptive {
                 // A program is in the middle of a record.
                 Ok(_) => {}
                 // The CPU is offline: it emits nothing, and its block stays.
-                Err(_) => return true,
+                Err(error) if error.raw_os_error() == Some(libc::ENXIO) => return true,
+                Err(_) => return false,
             }
         }
         false
@@ -259,6 +277,11 @@ impl Adaptive {
     fn of<T: Default>(&self, cpu: u32, look: impl FnOnce(&CpuFlags<'_>) -> T) -> T {
         self.control.cpu(cpu).map(|flags| look(&flags)).unwrap_or_default()
     }
+}
+
+fn no_entry(cpu: u32) -> io::Error {
+    let what = format!("the control page has no entry for CPU {cpu}");
+    io::Error::new(io::ErrorKind::Unsupported, what)
 }
 
 /// Asks for nothing any more: every record goes out at once, and what is packed goes out now.

@@ -1,5 +1,6 @@
 //! Many records at a time, however many outputs they came in.
 
+use crate::counts::KindCounts;
 use crate::ring::perf_record::{Header, PerfRecord};
 use probe_common::{BlockError, RawRecord, RecordKind, Records};
 
@@ -16,17 +17,28 @@ pub struct Batch<'r> {
     end: usize,
     /// What is left of that block.
     records: Records<'r>,
-    /// How many records have been taken.
+    /// Of which kind the last records are that were taken, and how many there are of them in a row.
+    kind: RecordKind,
+    run: u64,
+    /// How many were taken before those.
     taken: u64,
+    /// Where they are counted by kind.
+    kinds: &'r mut KindCounts,
     error: Option<BlockError>,
 }
 
 impl<'r> Batch<'r> {
     /// What comes at `at`, of whose first block so much is consumed already.
     #[inline]
-    pub(crate) fn new(bytes: &'r [u8], limit: usize, at: usize, consumed: usize) -> Self {
-        let records = Records::default();
-        let mut this = Self { bytes, limit, at, end: at, records, taken: 0, error: None };
+    pub(crate) fn new(
+        bytes: &'r [u8],
+        limit: usize,
+        at: usize,
+        consumed: usize,
+        kinds: &'r mut KindCounts,
+    ) -> Self {
+        let mut this = Self::empty(kinds);
+        (this.bytes, this.limit, this.at, this.end) = (bytes, limit, at, at);
         this.begin();
         if consumed != 0 {
             this.records = this.records.resume(consumed);
@@ -36,12 +48,32 @@ impl<'r> Batch<'r> {
     }
 
     /// One block, of whose records so much is consumed already, in a perf record of `size` bytes.
-    pub(crate) fn of_block(records: Records<'r>, consumed: usize, size: usize) -> Self {
-        let records = records.resume(consumed);
-        let mut this =
-            Self { bytes: &[], limit: 0, at: 0, end: size, records, taken: 0, error: None };
+    pub(crate) fn of_block(
+        records: Records<'r>,
+        consumed: usize,
+        size: usize,
+        kinds: &'r mut KindCounts,
+    ) -> Self {
+        let mut this = Self::empty(kinds);
+        (this.records, this.end) = (records.resume(consumed), size);
         this.go_on();
         this
+    }
+
+    #[inline]
+    fn empty(kinds: &'r mut KindCounts) -> Self {
+        Self {
+            bytes: &[],
+            limit: 0,
+            at: 0,
+            end: 0,
+            records: Records::default(),
+            kind: RecordKind(0),
+            run: 0,
+            taken: 0,
+            kinds,
+            error: None,
+        }
     }
 
     /// The kind of the next record, or `None` at the end.
@@ -73,9 +105,18 @@ impl<'r> Batch<'r> {
         if self.is_empty() { 0 } else { self.records.offset() }
     }
 
+    /// Counts what has been taken, by kind, and gives how many that is in all.
     #[inline]
-    pub(crate) fn taken(&self) -> u64 {
-        self.taken
+    pub(crate) fn close(&mut self) -> u64 {
+        self.end_run();
+        std::mem::take(&mut self.taken)
+    }
+
+    #[inline]
+    fn end_run(&mut self) {
+        self.kinds.add(self.kind, self.run);
+        self.taken += self.run;
+        self.run = 0;
     }
 
     /// What is wrong with the block, if that is why the batch ended.
@@ -118,7 +159,11 @@ impl<'r> Iterator for Batch<'r> {
     fn next(&mut self) -> Option<RawRecord<'r>> {
         match self.records.next()? {
             Ok(record) => {
-                self.taken += 1;
+                if record.kind != self.kind {
+                    self.end_run();
+                    self.kind = record.kind;
+                }
+                self.run += 1;
                 self.go_on();
                 Some(record)
             }

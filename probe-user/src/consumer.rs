@@ -1,6 +1,7 @@
 //! Who receives what a drain finds.
 
 use crate::batch::Batch;
+use crate::error::OpenError;
 use probe_common::{BlockError, RawRecord, RecordKind};
 use std::fmt;
 use std::ops::ControlFlow;
@@ -30,6 +31,11 @@ pub trait Consumer {
     /// Bytes that are not what they have to be. They have been skipped.
     fn malformed(&mut self, malformed: Malformed) -> ControlFlow<()>;
 
+    /// A CPU has come or gone. Nothing needs to be done about it.
+    fn cpu_changed(&mut self, change: CpuChange<'_>) {
+        let _ = change;
+    }
+
     /// A drain has given something, and nothing more is there at this moment: the time to pass on
     /// what is buffered.
     fn caught_up(&mut self) -> ControlFlow<()> {
@@ -54,6 +60,10 @@ impl<C: Consumer + ?Sized> Consumer for &mut C {
         (**self).malformed(malformed)
     }
 
+    fn cpu_changed(&mut self, change: CpuChange<'_>) {
+        (**self).cpu_changed(change);
+    }
+
     fn caught_up(&mut self) -> ControlFlow<()> {
         (**self).caught_up()
     }
@@ -66,9 +76,57 @@ pub struct Loss {
     /// The CPU whose ring was full.
     pub cpu: u32,
     /// How many outputs were lost. Each of them is a record; or, with
-    /// [`Wakeup::Adaptive`](crate::Wakeup::Adaptive), a block of them: how many in all, the
-    /// [`Tally`](crate::Tally) knows.
+    /// [`Wakeup::Adaptive`](crate::Wakeup::Adaptive), a block of them.
     pub count: u64,
+    /// How many records were in them, as far as the eBPF side has counted when this is told: what it
+    /// counts a moment later is told with the CPU's next loss. `None` where the pipe has no
+    /// [`Tally`](crate::Tally).
+    pub records: Option<u64>,
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.records {
+            Some(records) => write!(f, "{records} records lost on CPU {}", self.cpu),
+            None => write!(f, "{} outputs lost on CPU {}", self.count, self.cpu),
+        }
+    }
+}
+
+/// A CPU has come or gone while the pipe was open.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum CpuChange<'e> {
+    /// It is online, and has a queue now.
+    Covered {
+        /// The CPU.
+        cpu: u32,
+    },
+    /// It is offline. What it has emitted is in its ring still, or in its open block, which it sends
+    /// when it comes back.
+    Offline {
+        /// The CPU.
+        cpu: u32,
+    },
+    /// It is online, and has no queue: what it emits fails, and is counted.
+    Uncovered {
+        /// The CPU.
+        cpu: u32,
+        /// Why.
+        error: &'e OpenError,
+    },
+}
+
+impl fmt::Display for CpuChange<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Covered { cpu } => write!(f, "CPU {cpu} is online"),
+            Self::Offline { cpu } => write!(f, "CPU {cpu} is offline"),
+            Self::Uncovered { cpu, error } => {
+                write!(f, "CPU {cpu} is online, and its events are lost: {error}")
+            }
+        }
+    }
 }
 
 /// Bytes that are not what they have to be.

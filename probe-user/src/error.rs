@@ -171,6 +171,13 @@ pub enum TallyError {
         /// Bytes of an entry.
         value_size: usize,
     },
+    /// There is none.
+    #[error(
+        "the pipe was opened without the eBPF side's count: open it with EvPipe::from_object, or \
+         give PipeParts the map `{}`",
+        probe_common::control::TALLY_MAP
+    )]
+    NoTally,
     /// A call failed.
     #[error("cannot read the tally: {source}{}", bpf_hint(source))]
     Read {

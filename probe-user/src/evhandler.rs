@@ -1,7 +1,7 @@
 //! Handlers, and the dispatch of records to them by type.
 
 use crate::batch::Batch;
-use crate::consumer::{Consumer, Loss, Malformed, MalformedReason};
+use crate::consumer::{Consumer, CpuChange, Loss, Malformed, MalformedReason};
 use probe_common::limits::KINDS;
 use probe_common::{RawRecord, Record, RecordKind};
 use std::any::type_name;
@@ -111,6 +111,7 @@ where
 
 type AnyHandler<'h> = Box<dyn FnMut(u32, RawRecord<'_>) -> ControlFlow<()> + Send + 'h>;
 type LossHandler<'h> = Box<dyn FnMut(Loss) -> ControlFlow<()> + Send + 'h>;
+type CpuChangeHandler<'h> = Box<dyn FnMut(CpuChange<'_>) + Send + 'h>;
 type MalformedHandler<'h> = Box<dyn FnMut(Malformed) -> ControlFlow<()> + Send + 'h>;
 
 /// Handlers, by the type of record that they are for.
@@ -133,6 +134,7 @@ pub struct EvHandlers<'h> {
     unknown: Option<AnyHandler<'h>>,
     loss: Option<LossHandler<'h>>,
     malformed: Option<MalformedHandler<'h>>,
+    cpu_change: Option<CpuChangeHandler<'h>>,
 }
 
 impl std::fmt::Debug for EvHandlers<'_> {
@@ -156,6 +158,7 @@ impl<'h> EvHandlers<'h> {
             unknown: None,
             loss: None,
             malformed: None,
+            cpu_change: None,
         }
     }
 
@@ -203,6 +206,12 @@ impl<'h> EvHandlers<'h> {
         mut handler: impl FnMut(Malformed) -> F + Send + 'h,
     ) -> &mut Self {
         self.malformed = Some(Box::new(move |malformed| handler(malformed).into_flow()));
+        self
+    }
+
+    /// Registers the handler of CPUs that come and go.
+    pub fn on_cpu_change(&mut self, handler: impl FnMut(CpuChange<'_>) + Send + 'h) -> &mut Self {
+        self.cpu_change = Some(Box::new(handler));
         self
     }
 
@@ -278,6 +287,12 @@ impl Consumer for EvHandlers<'_> {
         match &mut self.malformed {
             Some(handler) => handler(malformed),
             None => ControlFlow::Continue(()),
+        }
+    }
+
+    fn cpu_changed(&mut self, change: CpuChange<'_>) {
+        if let Some(handler) = &mut self.cpu_change {
+            handler(change);
         }
     }
 }

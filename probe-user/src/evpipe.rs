@@ -1,19 +1,27 @@
 //! The pipe: the map, the queues in it, and the ways to wait for them.
 
 use crate::adaptive::{Adaptive, Sweep};
-use crate::consumer::Consumer;
+use crate::consumer::{Consumer, CpuChange};
+use crate::counts::QueueCounts;
 use crate::cpus;
-use crate::error::{OpenError, PollError, map_type_name};
-use crate::evqueue::{EvQueue, QueueCounts};
+use crate::error::{OpenError, PollError, TallyError};
+use crate::evqueue::EvQueue;
+use crate::hotplug::{CpuWatch, Notice};
+use crate::ledger::Ledger;
+use crate::losses::ToldLosses;
 use crate::options::{Options, Wakeup};
+use crate::parts::PipeParts;
+use crate::queues::Queues;
+use crate::scratch::{self, ScratchSlots};
 use crate::stop::Stop;
 use crate::sys::bpf;
 use crate::sys::epoll::Epoll;
 use crate::tally::Tally;
 use crate::ticker::Ticker;
+use probe_common::tally::FailureClass;
 use std::io;
 use std::ops::ControlFlow;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -31,6 +39,9 @@ use std::time::{Duration, Instant};
 ///
 /// To drop it closes it; [`close`](Self::close) also consumes what is left, and tells what was
 /// lost. Detach the programs that emit first, or they count what they emit afterwards as failed.
+///
+/// CPUs may come and go meanwhile: one that comes gets a queue, and what is in the ring of one that
+/// goes is consumed. [`Consumer::cpu_changed`] tells of it.
 #[derive(Debug)]
 pub struct EvPipe {
     // Dropped first: it has what is packed sent while there are queues to take it.
@@ -47,18 +58,10 @@ pub struct EvPipe {
     /// A drain has left something behind.
     pending: bool,
     tally: Option<Tally>,
+    scratch: Option<ScratchSlots>,
+    told: ToldLosses,
+    watch: io::Result<CpuWatch>,
     bytes_per_cpu: usize,
-}
-
-/// The queues, sparse and ascending by CPU, and the map that their events are in.
-///
-/// A map slot lives as long as the map file that set it, so this file is held for as long.
-#[derive(Debug)]
-struct Queues {
-    map: OwnedFd,
-    /// The map of the events that wake with every record.
-    eager: Option<OwnedFd>,
-    queues: Vec<EvQueue>,
 }
 
 /// What one drain of all queues did.
@@ -75,77 +78,15 @@ pub struct Progress {
 }
 
 /// What a closed pipe has seen.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Debug)]
 #[non_exhaustive]
 pub struct Summary {
     /// What each CPU's queue has seen, ascending by CPU.
     pub cpus: Vec<(u32, QueueCounts)>,
     /// The sum of them.
     pub total: QueueCounts,
-}
-
-/// What a loaded object has of a pipe.
-///
-/// [`EvPipe::from_object`] finds all of it in an object that aya has loaded. With another loader,
-/// hand over what there is: the map of events is enough to receive records.
-#[derive(Debug)]
-pub struct PipeParts {
-    events: OwnedFd,
-    tally: Option<Tally>,
-    adaptive: Option<AdaptiveParts>,
-}
-
-/// What adaptive wakeups need beyond the events.
-#[derive(Debug)]
-struct AdaptiveParts {
-    eager: OwnedFd,
-    control: OwnedFd,
-    flush: OwnedFd,
-}
-
-impl PipeParts {
-    /// The map [`EVENTS_MAP`](probe_common::control::EVENTS_MAP).
-    ///
-    /// # Errors
-    ///
-    /// If the process has no descriptor left.
-    pub fn new(events: impl AsFd) -> io::Result<Self> {
-        let events = events.as_fd().try_clone_to_owned()?;
-        Ok(Self { events, tally: None, adaptive: None })
-    }
-
-    /// The map [`TALLY_MAP`](probe_common::control::TALLY_MAP), by which the pipe knows what the
-    /// eBPF side counts.
-    ///
-    /// # Errors
-    ///
-    /// If it is not such a map.
-    pub fn tally(mut self, tally: impl AsFd) -> Result<Self, OpenError> {
-        self.tally = Some(Tally::from_map(tally)?);
-        Ok(self)
-    }
-
-    /// What [`Wakeup::Adaptive`] needs: the maps
-    /// [`EAGER_MAP`](probe_common::control::EAGER_MAP) and
-    /// [`CONTROL_MAP`](probe_common::control::CONTROL_MAP), and the loaded program
-    /// [`FLUSH_PROGRAM`](probe_common::control::FLUSH_PROGRAM).
-    ///
-    /// # Errors
-    ///
-    /// If the process has no descriptor left.
-    pub fn adaptive(
-        mut self,
-        eager: impl AsFd,
-        control: impl AsFd,
-        flush: impl AsFd,
-    ) -> io::Result<Self> {
-        self.adaptive = Some(AdaptiveParts {
-            eager: eager.as_fd().try_clone_to_owned()?,
-            control: control.as_fd().try_clone_to_owned()?,
-            flush: flush.as_fd().try_clone_to_owned()?,
-        });
-        Ok(self)
-    }
+    /// What became of every record.
+    pub ledger: Result<Ledger, TallyError>,
 }
 
 impl EvPipe {
@@ -168,15 +109,17 @@ impl EvPipe {
     pub fn open(parts: PipeParts, options: &Options) -> Result<Self, OpenError> {
         options.check()?;
         let poll = |source| OpenError::Poll { source };
-        let mut queues = Queues::open(parts.events, options)?;
         let epoll = Epoll::new().map_err(poll)?;
-        for queue in &queues.queues {
-            epoll.add(queue.as_fd()).map_err(poll)?;
+        // Before anybody reads which CPUs there are.
+        let watch = CpuWatch::new();
+        if let Ok(watch) = &watch {
+            epoll.add(watch.as_fd()).map_err(poll)?;
         }
+        let mut queues = Queues::open(parts.events, options, &epoll)?;
         let mut wakeup = options.policy();
         let (mut adaptive, mut fallback) = (None, None);
         if let Wakeup::Adaptive { max_latency } = wakeup {
-            match queues.open_adaptive(parts.adaptive, max_latency, options.bytes()) {
+            match queues.open_adaptive(parts.adaptive, max_latency) {
                 Ok(opened) => adaptive = Some(opened),
                 Err(why) => {
                     wakeup = Wakeup::Watermark(options.bytes() as u32 / 4);
@@ -208,6 +151,9 @@ impl EvPipe {
             // What was in the rings before anybody waited has no wakeup any more.
             pending: true,
             tally: parts.tally,
+            scratch: parts.scratch,
+            told: ToldLosses::default(),
+            watch,
             bytes_per_cpu: options.bytes(),
         })
     }
@@ -235,39 +181,7 @@ impl EvPipe {
     /// [`from_map`](Self::from_map).
     #[cfg(feature = "aya")]
     pub fn from_object(object: &mut aya::Ebpf, options: &Options) -> Result<Self, OpenError> {
-        use aya::maps::Map;
-        use aya::programs::RawTracePoint;
-        use probe_common::control::{CONTROL_MAP, EAGER_MAP, EVENTS_MAP, FLUSH_PROGRAM, TALLY_MAP};
-
-        let why = |error: aya::programs::ProgramError| OpenError::Program {
-            name: FLUSH_PROGRAM,
-            why: error.to_string(),
-        };
-        let program = object
-            .program_mut(FLUSH_PROGRAM)
-            .ok_or(OpenError::NoProgram { name: FLUSH_PROGRAM })?;
-        let program: &mut RawTracePoint = program.try_into().map_err(why)?;
-        if program.fd().is_err() {
-            program.load().map_err(why)?;
-        }
-        let flush = program.fd().map_err(why)?.as_fd().try_clone_to_owned();
-        let info = |source| OpenError::MapInfo { source };
-        let Some(Map::PerfEventArray(events)) = object.map(EVENTS_MAP) else {
-            return Err(OpenError::NoMap { name: EVENTS_MAP });
-        };
-        let Some(Map::PerfEventArray(eager)) = object.map(EAGER_MAP) else {
-            return Err(OpenError::NoMap { name: EAGER_MAP });
-        };
-        let Some(Map::PerCpuArray(tally)) = object.map(TALLY_MAP) else {
-            return Err(OpenError::NoMap { name: TALLY_MAP });
-        };
-        let Some(Map::Array(control)) = object.map(CONTROL_MAP) else {
-            return Err(OpenError::NoMap { name: CONTROL_MAP });
-        };
-        let parts = PipeParts::new(events.fd())
-            .and_then(|parts| parts.adaptive(eager.fd(), control.fd(), flush?))
-            .map_err(info)?;
-        Self::open(parts.tally(tally.fd())?, options)
+        Self::open(PipeParts::of_object(object)?, options)
     }
 
     /// When the kernel wakes the consumer: as was asked for, or what the pipe fell back to.
@@ -287,13 +201,28 @@ impl EvPipe {
 
     /// The queues, ascending by CPU.
     pub fn queues(&self) -> &[EvQueue] {
-        &self.queues.queues
+        self.queues.as_slice()
     }
 
     /// The queue of a CPU.
     pub fn queue(&self, cpu: u32) -> Option<&EvQueue> {
-        let queues = self.queues();
-        queues.binary_search_by_key(&cpu, EvQueue::cpu).ok().map(|at| &queues[at])
+        self.queues.position(cpu).ok().map(|at| &self.queues()[at])
+    }
+
+    /// What became of every record so far. It takes about a thousand system calls.
+    ///
+    /// # Errors
+    ///
+    /// If the pipe has no [`tally`](Self::tally), or it cannot be read.
+    pub fn ledger(&self) -> Result<Ledger, TallyError> {
+        let tally = self.tally.as_ref().ok_or(TallyError::NoTally)?;
+        Ledger::read(self.queues(), tally)
+    }
+
+    /// Why the pipe does not learn of CPUs that come and go, if it does not: programs on CPUs that
+    /// come later have nowhere to send, then, and count that.
+    pub fn hotplug_error(&self) -> Option<&io::Error> {
+        self.watch.as_ref().err()
     }
 
     /// Bytes of ring that each CPU has.
@@ -308,6 +237,7 @@ impl EvPipe {
         if let Some(sweep) = &mut self.sweep {
             sweep.clear(Instant::now());
         }
+        self.follow_cpus(consumer);
         if let Some(adaptive) = &mut self.adaptive {
             if adaptive.sleeps_on() && !self.pending && !self.queues.have_records() {
                 return progress;
@@ -316,14 +246,15 @@ impl EvPipe {
         }
         // Whatever happens below, a panicking consumer included: look again.
         self.pending = true;
-        for queue in &mut self.queues.queues {
+        let mut counting = self.told.before(self.tally.as_ref(), consumer);
+        for queue in self.queues.iter_mut() {
             if progress.flow.is_break() {
                 // Not looked at, so perhaps not empty.
                 progress.pending = true;
                 break;
             }
             let before = queue.counts().records;
-            let drained = queue.drain(consumer, self.budget);
+            let drained = queue.drain(&mut counting, self.budget);
             progress.records += queue.counts().records - before;
             progress.flow = drained.flow;
             progress.pending |= drained.more;
@@ -337,6 +268,49 @@ impl EvPipe {
             progress.flow = consumer.caught_up();
         }
         progress
+    }
+
+    /// Gives CPUs that have come a queue, and waits no more for those that have gone.
+    fn follow_cpus<C: Consumer>(&mut self, consumer: &mut C) {
+        while let Some(notice) = self.watch.as_ref().ok().and_then(CpuWatch::next) {
+            // What has come since the last look at a ring that nobody waits for any more.
+            self.pending = true;
+            match notice {
+                Notice::Online(cpu) => self.cover(cpu, consumer),
+                Notice::Offline(cpu) => self.uncover(cpu, consumer),
+                Notice::Missed => {
+                    let Ok(online) = cpus::online() else { continue };
+                    let known = self.queues().iter().map(EvQueue::cpu);
+                    let gone: Vec<u32> = known.filter(|cpu| !online.contains(cpu)).collect();
+                    gone.into_iter().for_each(|cpu| self.uncover(cpu, consumer));
+                    online.into_iter().for_each(|cpu| self.cover(cpu, consumer));
+                }
+            }
+        }
+    }
+
+    fn cover<C: Consumer>(&mut self, cpu: u32, consumer: &mut C) {
+        let covered = self.queues.cover(cpu, &self.epoll).and_then(|covered| {
+            match &mut self.adaptive {
+                Some(adaptive) if covered => {
+                    adaptive.add(cpu).map_err(|source| OpenError::Event { cpu, source })
+                }
+                _ => Ok(()),
+            }?;
+            Ok(covered)
+        });
+        match covered {
+            Ok(true) => consumer.cpu_changed(CpuChange::Covered { cpu }),
+            // Not wanted, or gone already.
+            Ok(false) => {}
+            Err(error) => consumer.cpu_changed(CpuChange::Uncovered { cpu, error: &error }),
+        }
+    }
+
+    fn uncover<C: Consumer>(&mut self, cpu: u32, consumer: &mut C) {
+        if self.queues.uncover(cpu, &self.epoll) {
+            consumer.cpu_changed(CpuChange::Offline { cpu });
+        }
     }
 
     /// Has old blocks sent, and goes to sleep when nothing comes any more. Whether there is
@@ -422,17 +396,38 @@ impl EvPipe {
         // Everything packed is sent before the maps are empty.
         drop(self.adaptive.take());
         self.queues.leave_map();
-        let _ = self.drain_all(consumer);
-        let mut summary = Summary::default();
+        if self.drain_all(consumer).is_continue() {
+            // A break here has nothing left to stop.
+            let _ = self.settle(consumer);
+        }
+        let mut summary =
+            Summary { cpus: Vec::new(), total: QueueCounts::default(), ledger: self.ledger() };
         for queue in self.queues() {
-            let mut counts = queue.counts();
-            // The ring tells of a loss only when a later record fits; the event knows.
-            counts.lost = counts.lost.max(queue.kernel_lost().unwrap_or(0));
             queue.disable();
+            let counts = queue.counts();
             summary.cpus.push((queue.cpu(), counts));
             summary.total += counts;
         }
         summary
+    }
+
+    /// Gives what offline CPUs have not sent, and tells of losses that no ring has told of.
+    fn settle<C: Consumer>(&mut self, consumer: &mut C) -> ControlFlow<()> {
+        let outputs = self.tally.as_ref().and_then(|tally| tally.outputs().ok());
+        let mut counting = self.told.before(self.tally.as_ref(), consumer);
+        for queue in self.queues.iter_mut() {
+            let cpu = queue.cpu();
+            if !queue.is_online()
+                && let Some(scratch) = &self.scratch
+                && let Ok(mut slot) = scratch.first_of(cpu)
+            {
+                queue.recover(scratch::bytes(&mut slot), &mut counting)?;
+            }
+            let counted = outputs.iter().flatten().find(|counted| counted.cpu == cpu);
+            let lost = counted.map(|counted| counted.tally.failed_for(FailureClass::NoSpace));
+            queue.settle(lost, &mut counting)?;
+        }
+        ControlFlow::Continue(())
     }
 
     /// So many drains consume all that is in the rings now, whatever comes in meanwhile: a ring holds
@@ -476,88 +471,6 @@ impl AsFd for EvPipe {
 impl AsRawFd for EvPipe {
     fn as_raw_fd(&self) -> RawFd {
         self.as_fd().as_raw_fd()
-    }
-}
-
-impl Queues {
-    fn open(map: OwnedFd, options: &Options) -> Result<Self, OpenError> {
-        let info = bpf::map_info(map.as_fd()).map_err(|source| OpenError::MapInfo { source })?;
-        if info.map_type != bpf::MAP_TYPE_PERF_EVENT_ARRAY {
-            let found = map_type_name(info.map_type);
-            return Err(OpenError::NotAPerfEventArray { name: info.name, found });
-        }
-        let online = cpus::online().map_err(|source| OpenError::Cpus { source })?;
-        let mut this = Self { map, eager: None, queues: Vec::new() };
-        for &cpu in options.wanted_cpus().unwrap_or(&online) {
-            if cpu >= info.max_entries {
-                return Err(OpenError::CpuPastEnd {
-                    cpu,
-                    name: info.name,
-                    entries: info.max_entries,
-                });
-            }
-            match EvQueue::open(cpu, options.bytes(), options.wake_at())? {
-                Some(queue) => this.enter_map(queue)?,
-                // One that went offline since the list was read is not missed.
-                None if options.wanted_cpus().is_none() => {}
-                None => return Err(OpenError::CpuOffline { cpu, online }),
-            }
-        }
-        if this.queues.is_empty() {
-            return Err(OpenError::NoCpu { online });
-        }
-        Ok(this)
-    }
-
-    fn enter_map(&mut self, queue: EvQueue) -> Result<(), OpenError> {
-        let cpu = queue.cpu();
-        bpf::map_set_fd(self.map.as_fd(), cpu, queue.as_fd())
-            .map_err(|source| OpenError::Slot { cpu, source })?;
-        self.queues.push(queue);
-        Ok(())
-    }
-
-    /// Opens the second event of each queue, and the consumer's half of adaptive wakeups; or tells
-    /// why it cannot.
-    fn open_adaptive(
-        &mut self,
-        parts: Option<AdaptiveParts>,
-        max_latency: Duration,
-        bytes_per_cpu: usize,
-    ) -> Result<Adaptive, String> {
-        let AdaptiveParts { eager, control, flush } =
-            parts.ok_or("only the map of events is known, not the rest of the object")?;
-        let eager = self.eager.insert(eager);
-        for queue in &mut self.queues {
-            let cpu = queue.cpu();
-            queue
-                .open_eager()
-                .and_then(|event| bpf::map_set_fd(eager.as_fd(), cpu, event))
-                .map_err(|error| format!("no second event on CPU {cpu}: {error}"))?;
-        }
-        let cpus = self.queues.iter().map(EvQueue::cpu);
-        Adaptive::new(control.as_fd(), flush, cpus, max_latency, bytes_per_cpu)
-            .map_err(|error| format!("this kernel lacks a part of it: {error}"))
-    }
-
-    fn have_records(&self) -> bool {
-        self.queues.iter().any(EvQueue::has_records)
-    }
-
-    /// Takes the events out of the map.
-    fn leave_map(&mut self) {
-        for queue in &self.queues {
-            // It fails only if the slot is empty already.
-            for map in self.eager.iter().chain([&self.map]) {
-                let _ = bpf::map_delete(map.as_fd(), queue.cpu());
-            }
-        }
-    }
-}
-
-impl Drop for Queues {
-    fn drop(&mut self) {
-        self.leave_map();
     }
 }
 

@@ -1,6 +1,6 @@
 //! The merge of all CPUs' records by time: what is held, what is given, and what comes too late.
 
-use crate::consumer::{Consumer, Loss, Malformed};
+use crate::consumer::{Consumer, CpuChange, Loss, Malformed};
 use crate::held::Held;
 use probe_common::RawRecord;
 use std::ops::ControlFlow;
@@ -193,6 +193,10 @@ impl<C: Consumer> Consumer for Intake<'_, C> {
         let flow = self.consumer.malformed(malformed);
         self.note(flow)
     }
+
+    fn cpu_changed(&mut self, change: CpuChange<'_>) {
+        self.consumer.cpu_changed(change);
+    }
 }
 
 #[cfg(test)]
@@ -282,7 +286,7 @@ mod tests {
     fn losses_do_not_wait() {
         let (mut merge, mut log) = (Merge::new(10, 0, end_of_time), Log::default());
         let _ = take(&mut merge, &mut log, 0, 50, 0);
-        let _ = merge.intake(&mut log).lost(Loss { cpu: 0, count: 3 });
+        let _ = merge.intake(&mut log).lost(Loss { cpu: 0, count: 3, records: None });
         assert_eq!((log.losses, log.given.len()), (3, 0));
     }
 

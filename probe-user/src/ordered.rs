@@ -90,7 +90,7 @@ struct Round {
 }
 
 /// What a closed [`OrderedPipe`] has seen.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Debug)]
 #[non_exhaustive]
 pub struct OrderedSummary {
     /// What the pipe has seen.

@@ -4,8 +4,9 @@ use crate::cpus;
 use crate::error::TallyError;
 use crate::sys::bpf::{self, MapFd};
 use probe_common::RecordKind;
-use probe_common::limits::{KINDS, TALLY_BANKS};
-use probe_common::tally::KindTally;
+use probe_common::limits::{DEPTH, KINDS, TALLY_BANKS, TALLY_ROWS};
+use probe_common::tally::{KindTally, OutputTally};
+use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use zerocopy::FromBytes;
 
@@ -27,7 +28,17 @@ pub struct CpuTally {
     pub tally: KindTally,
 }
 
-const ENTRIES: u32 = KINDS * TALLY_BANKS;
+/// What one CPU counted of outputs that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CpuOutputs {
+    /// The CPU.
+    pub cpu: u32,
+    /// What it counted.
+    pub tally: OutputTally,
+}
+
+const ENTRIES: u32 = TALLY_ROWS * TALLY_BANKS;
 const WORDS: usize = size_of::<KindTally>() / size_of::<u64>();
 
 impl Tally {
@@ -65,15 +76,41 @@ impl Tally {
             .map(|&cpu| CpuTally { cpu, tally: KindTally::default() })
             .collect();
         let Some(index) = kind.index() else { return Ok(cpus) };
+        self.read(0..TALLY_BANKS, index, |at, tally: KindTally| cpus[at].tally += tally)?;
+        Ok(cpus)
+    }
+
+    /// What each possible CPU has counted of outputs that failed.
+    ///
+    /// # Errors
+    ///
+    /// If the map cannot be read.
+    pub fn outputs(&self) -> Result<Vec<CpuOutputs>, TallyError> {
+        let nothing = OutputTally::default();
+        let mut cpus: Vec<_> =
+            self.possible.iter().map(|&cpu| CpuOutputs { cpu, tally: nothing }).collect();
+        // Who found no slot had no output.
+        self.read(0..DEPTH, KINDS, |at, tally: OutputTally| cpus[at].tally += tally)?;
+        Ok(cpus)
+    }
+
+    /// Gives the entry at `row` of each bank, of each CPU, to `add`, which is told which possible CPU
+    /// it is.
+    fn read<T: FromBytes + Default>(
+        &self,
+        banks: Range<u32>,
+        row: u32,
+        mut add: impl FnMut(usize, T),
+    ) -> Result<(), TallyError> {
         let mut words = vec![0u64; WORDS * self.possible.len()];
-        for bank in 0..TALLY_BANKS {
-            bpf::map_lookup(&self.map, bank * KINDS + index, &mut words)?;
-            for (cpu, words) in cpus.iter_mut().zip(words.chunks_exact(WORDS)) {
+        for bank in banks {
+            bpf::map_lookup(&self.map, bank * TALLY_ROWS + row, &mut words)?;
+            for (at, words) in words.chunks_exact(WORDS).enumerate() {
                 let bytes = zerocopy::IntoBytes::as_bytes(words);
-                cpu.tally += KindTally::read_from_bytes(bytes).unwrap_or_default();
+                add(at, T::read_from_bytes(bytes).unwrap_or_default());
             }
         }
-        Ok(cpus)
+        Ok(())
     }
 
     /// The sum over all CPUs and kinds.

@@ -88,7 +88,7 @@ fn every_syscall_of_a_command_is_there() {
         let output = probe(["trace", "rawtp:sys_enter", "-F", "jsonl", "--", "sh", "-c", &script])
             .output()
             .unwrap();
-        assert!(stderr(&output).contains(" + lost 0\n"), "{}", stderr(&output));
+        assert!(stderr(&output).contains(" + lost 0; complete"), "{}", stderr(&output));
         json_lines(&output).len()
     };
     let (none, once, thousand) = (events(0), events(1), events(1000));
@@ -118,7 +118,10 @@ fn a_signal_drains_and_sums_up() {
         // Drained after the signal, if not before.
         assert!(stdout(&output).contains("filename=/bin/true"), "{}", stdout(&output));
         let summary = stderr(&output);
-        assert!(summary.starts_with("probe: ") && summary.contains(" + lost 0"), "{summary}");
+        assert!(
+            summary.starts_with("probe: ") && summary.ends_with(" + lost 0; complete\n"),
+            "{summary}"
+        );
     }
 }
 
@@ -153,7 +156,11 @@ fn a_closed_pipe_ends_quietly() {
     child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
     let status = child.wait().unwrap();
     assert_eq!(status.code(), Some(0), "{said}");
-    assert!(said.starts_with("probe: ") && said.lines().count() == 1, "{said}");
+    let lines: Vec<_> = said.lines().collect();
+    assert!(
+        matches!(lines[..], [probe, ledger] if probe.starts_with("probe: ") && ledger.starts_with("ledger: ")),
+        "{said}"
+    );
 }
 
 #[test]

@@ -40,7 +40,7 @@ fn a_thousand_opens_are_a_thousand_events() {
         let output = probe(["trace", OPEN, "-F", "jsonl", "--", "sh", "-c", &opens(count)])
             .output()
             .unwrap();
-        assert!(stderr(&output).contains(" + lost 0\n"), "{}", stderr(&output));
+        assert!(stderr(&output).contains(" + lost 0; complete"), "{}", stderr(&output));
         json_lines(&output).len()
     };
     assert_eq!(events(1000) - events(0), 1000);
@@ -61,7 +61,10 @@ fn a_thousand_opens_of_a_running_process_are_a_thousand_events() {
     let output = run.finish();
     assert!(output.status.success(), "{}", stderr(&output));
     assert_eq!(stdout(&output).lines().count(), 1000);
-    assert!(stderr(&output).contains("1000 events; attempted 1000 = received 1000 + lost 0"));
+    assert!(
+        stderr(&output)
+            .contains("1000 events\nledger: attempted 1000 = handled 1000 + lost 0; complete")
+    );
 }
 
 #[test]

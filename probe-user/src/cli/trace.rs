@@ -96,7 +96,8 @@ fn follow(
 /// Says what happened, on standard error.
 fn summarize(printed: u64, ledger: &Ledger) {
     let events = if printed == 1 { "event" } else { "events" };
-    eprintln!("probe: {printed} {events}; {ledger}");
+    eprintln!("probe: {printed} {events}");
+    eprintln!("ledger: {ledger}");
 }
 
 /// A command that runs.

@@ -3,9 +3,10 @@
 //!
 //! The law of this file: the kernel writes only outside of `data_tail .. data_head`, so that bytes
 //! between the two are ours to borrow, until the tail moves past them. Nothing borrows longer than
-//! that: [`RingPages::bytes`] borrows the pages, and moving the tail takes them mutably.
+//! that: [`RingMemory::bytes`] borrows the pages, and moving the tail takes them mutably.
 #![allow(unsafe_code)]
 
+use super::RingMemory;
 use super::cursor::{Geometry, Span};
 use crate::sys::memory::{Mapping, page_size};
 use probe_common::control::{CONTROL_CPUS, CpuControl};
@@ -36,32 +37,11 @@ impl RingPages {
         Ok(Self { mapping, data_at, geometry })
     }
 
-    #[inline]
-    pub(crate) fn geometry(&self) -> Geometry {
-        self.geometry
-    }
-
-    /// Up to where the kernel has written.
-    #[inline]
-    pub(crate) fn head(&self) -> u64 {
-        // ORDERING: pairs with the kernel's smp_wmb() before it stores data_head, in
-        // perf_output_put_handle(): who sees the head sees the data before it.
-        self.control(DATA_HEAD_AT).load(Ordering::Acquire)
-    }
-
     /// Up to where we have read.
     #[inline]
     pub(crate) fn tail(&self) -> u64 {
         // ORDERING: only we write it.
         self.control(DATA_TAIL_AT).load(Ordering::Relaxed)
-    }
-
-    /// Gives everything before `tail` back to the kernel.
-    #[inline]
-    pub(crate) fn publish_tail(&mut self, tail: u64) {
-        // ORDERING: pairs with the control dependency from the kernel's load of data_tail to its
-        // writes, in __perf_output_begin(): our reads come before the kernel overwrites.
-        self.control(DATA_TAIL_AT).store(tail, Ordering::Release);
     }
 
     #[inline]
@@ -70,32 +50,6 @@ impl RingPages {
         let field = unsafe { self.mapping.address().add(at) }.cast();
         // SAFETY: it is an 8-aligned u64 that both sides access with single loads and stores.
         unsafe { AtomicU64::from_ptr(field.as_ptr()) }
-    }
-
-    /// `len` bytes from position `at`, where they lie, or, where they wrap, copied into `scratch`.
-    ///
-    /// `at .. at + len` has to be within what is [`available`](Geometry::available), as the law
-    /// demands; `scratch` holds `len` bytes.
-    #[inline]
-    pub(crate) fn bytes<'r>(&'r self, at: u64, len: usize, scratch: &'r mut Scratch) -> &'r [u8] {
-        match self.geometry.span(at, len) {
-            Span::Whole(range) => self.data(range),
-            Span::Wrapped { first, second } => {
-                let scratch = &mut scratch.bytes_mut()[..len];
-                let (start, end) = scratch.split_at_mut(first.len());
-                start.copy_from_slice(self.data(first));
-                end.copy_from_slice(self.data(second));
-                scratch
-            }
-        }
-    }
-
-    /// The bytes from position `at` that lie in one piece, `available` of them at most.
-    ///
-    /// As for [`bytes`](Self::bytes), `at .. at + available` has to be available.
-    #[inline]
-    pub(crate) fn piece(&self, at: u64, available: usize) -> &[u8] {
-        self.data(self.geometry.piece(at, available))
     }
 
     #[inline]
@@ -107,6 +61,40 @@ impl RingPages {
         // SAFETY: as above, and for as long as `self` lives; the caller asks only for bytes between
         // the tail and the head, which nobody writes.
         unsafe { std::slice::from_raw_parts(start.as_ptr(), range.len()) }
+    }
+}
+
+impl RingMemory for RingPages {
+    #[inline]
+    fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    #[inline]
+    fn head(&self) -> u64 {
+        // ORDERING: pairs with the kernel's smp_wmb() before it stores data_head, in
+        // perf_output_put_handle(): who sees the head sees the data before it.
+        self.control(DATA_HEAD_AT).load(Ordering::Acquire)
+    }
+
+    #[inline]
+    fn publish_tail(&mut self, tail: u64) {
+        // ORDERING: pairs with the control dependency from the kernel's load of data_tail to its
+        // writes, in __perf_output_begin(): our reads come before the kernel overwrites.
+        self.control(DATA_TAIL_AT).store(tail, Ordering::Release);
+    }
+
+    #[inline]
+    fn bytes<'r>(&'r self, at: u64, len: usize, scratch: &'r mut Scratch) -> &'r [u8] {
+        match self.geometry.span(at, len) {
+            Span::Whole(range) => self.data(range),
+            Span::Wrapped { first, second } => scratch.join(self.data(first), self.data(second)),
+        }
+    }
+
+    #[inline]
+    fn piece(&self, at: u64, available: usize) -> &[u8] {
+        self.data(self.geometry.piece(at, available))
     }
 }
 
@@ -185,7 +173,12 @@ impl Scratch {
         Self { words: vec![0; Self::LEN / 8].into_boxed_slice() }
     }
 
-    fn bytes_mut(&mut self) -> &mut [u8] {
-        zerocopy::IntoBytes::as_mut_bytes(&mut *self.words)
+    /// Both parts, one after the other.
+    pub(crate) fn join(&mut self, first: &[u8], second: &[u8]) -> &[u8] {
+        let bytes = zerocopy::IntoBytes::as_mut_bytes(&mut *self.words);
+        let (start, end) = bytes[..first.len() + second.len()].split_at_mut(first.len());
+        start.copy_from_slice(first);
+        end.copy_from_slice(second);
+        &bytes[..first.len() + second.len()]
     }
 }

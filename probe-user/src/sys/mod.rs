@@ -15,6 +15,7 @@ pub(crate) mod process;
 #[cfg(feature = "tokio")]
 pub(crate) mod runtime;
 pub(crate) mod timer;
+pub(crate) mod uevent;
 
 use std::io;
 

@@ -15,10 +15,6 @@ use crate::stop::Stop;
 use crate::sys::epoll::Epoll;
 use aya::maps::{Array, Map};
 use aya_log::EbpfLogger;
-use probe_common::Record;
-use probe_common::process::ProcessExec;
-use probe_common::tally::KindTally;
-use probe_common::trace::{KprobeHit, TracepointHit};
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::thread::JoinHandle;
@@ -181,21 +177,8 @@ impl Tracer {
         drop(links);
         let _ = pipe.drain_all(consumer);
         drop(logger);
-        let mut tally = KindTally::default();
-        if let Some(counts) = pipe.tally() {
-            for kind in [KprobeHit::KIND, TracepointHit::KIND, ProcessExec::KIND] {
-                for cpu in counts.of(kind)? {
-                    tally += cpu.tally;
-                }
-            }
-        }
-        let total = pipe.close(consumer).total;
-        Ok(Ledger {
-            tally,
-            received: total.records,
-            malformed: total.malformed,
-            not_followed: not_followed(&object)?,
-        })
+        let records = pipe.close(consumer).ledger?;
+        Ok(Ledger { records, not_followed: not_followed(&object)? })
     }
 }
 

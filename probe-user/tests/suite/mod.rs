@@ -12,7 +12,7 @@ use aya::programs::{
 };
 use aya::{Ebpf, EbpfLoader};
 use probe_user::common::control::TALLY_MAP;
-use probe_user::common::limits::{DEPTH, KINDS};
+use probe_user::common::limits::{DEPTH, TALLY_ROWS};
 use probe_user::common::tally::KindTally;
 use probe_user::common::{RawRecord, Record, RecordKind};
 use probe_user::{Consumer, EvHandlers, Event, Loss, Malformed};
@@ -78,9 +78,29 @@ pub fn generate(program: &SchedClassifier, count: u32) {
 
 /// Keeps this thread on `cpu`.
 pub fn stay_on(cpu: u32) {
+    assert!(try_to_stay_on(cpu), "CPU {cpu} is offline");
+}
+
+/// Keeps this thread on `cpu`, if that is online. Whether it is.
+pub fn try_to_stay_on(cpu: u32) -> bool {
     let mut set = CpuSet::new();
     set.set(cpu as usize);
-    sched_setaffinity(None, &set).unwrap();
+    sched_setaffinity(None, &set).is_ok()
+}
+
+/// How many descriptors this process has.
+pub fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+/// How many mappings of rings and of shared pages this process has.
+pub fn mappings() -> usize {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    maps.lines().filter(|line| line.contains("anon_inode:")).count()
+}
+
+pub fn page_size() -> usize {
+    rustix::param::page_size()
 }
 
 /// Emits one `Numbered` on `cpu`.
@@ -102,7 +122,7 @@ pub fn nested(object: &Ebpf, kind: RecordKind) -> u64 {
     const WORDS: usize = size_of::<KindTally>() / size_of::<u64>();
     let map = object.map(TALLY_MAP).unwrap();
     let map = aya::maps::PerCpuArray::<_, [u64; WORDS]>::try_from(map).unwrap();
-    let banks = (1..DEPTH).map(|bank| bank * KINDS + kind.index().unwrap());
+    let banks = (1..DEPTH).map(|bank| bank * TALLY_ROWS + kind.index().unwrap());
     banks
         .flat_map(|at| map.get(&at, 0).unwrap().iter().map(|words| words[0]).collect::<Vec<_>>())
         .sum()

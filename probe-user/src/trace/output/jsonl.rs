@@ -1,5 +1,6 @@
 //! One JSON object a line.
 
+use crate::consumer::Loss;
 use crate::trace::event::{Detail, TraceEvent};
 use crate::trace::spec::{ProbeSpec, Provider};
 use serde::Serialize;
@@ -67,6 +68,22 @@ pub(super) fn event(
     writer.write_all(b"\n")
 }
 
+/// Records that are missing here.
+#[derive(Serialize)]
+struct LostLine {
+    r#type: &'static str,
+    cpu: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    records: Option<u64>,
+    outputs: u64,
+}
+
+pub(super) fn lost(mut writer: &mut impl Write, loss: &Loss) -> io::Result<()> {
+    let &Loss { cpu, records, count: outputs } = loss;
+    serde_json::to_writer(&mut writer, &LostLine { r#type: "lost", cpu, records, outputs })?;
+    writer.write_all(b"\n")
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::tests::task;
@@ -95,6 +112,9 @@ mod tests {
         let value: serde_json::Value = serde_json::from_str(&line).unwrap();
         assert_eq!(value["type"], "exec");
         assert_eq!(value["args"], serde_json::json!({"filename": "/a b", "old_tid": 9}));
+        let mut bytes = Vec::new();
+        lost(&mut bytes, &Loss { cpu: 3, count: 2, records: Some(90) }).unwrap();
+        assert_eq!(bytes, b"{\"type\":\"lost\",\"cpu\":3,\"records\":90,\"outputs\":2}\n");
         let raw = TraceEvent { detail: Detail::None, ..hit };
         let value: serde_json::Value = serde_json::from_str(&written(&raw, "rt:x")).unwrap();
         assert_eq!((&value["type"], &value["probe"]), (&"rawtp".into(), &"x".into()));

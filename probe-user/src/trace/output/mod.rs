@@ -6,7 +6,7 @@ mod table;
 
 use super::event::TraceEvent;
 use super::spec::ProbeSpec;
-use crate::consumer::{Consumer, Loss, Malformed};
+use crate::consumer::{Consumer, CpuChange, Loss, Malformed};
 use probe_common::RawRecord;
 use std::io::{self, Write};
 use std::ops::ControlFlow;
@@ -78,8 +78,23 @@ impl<W: Write> Printer<W> {
         }
     }
 
+    fn is_done(&self) -> bool {
+        self.left == Some(0) || self.failed.is_some()
+    }
+
+    /// Keeps the error of a write for [`finish`](Self::finish).
+    fn note(&mut self, written: io::Result<()>) -> ControlFlow<()> {
+        match written {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => {
+                self.failed = Some(error);
+                ControlFlow::Break(())
+            }
+        }
+    }
+
     fn print(&mut self, event: &TraceEvent<'_>) -> ControlFlow<()> {
-        if self.left == Some(0) || self.failed.is_some() {
+        if self.is_done() {
             return ControlFlow::Break(());
         }
         let Some(spec) = self.specs.get(event.probe as usize) else {
@@ -89,10 +104,7 @@ impl<W: Write> Printer<W> {
             Format::Table => table::event(&mut self.writer, event, spec),
             Format::Jsonl => jsonl::event(&mut self.writer, event, spec),
         };
-        if let Err(error) = written {
-            self.failed = Some(error);
-            return ControlFlow::Break(());
-        }
+        self.note(written)?;
         self.printed += 1;
         match &mut self.left {
             Some(left) => {
@@ -112,9 +124,22 @@ impl<W: Write> Consumer for Printer<W> {
         }
     }
 
-    fn lost(&mut self, _: Loss) -> ControlFlow<()> {
-        // The ledger counts it.
-        ControlFlow::Continue(())
+    fn lost(&mut self, loss: Loss) -> ControlFlow<()> {
+        if self.is_done() {
+            return ControlFlow::Break(());
+        }
+        let written = match self.format {
+            Format::Table => table::lost(&mut self.writer, &loss),
+            Format::Jsonl => jsonl::lost(&mut self.writer, &loss),
+        };
+        self.note(written)
+    }
+
+    fn cpu_changed(&mut self, change: CpuChange<'_>) {
+        match change {
+            CpuChange::Uncovered { .. } => log::warn!("{change}"),
+            _ => log::info!("{change}"),
+        }
     }
 
     fn malformed(&mut self, malformed: Malformed) -> ControlFlow<()> {
@@ -123,13 +148,8 @@ impl<W: Write> Consumer for Printer<W> {
     }
 
     fn caught_up(&mut self) -> ControlFlow<()> {
-        match self.writer.flush() {
-            Ok(()) => ControlFlow::Continue(()),
-            Err(error) => {
-                self.failed = Some(error);
-                ControlFlow::Break(())
-            }
-        }
+        let flushed = self.writer.flush();
+        self.note(flushed)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Aligned columns.
 
 use super::escape::Escaped;
+use crate::consumer::Loss;
 use crate::trace::event::{Detail, TraceEvent};
 use crate::trace::spec::ProbeSpec;
 use std::io::{self, Write};
@@ -50,6 +51,19 @@ pub(super) fn event(
     writeln!(writer)
 }
 
+/// Where records are missing. Nobody knows exactly when they were lost.
+pub(super) fn lost(writer: &mut impl Write, loss: &Loss) -> io::Result<()> {
+    write!(
+        writer,
+        "{:>16} {:>3} {:>7} {:>7} {:<COMM_WIDTH$} {:<PROBE_WIDTH$}",
+        "-", loss.cpu, "-", "-", "-", "LOST"
+    )?;
+    if let Some(records) = loss.records {
+        write!(writer, " records={records}")?;
+    }
+    writeln!(writer, " outputs={}", loss.count)
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::tests::task;
@@ -72,6 +86,7 @@ mod tests {
         let exec =
             TraceEvent { detail: Detail::Exec { filename: b"/bin/a\nb", old_tid: 1 }, ..hit };
         event(&mut bytes, &exec, &"tracepoint:sched:sched_process_exec".parse().unwrap()).unwrap();
+        lost(&mut bytes, &Loss { cpu: 3, count: 2, records: Some(90) }).unwrap();
         let text = String::from_utf8(bytes).unwrap();
         assert_eq!(
             text.lines().collect::<Vec<_>>(),
@@ -79,6 +94,7 @@ mod tests {
                 "            TIME CPU     PID     TID COMM            PROBE                    ARGS",
                 "    12.000000345   3     100     101 evil\\u{1b}[2J   vfs_read                 arg0=0x1 arg1=0xffffffffffffffff",
                 "    12.000000345   3     100     101 evil\\u{1b}[2J   sched:sched_process_exec filename=/bin/a\\nb",
+                "               -   3       -       - -               LOST                     records=90 outputs=2",
             ]
         );
     }

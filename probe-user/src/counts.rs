@@ -1,0 +1,64 @@
+//! What a queue has seen, in numbers.
+
+use probe_common::RecordKind;
+use probe_common::limits::KINDS;
+
+/// What a queue has seen so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct QueueCounts {
+    /// Records given to the consumer.
+    pub records: u64,
+    /// Outputs that the kernel had no room for, as far as the ring tells.
+    pub lost: u64,
+    /// How often malformed bytes were skipped.
+    pub malformed: u64,
+    /// How many bytes of ring were skipped then.
+    pub malformed_bytes: u64,
+}
+
+impl std::ops::AddAssign for QueueCounts {
+    fn add_assign(&mut self, other: Self) {
+        self.records += other.records;
+        self.lost += other.lost;
+        self.malformed += other.malformed;
+        self.malformed_bytes += other.malformed_bytes;
+    }
+}
+
+/// How many records of each kind.
+#[derive(Clone, Debug)]
+pub(crate) struct KindCounts {
+    /// Indexed by [`RecordKind::index`].
+    by_kind: Box<[u64]>,
+    /// Those of kinds that have no index.
+    other: u64,
+}
+
+impl Default for KindCounts {
+    fn default() -> Self {
+        Self { by_kind: vec![0; KINDS as usize].into_boxed_slice(), other: 0 }
+    }
+}
+
+impl KindCounts {
+    #[inline]
+    pub(crate) fn add(&mut self, kind: RecordKind, count: u64) {
+        let index = kind.index().map(|index| index as usize);
+        match index.and_then(|index| self.by_kind.get_mut(index)) {
+            Some(counted) => *counted += count,
+            None => self.other += count,
+        }
+    }
+
+    /// The kinds of which there are any, and how many.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (RecordKind, u64)> {
+        let kinds = (0..KINDS).filter_map(RecordKind::at);
+        kinds.zip(self.by_kind.iter().copied()).filter(|&(_, count)| count > 0)
+    }
+
+    /// Records of kinds that nobody can emit through the pipe.
+    pub(crate) fn other(&self) -> u64 {
+        self.other
+    }
+}

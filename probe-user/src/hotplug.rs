@@ -1,0 +1,90 @@
+//! CPUs that come and go, as the kernel tells of them.
+
+use crate::sys::uevent::Uevents;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+/// Hears of CPUs that come and go.
+#[derive(Debug)]
+pub(crate) struct CpuWatch {
+    uevents: Uevents,
+}
+
+/// What it has heard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Notice {
+    /// A CPU is online, perhaps again.
+    Online(u32),
+    /// A CPU is offline.
+    Offline(u32),
+    /// More than could be kept: every CPU may have come or gone, and come back.
+    Missed,
+}
+
+impl CpuWatch {
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self { uevents: Uevents::of_online_devices()? })
+    }
+
+    /// The next thing to know, if there is one.
+    pub(crate) fn next(&self) -> Option<Notice> {
+        // The first string of a message is all that is wanted of it.
+        let mut buffer = [0; 256];
+        loop {
+            match self.uevents.next(&mut buffer) {
+                Ok(Some(message)) => {
+                    if let Some(notice) = read(message) {
+                        return Some(notice);
+                    }
+                }
+                Ok(None) => return None,
+                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {
+                    return Some(Notice::Missed);
+                }
+                // The socket has no other errors.
+                Err(_) => return None,
+            }
+        }
+    }
+}
+
+impl AsFd for CpuWatch {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.uevents.as_fd()
+    }
+}
+
+/// Reads a message: `ACTION@/devices/system/cpu/cpuN`, and strings that say the same in other words.
+fn read(message: &[u8]) -> Option<Notice> {
+    let first = message.split(|&byte| byte == 0).next()?;
+    let (action, device) = std::str::from_utf8(first).ok()?.split_once('@')?;
+    let cpu = device.strip_prefix("/devices/system/cpu/cpu")?.parse().ok()?;
+    match action {
+        "online" => Some(Notice::Online(cpu)),
+        "offline" => Some(Notice::Offline(cpu)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_about_cpus_are_read() {
+        let message = b"online@/devices/system/cpu/cpu12\0ACTION=online\0SEQNUM=1\0";
+        assert_eq!(read(message), Some(Notice::Online(12)));
+        assert_eq!(read(b"offline@/devices/system/cpu/cpu1"), Some(Notice::Offline(1)));
+        for other in [
+            &b"online@/devices/system/memory/memory12\0"[..],
+            b"add@/devices/system/cpu/cpu1\0",
+            b"online@/devices/system/cpu/cpu\0",
+            b"online@/devices/system/cpu/cpu1/x\0",
+            b"online@/devices/system/cpu/cpu-1\0",
+            b"\xffonline@/devices/system/cpu/cpu1\0",
+            b"",
+        ] {
+            assert_eq!(read(other), None);
+        }
+    }
+}

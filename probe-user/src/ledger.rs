@@ -1,0 +1,327 @@
+//! What became of every record.
+
+use crate::error::TallyError;
+use crate::evqueue::EvQueue;
+use crate::tally::Tally;
+use probe_common::RecordKind;
+use probe_common::limits::KINDS;
+use probe_common::tally::{FailureClass, KindTally, OutputTally};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// What became of every record that was attempted, by CPU and kind.
+///
+/// Two sides count, who know nothing of each other: the eBPF programs what they attempted, sent, and
+/// could not send and why; the consumer what it was given. The kernel counts a third time, what it had
+/// no room for. The books balance if, for each CPU and kind,
+///
+/// - what was attempted was sent, or failed;
+/// - what was sent was handled (or, where malformed bytes were skipped, lay in them);
+/// - and, for each CPU, as many outputs failed for lack of room as the kernel says were lost.
+///
+/// What was sent and not handled yet is [`unread`](Self::unread). Records in blocks that are not sent
+/// yet are in no count, and while a program is about to count what it has just sent, more may be handled
+/// than sent: the books are exact when nobody emits, as at [`EvPipe::close`](crate::EvPipe::close).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Ledger {
+    /// Ascending by CPU, then by kind; without those of which there was nothing.
+    pub entries: Vec<LedgerEntry>,
+    /// Ascending by CPU; without those of which there was nothing.
+    pub cpus: Vec<LedgerCpu>,
+}
+
+/// What became of one CPU's records of one kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LedgerEntry {
+    /// The CPU.
+    pub cpu: u32,
+    /// The kind.
+    pub kind: RecordKind,
+    /// What the eBPF side counted.
+    pub tally: KindTally,
+    /// Records that were given to the consumer.
+    pub handled: u64,
+}
+
+/// What one CPU's outputs came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LedgerCpu {
+    /// The CPU.
+    pub cpu: u32,
+    /// Outputs that failed, as the eBPF side counted.
+    pub outputs: OutputTally,
+    /// Outputs that the kernel had no room for, as it counted; `None` before kernel 6.0, which does
+    /// not say (`PERF_FORMAT_LOST`).
+    pub kernel_lost: Option<u64>,
+    /// How often malformed bytes were skipped.
+    pub malformed: u64,
+    /// Records of kinds that no program can emit through the pipe.
+    pub foreign: u64,
+    /// There is something in the ring that the consumer was not given yet.
+    pub pending: bool,
+}
+
+impl LedgerEntry {
+    /// Records that were sent and not handled.
+    pub fn unread(&self) -> u64 {
+        self.tally.sent().saturating_sub(self.handled)
+    }
+}
+
+impl LedgerCpu {
+    /// Whether the kernel, where it counts, has counted what the eBPF side has.
+    pub fn agrees(&self) -> bool {
+        let failed = self.outputs.failed_for(FailureClass::NoSpace);
+        self.kernel_lost.is_none_or(|lost| lost == failed)
+    }
+}
+
+impl Ledger {
+    /// Reads what the eBPF side has counted, beside what the queues have.
+    pub(crate) fn read(queues: &[EvQueue], tally: &Tally) -> Result<Self, TallyError> {
+        // What the consumer has counted first: it can only have handled what was sent before.
+        let mut handled: BTreeMap<(u32, RecordKind), u64> = BTreeMap::new();
+        let mut recovered: BTreeMap<(u32, RecordKind), u64> = BTreeMap::new();
+        let mut cpus: BTreeMap<u32, LedgerCpu> = BTreeMap::new();
+        for queue in queues {
+            let cpu = queue.cpu();
+            for (kind, count) in queue.kinds().iter() {
+                handled.insert((cpu, kind), count);
+            }
+            for (kind, count) in queue.recovered().iter() {
+                recovered.insert((cpu, kind), count);
+            }
+            let entry = LedgerCpu {
+                cpu,
+                outputs: OutputTally::default(),
+                kernel_lost: queue.kernel_lost(),
+                malformed: queue.counts().malformed,
+                foreign: queue.kinds().other(),
+                pending: false,
+            };
+            cpus.insert(cpu, entry);
+        }
+        let mut entries = Vec::new();
+        for kind in (0..KINDS).filter_map(RecordKind::at) {
+            for counted in tally.of(kind)? {
+                let at = (counted.cpu, kind);
+                let mut tally = counted.tally;
+                tally.attempted += recovered.remove(&at).unwrap_or(0);
+                let handled = handled.remove(&at).unwrap_or(0);
+                if tally.attempted > 0 || handled > 0 {
+                    entries.push(LedgerEntry { cpu: counted.cpu, kind, tally, handled });
+                }
+            }
+        }
+        entries.sort_unstable_by_key(|entry| (entry.cpu, entry.kind));
+        for counted in tally.outputs()? {
+            let entry = cpus.entry(counted.cpu).or_insert(LedgerCpu {
+                cpu: counted.cpu,
+                outputs: OutputTally::default(),
+                // Where there never was an event, there was no full ring.
+                kernel_lost: Some(0),
+                malformed: 0,
+                foreign: 0,
+                pending: false,
+            });
+            entry.outputs = counted.tally;
+        }
+        // Last: what is in no ring now was not sent after the consumer's count was read.
+        for queue in queues {
+            if let Some(entry) = cpus.get_mut(&queue.cpu()) {
+                entry.pending = queue.has_records();
+            }
+        }
+        let nothing = |cpu: &LedgerCpu| {
+            cpu.outputs == OutputTally::default()
+                && cpu.kernel_lost == Some(0)
+                && (cpu.malformed, cpu.foreign, cpu.pending) == (0, 0, false)
+        };
+        let cpus = cpus.into_values().filter(|cpu| !nothing(cpu)).collect();
+        Ok(Self { entries, cpus })
+    }
+
+    /// What the eBPF side counted, of all CPUs and kinds.
+    pub fn tally(&self) -> KindTally {
+        self.entries.iter().fold(KindTally::default(), |mut sum, entry| {
+            sum += entry.tally;
+            sum
+        })
+    }
+
+    /// Records that were attempted.
+    pub fn attempted(&self) -> u64 {
+        self.tally().attempted
+    }
+
+    /// Records that were given to the consumer.
+    pub fn handled(&self) -> u64 {
+        self.entries.iter().map(|entry| entry.handled).sum()
+    }
+
+    /// Records that were not sent, for whatever reason.
+    pub fn failed(&self) -> u64 {
+        self.tally().failed()
+    }
+
+    /// Records that were sent and not handled: they are in the rings, or, if the pipe is closed, were
+    /// when the consumer broke.
+    pub fn unread(&self) -> u64 {
+        self.entries.iter().map(LedgerEntry::unread).sum()
+    }
+
+    /// How often malformed bytes were skipped.
+    pub fn malformed(&self) -> u64 {
+        self.cpus.iter().map(|cpu| cpu.malformed).sum()
+    }
+
+    /// Whether the books balance: every record that was attempted was handled, failed for a reason
+    /// that is known, or is in a ring still. What does not balance, [`discrepancies`] tells.
+    ///
+    /// [`discrepancies`]: Self::discrepancies
+    pub fn is_complete(&self) -> bool {
+        self.discrepancies().is_empty()
+    }
+
+    /// Whether the kernel has confirmed how many outputs were lost. If not, this rests on the eBPF
+    /// side's count alone.
+    pub fn is_confirmed(&self) -> bool {
+        self.cpus.iter().all(|cpu| cpu.kernel_lost.is_some())
+    }
+
+    /// What does not balance.
+    pub fn discrepancies(&self) -> Vec<Discrepancy> {
+        let mut found = Vec::new();
+        for &LedgerCpu { cpu, malformed, foreign, .. } in &self.cpus {
+            if malformed > 0 {
+                found.push(Discrepancy::Malformed { cpu, times: malformed });
+            }
+            if foreign > 0 {
+                found.push(Discrepancy::Foreign { cpu, records: foreign });
+            }
+        }
+        for cpu in self.cpus.iter().filter(|cpu| !cpu.agrees()) {
+            let counted = cpu.outputs.failed_for(FailureClass::NoSpace);
+            let kernel = cpu.kernel_lost.unwrap_or(0);
+            found.push(Discrepancy::Lost { cpu: cpu.cpu, counted, kernel });
+        }
+        for entry in &self.entries {
+            let (cpu, kind, sent, handled) =
+                (entry.cpu, entry.kind, entry.tally.sent(), entry.handled);
+            let is_pending = || self.cpus.iter().any(|entry| entry.cpu == cpu && entry.pending);
+            if handled > sent {
+                found.push(Discrepancy::Surplus { cpu, kind, records: handled - sent });
+            } else if sent > handled && !is_pending() {
+                found.push(Discrepancy::Missing { cpu, kind, records: sent - handled });
+            }
+        }
+        found
+    }
+}
+
+/// Where two counts that have to be equal are not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Discrepancy {
+    /// Malformed bytes were skipped: nobody knows how many records they were.
+    Malformed {
+        /// The CPU.
+        cpu: u32,
+        /// How often.
+        times: u64,
+    },
+    /// Records came of kinds that no program can emit through the pipe.
+    Foreign {
+        /// The CPU.
+        cpu: u32,
+        /// How many.
+        records: u64,
+    },
+    /// The kernel and the eBPF side disagree about how many outputs were lost.
+    Lost {
+        /// The CPU.
+        cpu: u32,
+        /// As the eBPF side counted.
+        counted: u64,
+        /// As the kernel counted.
+        kernel: u64,
+    },
+    /// More was handled than was sent.
+    Surplus {
+        /// The CPU.
+        cpu: u32,
+        /// The kind.
+        kind: RecordKind,
+        /// How many more.
+        records: u64,
+    },
+    /// Less was handled than was sent, and nothing is left in the ring.
+    Missing {
+        /// The CPU.
+        cpu: u32,
+        /// The kind.
+        kind: RecordKind,
+        /// How many less.
+        records: u64,
+    },
+}
+
+impl fmt::Display for Discrepancy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Malformed { cpu, times } => {
+                write!(f, "malformed bytes skipped {times} times on CPU {cpu}")
+            }
+            Self::Foreign { cpu, records } => {
+                write!(f, "{records} records of unknown kinds on CPU {cpu}")
+            }
+            Self::Lost { cpu, counted, kernel } => {
+                write!(f, "the kernel lost {kernel} outputs on CPU {cpu}, of which {counted} known")
+            }
+            Self::Surplus { cpu, kind, records } => {
+                write!(f, "{records} records of kind {kind} too many on CPU {cpu}")
+            }
+            Self::Missing { cpu, kind, records } => {
+                write!(f, "{records} records of kind {kind} missing on CPU {cpu}")
+            }
+        }
+    }
+}
+
+/// `attempted 12 = handled 10 + lost 2 (ring full 2); complete`
+impl fmt::Display for Ledger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tally = self.tally();
+        write!(
+            f,
+            "attempted {} = handled {} + lost {}",
+            tally.attempted,
+            self.handled(),
+            tally.failed()
+        )?;
+        let mut classes =
+            FailureClass::ALL.into_iter().filter(|&class| tally.failed_for(class) > 0);
+        if let Some(first) = classes.next() {
+            write!(f, " ({} {}", first.name(), tally.failed_for(first))?;
+            for class in classes {
+                write!(f, ", {} {}", class.name(), tally.failed_for(class))?;
+            }
+            write!(f, ")")?;
+        }
+        let unread = self.unread();
+        if unread > 0 {
+            write!(f, " + unread {unread}")?;
+        }
+        match self.discrepancies().as_slice() {
+            [] if self.is_confirmed() => write!(f, "; complete"),
+            [] => write!(f, "; complete, by the count of the eBPF side alone"),
+            [first, rest @ ..] => {
+                write!(f, "; INCOMPLETE: {first}")?;
+                rest.iter().try_for_each(|one| write!(f, ", {one}"))
+            }
+        }
+    }
+}

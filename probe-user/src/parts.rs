@@ -1,0 +1,126 @@
+//! What of a loaded object a pipe works with.
+
+use crate::error::OpenError;
+use crate::scratch::ScratchSlots;
+use crate::tally::Tally;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+/// What a loaded object has of a pipe.
+///
+/// [`EvPipe::from_object`](crate::EvPipe::from_object) finds all of it in an object that aya has loaded. With another loader,
+/// hand over what there is: the map of events is enough to receive records.
+#[derive(Debug)]
+pub struct PipeParts {
+    pub(crate) events: OwnedFd,
+    pub(crate) tally: Option<Tally>,
+    pub(crate) scratch: Option<ScratchSlots>,
+    pub(crate) adaptive: Option<AdaptiveParts>,
+}
+
+/// What adaptive wakeups need beyond the events.
+#[derive(Debug)]
+pub(crate) struct AdaptiveParts {
+    pub(crate) eager: OwnedFd,
+    pub(crate) control: OwnedFd,
+    pub(crate) flush: OwnedFd,
+}
+
+impl PipeParts {
+    /// The map [`EVENTS_MAP`](probe_common::control::EVENTS_MAP).
+    ///
+    /// # Errors
+    ///
+    /// If the process has no descriptor left.
+    pub fn new(events: impl AsFd) -> io::Result<Self> {
+        let events = events.as_fd().try_clone_to_owned()?;
+        Ok(Self { events, tally: None, scratch: None, adaptive: None })
+    }
+
+    /// The map [`TALLY_MAP`](probe_common::control::TALLY_MAP), by which the pipe knows what the
+    /// eBPF side counts.
+    ///
+    /// # Errors
+    ///
+    /// If it is not such a map.
+    pub fn tally(mut self, tally: impl AsFd) -> Result<Self, OpenError> {
+        self.tally = Some(Tally::from_map(tally)?);
+        Ok(self)
+    }
+
+    /// The map [`SCRATCH_MAP`](probe_common::control::SCRATCH_MAP), where the pipe finds what a CPU
+    /// that went offline, and did not come back, had not sent yet.
+    ///
+    /// # Errors
+    ///
+    /// If it is not such a map.
+    pub fn scratch(mut self, scratch: impl AsFd) -> Result<Self, OpenError> {
+        self.scratch = Some(ScratchSlots::from_map(scratch)?);
+        Ok(self)
+    }
+
+    /// What [`Wakeup::Adaptive`](crate::Wakeup::Adaptive) needs: the maps
+    /// [`EAGER_MAP`](probe_common::control::EAGER_MAP) and
+    /// [`CONTROL_MAP`](probe_common::control::CONTROL_MAP), and the loaded program
+    /// [`FLUSH_PROGRAM`](probe_common::control::FLUSH_PROGRAM).
+    ///
+    /// # Errors
+    ///
+    /// If the process has no descriptor left.
+    pub fn adaptive(
+        mut self,
+        eager: impl AsFd,
+        control: impl AsFd,
+        flush: impl AsFd,
+    ) -> io::Result<Self> {
+        self.adaptive = Some(AdaptiveParts {
+            eager: eager.as_fd().try_clone_to_owned()?,
+            control: control.as_fd().try_clone_to_owned()?,
+            flush: flush.as_fd().try_clone_to_owned()?,
+        });
+        Ok(self)
+    }
+
+    /// All of it, out of an object that aya has loaded. Loads the flush program.
+    #[cfg(feature = "aya")]
+    pub(crate) fn of_object(object: &mut aya::Ebpf) -> Result<Self, OpenError> {
+        use aya::maps::Map;
+        use aya::programs::RawTracePoint;
+        use probe_common::control::{
+            CONTROL_MAP, EAGER_MAP, EVENTS_MAP, FLUSH_PROGRAM, SCRATCH_MAP, TALLY_MAP,
+        };
+
+        let why = |error: aya::programs::ProgramError| OpenError::Program {
+            name: FLUSH_PROGRAM,
+            why: error.to_string(),
+        };
+        let program = object
+            .program_mut(FLUSH_PROGRAM)
+            .ok_or(OpenError::NoProgram { name: FLUSH_PROGRAM })?;
+        let program: &mut RawTracePoint = program.try_into().map_err(why)?;
+        if program.fd().is_err() {
+            program.load().map_err(why)?;
+        }
+        let flush = program.fd().map_err(why)?.as_fd().try_clone_to_owned();
+        let info = |source| OpenError::MapInfo { source };
+        let Some(Map::PerfEventArray(events)) = object.map(EVENTS_MAP) else {
+            return Err(OpenError::NoMap { name: EVENTS_MAP });
+        };
+        let Some(Map::PerfEventArray(eager)) = object.map(EAGER_MAP) else {
+            return Err(OpenError::NoMap { name: EAGER_MAP });
+        };
+        let Some(Map::PerCpuArray(tally)) = object.map(TALLY_MAP) else {
+            return Err(OpenError::NoMap { name: TALLY_MAP });
+        };
+        let Some(Map::PerCpuArray(scratch)) = object.map(SCRATCH_MAP) else {
+            return Err(OpenError::NoMap { name: SCRATCH_MAP });
+        };
+        let Some(Map::Array(control)) = object.map(CONTROL_MAP) else {
+            return Err(OpenError::NoMap { name: CONTROL_MAP });
+        };
+        let parts = PipeParts::new(events.fd())
+            .and_then(|parts| parts.adaptive(eager.fd(), control.fd(), flush?))
+            .map_err(info)?;
+        parts.tally(tally.fd())?.scratch(scratch.fd())
+    }
+}

@@ -1,0 +1,77 @@
+//! A ring in ordinary memory, for tests: a writer beside the reader, and no kernel.
+
+use super::RingMemory;
+use super::cursor::{Geometry, Span};
+use super::page::Scratch;
+
+/// A ring whose writer is a test.
+#[derive(Debug)]
+pub(crate) struct MemoryRing {
+    geometry: Geometry,
+    /// 8-aligned, as pages are.
+    words: Vec<u64>,
+    pub(crate) head: u64,
+    pub(crate) tail: u64,
+}
+
+impl MemoryRing {
+    /// A ring of `size` bytes, a power of two, whose positions begin at `start`.
+    pub(crate) fn new(size: usize, start: u64) -> Self {
+        let geometry = Geometry::new(size).expect("a power of two");
+        Self { geometry, words: vec![0; size / 8], head: start, tail: start }
+    }
+
+    pub(crate) fn data(&self) -> &[u8] {
+        zerocopy::IntoBytes::as_bytes(&*self.words)
+    }
+
+    pub(crate) fn data_mut(&mut self) -> &mut [u8] {
+        zerocopy::IntoBytes::as_mut_bytes(&mut *self.words)
+    }
+
+    /// Writes at the head, as the kernel does, and moves it. `false`, and nothing is written, where
+    /// there is no room.
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> bool {
+        let used = self.head.wrapping_sub(self.tail) as usize;
+        if bytes.len() > self.geometry.size() - used {
+            return false;
+        }
+        match self.geometry.span(self.head, bytes.len()) {
+            Span::Whole(range) => self.data_mut()[range].copy_from_slice(bytes),
+            Span::Wrapped { first, second } => {
+                let (start, end) = bytes.split_at(first.len());
+                self.data_mut()[first].copy_from_slice(start);
+                self.data_mut()[second].copy_from_slice(end);
+            }
+        }
+        self.head = self.head.wrapping_add(bytes.len() as u64);
+        true
+    }
+}
+
+impl RingMemory for MemoryRing {
+    fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    fn head(&self) -> u64 {
+        self.head
+    }
+
+    fn publish_tail(&mut self, tail: u64) {
+        self.tail = tail;
+    }
+
+    fn bytes<'r>(&'r self, at: u64, len: usize, scratch: &'r mut Scratch) -> &'r [u8] {
+        match self.geometry.span(at, len) {
+            Span::Whole(range) => &self.data()[range],
+            Span::Wrapped { first, second } => {
+                scratch.join(&self.data()[first], &self.data()[second])
+            }
+        }
+    }
+
+    fn piece(&self, at: u64, available: usize) -> &[u8] {
+        &self.data()[self.geometry.piece(at, available)]
+    }
+}

@@ -1,0 +1,253 @@
+//! CPUs that come and go. Only in a virtual machine: it takes CPUs away from everybody.
+//!
+//! `PROBE_HOTPLUG_CYCLES` is how often a CPU goes and comes; 10 unless it is set.
+
+mod suite;
+
+use probe_user::common::tally::FailureClass;
+use probe_user::{Consumer, CpuChange, EvHandlers, EvPipe, Loss, Malformed, Options, Wakeup};
+use std::fs;
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use suite::records::Numbered;
+use suite::{Received, classifier, emit_one_on, generate, load, online, stay_on};
+
+/// The CPU that comes and goes.
+const CPU: u32 = 1;
+
+fn switch(cpu: u32, on: bool) {
+    let path = format!("/sys/devices/system/cpu/cpu{cpu}/online");
+    let start = Instant::now();
+    // The kernel refuses now and then, while it is busy with the last time.
+    while let Err(error) = fs::write(&path, if on { "1" } else { "0" }) {
+        assert!(start.elapsed() < Duration::from_secs(30), "{path}: {error}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Has the CPU online again whatever a test does.
+struct Restore;
+
+impl Drop for Restore {
+    fn drop(&mut self) {
+        if !online().contains(&CPU) {
+            switch(CPU, true);
+        }
+    }
+}
+
+fn policies() -> [Wakeup; 3] {
+    let max_latency = Duration::from_millis(20);
+    [Wakeup::Adaptive { max_latency }, Wakeup::EveryRecord, Wakeup::Watermark(4096)]
+}
+
+/// Collects what comes, losses apart.
+#[derive(Default)]
+struct Log {
+    received: Received,
+    changes: Vec<String>,
+}
+
+impl Consumer for Log {
+    fn record(&mut self, cpu: u32, record: probe_user::common::RawRecord<'_>) -> ControlFlow<()> {
+        self.received.record(cpu, record)
+    }
+
+    fn lost(&mut self, _: Loss) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+
+    fn malformed(&mut self, malformed: Malformed) -> ControlFlow<()> {
+        panic!("{malformed}")
+    }
+
+    fn cpu_changed(&mut self, change: CpuChange<'_>) {
+        self.changes.push(change.to_string());
+    }
+}
+
+impl Log {
+    fn count(&self, cpu: u32) -> u64 {
+        self.received.by_cpu.get(&cpu).map_or(0, |seen| seen.count)
+    }
+
+    /// Polls until `done`, and gives how long that took.
+    fn poll_until(&mut self, pipe: &mut EvPipe, done: impl Fn(&Self) -> bool) -> Duration {
+        let start = Instant::now();
+        while !done(self) {
+            let _ = pipe.poll(Some(Duration::from_secs(1)), self).unwrap();
+            assert!(
+                start.elapsed() < Duration::from_secs(30),
+                "it never comes: {:?}",
+                self.changes
+            );
+        }
+        start.elapsed()
+    }
+}
+
+#[test]
+#[ignore = "needs a virtual machine: cargo xtask test"]
+fn delivery_resumes_when_a_cpu_is_back() {
+    let _restore = Restore;
+    for wakeup in policies() {
+        let mut object = load();
+        let options = Options::new().wakeup(wakeup);
+        let mut pipe = EvPipe::from_object(&mut object, &options).unwrap();
+        let mut log = Log::default();
+        emit_one_on(&mut object, CPU);
+        log.poll_until(&mut pipe, |log| log.count(CPU) == 1);
+        switch(CPU, false);
+        log.poll_until(&mut pipe, |log| log.changes == ["CPU 1 is offline"]);
+        assert!(!pipe.queue(CPU).unwrap().is_online());
+        switch(CPU, true);
+        log.poll_until(&mut pipe, |log| log.changes.len() == 2);
+        assert_eq!(log.changes[1], "CPU 1 is online");
+        emit_one_on(&mut object, CPU);
+        let took = log.poll_until(&mut pipe, |log| log.count(CPU) == 2);
+        assert!(took < Duration::from_secs(1), "{wakeup:?}: {took:?}");
+        let ledger = pipe.close(&mut log).ledger.unwrap();
+        assert!(ledger.is_complete() && ledger.failed() == 0, "{wakeup:?}: {ledger}");
+        assert_eq!(ledger.handled(), 2);
+    }
+}
+
+#[test]
+#[ignore = "needs a virtual machine: cargo xtask test"]
+fn a_cpu_that_is_offline_at_first_is_covered_when_it_comes() {
+    let _restore = Restore;
+    switch(CPU, false);
+    for wakeup in policies() {
+        let mut object = load();
+        let options = Options::new().wakeup(wakeup);
+        let mut pipe = EvPipe::from_object(&mut object, &options).unwrap();
+        let mut log = Log::default();
+        // CPU ids with a hole: those behind it deliver.
+        for &cpu in &online() {
+            emit_one_on(&mut object, cpu);
+        }
+        log.poll_until(&mut pipe, |log| online().iter().all(|&cpu| log.count(cpu) == 1));
+        assert!(online().contains(&2) && !online().contains(&CPU));
+        switch(CPU, true);
+        log.poll_until(&mut pipe, |log| log.changes == ["CPU 1 is online"]);
+        emit_one_on(&mut object, CPU);
+        log.poll_until(&mut pipe, |log| log.count(CPU) == 1);
+        let ledger = pipe.close(&mut log).ledger.unwrap();
+        assert!(ledger.is_complete() && ledger.failed() == 0, "{wakeup:?}: {ledger}");
+        switch(CPU, false);
+    }
+}
+
+#[test]
+#[ignore = "needs a virtual machine: cargo xtask test"]
+fn what_an_offline_cpu_has_not_sent_is_not_lost() {
+    let _restore = Restore;
+    // So long that nobody asks for the block before the CPU goes.
+    let wakeup = Wakeup::Adaptive { max_latency: Duration::from_secs(3600) };
+    for comes_back in [false, true] {
+        let mut object = load();
+        let mut pipe = EvPipe::from_object(&mut object, &Options::new().wakeup(wakeup)).unwrap();
+        let mut log = Log::default();
+        let program = classifier(&mut object, "emit_numbered");
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                stay_on(CPU);
+                generate(program, 7);
+            });
+        });
+        switch(CPU, false);
+        log.poll_until(&mut pipe, |log| log.changes.len() == 1);
+        assert_eq!(log.count(CPU), 0);
+        if comes_back {
+            switch(CPU, true);
+            log.poll_until(&mut pipe, |log| log.count(CPU) == 7);
+        }
+        let ledger = pipe.close(&mut log).ledger.unwrap();
+        assert_eq!(log.count(CPU), 7);
+        assert!(ledger.is_complete() && ledger.failed() == 0, "{ledger}");
+        assert_eq!((ledger.attempted(), ledger.handled()), (7, 7));
+        if !comes_back {
+            switch(CPU, true);
+        }
+    }
+}
+
+/// Emits on every CPU that is there, all the time, while one of them comes and goes.
+#[test]
+#[ignore = "needs a virtual machine: cargo xtask test"]
+fn the_books_balance_while_a_cpu_comes_and_goes() {
+    let _restore = Restore;
+    let cycles = std::env::var("PROBE_HOTPLUG_CYCLES").ok();
+    let cycles: u32 = cycles.map_or(10, |number| number.parse().expect("a number"));
+    for wakeup in policies() {
+        let mut object = load();
+        let options = Options::new().wakeup(wakeup);
+        let mut pipe = EvPipe::from_object(&mut object, &options).unwrap();
+        let (mut log, ended) = (Log::default(), AtomicBool::new(false));
+        let program = classifier(&mut object, "emit_numbered");
+        let cpus = online();
+        std::thread::scope(|scope| {
+            for &cpu in &cpus {
+                let ended = &ended;
+                scope.spawn(move || {
+                    while !ended.load(Ordering::Relaxed) {
+                        // Where the CPU is away, its thread runs on another one, which is as good.
+                        if online().contains(&cpu) {
+                            suite::try_to_stay_on(cpu);
+                        }
+                        generate(program, 200);
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                });
+            }
+            let ended = &ended;
+            let switcher = scope.spawn(move || {
+                for _ in 0..cycles {
+                    switch(CPU, false);
+                    std::thread::sleep(Duration::from_millis(5));
+                    switch(CPU, true);
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                ended.store(true, Ordering::Relaxed);
+            });
+            while !switcher.is_finished() || !pipe.queue(CPU).unwrap().is_online() {
+                let _ = pipe.poll(Some(Duration::from_millis(100)), &mut log).unwrap();
+            }
+        });
+        let ledger = pipe.close(&mut log).ledger.unwrap();
+        assert!(ledger.is_complete(), "{wakeup:?}: {ledger}");
+        // What was not delivered failed for reasons that are counted; and it is what is missing.
+        let missing: u64 = log.received.by_cpu.values().map(|seen| seen.missing).sum();
+        assert_eq!(log.received.total(), ledger.handled());
+        assert!(missing <= ledger.failed(), "{wakeup:?}: {missing} are missing: {ledger}");
+        assert_eq!(ledger.attempted(), ledger.handled() + ledger.failed());
+        let away = ledger.tally().failed_for(FailureClass::NotActive)
+            + ledger.tally().failed_for(FailureClass::NoEvent);
+        println!("{wakeup:?}: {ledger}; {away} before a CPU was covered again");
+        // It can be gone again before anybody looks; but in the end it is there.
+        let times = log.changes.iter().filter(|change| change.ends_with("online")).count();
+        assert!((1..=cycles as usize).contains(&times), "{:?}", log.changes);
+        assert_eq!(log.changes.last().unwrap(), "CPU 1 is online");
+    }
+}
+
+#[test]
+#[ignore = "needs a virtual machine: cargo xtask test"]
+fn nothing_leaks_when_a_cpu_comes_and_goes() {
+    let _restore = Restore;
+    let mut object = load();
+    let mut pipe = EvPipe::from_object(&mut object, &Options::new()).unwrap();
+    let mut handlers = EvHandlers::new();
+    handlers.on::<Numbered, _>(|_| {});
+    let mut cycle = |times: usize| {
+        for _ in 0..times {
+            switch(CPU, false);
+            switch(CPU, true);
+            while pipe.poll(Some(Duration::from_millis(50)), &mut handlers).unwrap().pending {}
+        }
+        (suite::descriptors(), suite::mappings())
+    };
+    let before = cycle(1);
+    assert_eq!(cycle(10), before);
+}
