@@ -98,10 +98,23 @@ impl KindTally {
         self.attempted.wrapping_sub(self.failed())
     }
 
+    /// What was counted since it was `earlier`.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            attempted: self.attempted.wrapping_sub(earlier.attempted),
+            failed: difference(&self.failed, &earlier.failed),
+        }
+    }
+
     /// Records that failed for one reason.
     pub fn failed_for(&self, class: FailureClass) -> u64 {
         self.failed[class as usize]
     }
+}
+
+fn difference<const N: usize>(now: &[u64; N], earlier: &[u64; N]) -> [u64; N] {
+    core::array::from_fn(|at| now[at].wrapping_sub(earlier[at]))
 }
 
 impl core::ops::AddAssign for KindTally {
@@ -130,6 +143,15 @@ pub struct OutputTally {
 const _: () = assert!(size_of::<OutputTally>() == size_of::<KindTally>());
 
 impl OutputTally {
+    /// What was counted since it was `earlier`.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            lost_records: self.lost_records.wrapping_sub(earlier.lost_records),
+            failed: difference(&self.failed, &earlier.failed),
+        }
+    }
+
     /// Outputs that failed for one reason. Those for [`FailureClass::NoSpace`] are what the kernel
     /// counts as lost.
     pub fn failed_for(&self, class: FailureClass) -> u64 {

@@ -7,7 +7,7 @@ use crate::cpus;
 use crate::error::{OpenError, PollError, TallyError};
 use crate::evqueue::EvQueue;
 use crate::hotplug::{CpuWatch, Notice};
-use crate::ledger::Ledger;
+use crate::ledger::{Books, Ledger};
 use crate::losses::ToldLosses;
 use crate::options::{Options, Wakeup};
 use crate::parts::PipeParts;
@@ -57,7 +57,7 @@ pub struct EvPipe {
     budget: usize,
     /// A drain has left something behind.
     pending: bool,
-    tally: Option<Tally>,
+    books: Option<Books>,
     scratch: Option<ScratchSlots>,
     told: ToldLosses,
     watch: io::Result<CpuWatch>,
@@ -115,6 +115,7 @@ impl EvPipe {
         if let Ok(watch) = &watch {
             epoll.add(watch.as_fd()).map_err(poll)?;
         }
+        let books = parts.tally.map(Books::open).transpose()?;
         let mut queues = Queues::open(parts.events, options, &epoll)?;
         let mut wakeup = options.policy();
         let (mut adaptive, mut fallback) = (None, None);
@@ -150,7 +151,7 @@ impl EvPipe {
             budget: options.budget_bytes(),
             // What was in the rings before anybody waited has no wakeup any more.
             pending: true,
-            tally: parts.tally,
+            books,
             scratch: parts.scratch,
             told: ToldLosses::default(),
             watch,
@@ -196,7 +197,7 @@ impl EvPipe {
 
     /// What the eBPF side counts, where the pipe knows it.
     pub fn tally(&self) -> Option<&Tally> {
-        self.tally.as_ref()
+        self.books.as_ref().map(Books::tally)
     }
 
     /// The queues, ascending by CPU.
@@ -215,8 +216,7 @@ impl EvPipe {
     ///
     /// If the pipe has no [`tally`](Self::tally), or it cannot be read.
     pub fn ledger(&self) -> Result<Ledger, TallyError> {
-        let tally = self.tally.as_ref().ok_or(TallyError::NoTally)?;
-        Ledger::read(self.queues(), tally)
+        self.books.as_ref().ok_or(TallyError::NoTally)?.read(self.queues())
     }
 
     /// Why the pipe does not learn of CPUs that come and go, if it does not: programs on CPUs that
@@ -246,7 +246,7 @@ impl EvPipe {
         }
         // Whatever happens below, a panicking consumer included: look again.
         self.pending = true;
-        let mut counting = self.told.before(self.tally.as_ref(), consumer);
+        let mut counting = self.told.before(self.books.as_ref(), consumer);
         for queue in self.queues.iter_mut() {
             if progress.flow.is_break() {
                 // Not looked at, so perhaps not empty.
@@ -413,8 +413,7 @@ impl EvPipe {
 
     /// Gives what offline CPUs have not sent, and tells of losses that no ring has told of.
     fn settle<C: Consumer>(&mut self, consumer: &mut C) -> ControlFlow<()> {
-        let outputs = self.tally.as_ref().and_then(|tally| tally.outputs().ok());
-        let mut counting = self.told.before(self.tally.as_ref(), consumer);
+        let mut counting = self.told.before(self.books.as_ref(), consumer);
         for queue in self.queues.iter_mut() {
             let cpu = queue.cpu();
             if !queue.is_online()
@@ -423,8 +422,8 @@ impl EvPipe {
             {
                 queue.recover(scratch::bytes(&mut slot), &mut counting)?;
             }
-            let counted = outputs.iter().flatten().find(|counted| counted.cpu == cpu);
-            let lost = counted.map(|counted| counted.tally.failed_for(FailureClass::NoSpace));
+            let counted = self.books.as_ref().and_then(|books| books.outputs_of(cpu).ok());
+            let lost = counted.map(|counted| counted.failed_for(FailureClass::NoSpace));
             queue.settle(lost, &mut counting)?;
         }
         ControlFlow::Continue(())

@@ -9,7 +9,7 @@ use probe_common::tally::{FailureClass, KindTally, OutputTally};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// What became of every record that was attempted, by CPU and kind.
+/// What became of every record that was attempted since the pipe was opened, by CPU and kind.
 ///
 /// Two sides count, who know nothing of each other: the eBPF programs what they attempted, sent, and
 /// could not send and why; the consumer what it was given. The kernel counts a third time, what it had
@@ -65,6 +65,19 @@ pub struct LedgerCpu {
 }
 
 impl LedgerEntry {
+    fn of(
+        entries: &mut BTreeMap<(u32, RecordKind), Self>,
+        cpu: u32,
+        kind: RecordKind,
+    ) -> &mut Self {
+        let empty = Self { cpu, kind, tally: KindTally::default(), handled: 0 };
+        entries.entry((cpu, kind)).or_insert(empty)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.tally == KindTally::default() && self.handled == 0
+    }
+
     /// Records that were sent and not handled.
     pub fn unread(&self) -> u64 {
         self.tally.sent().saturating_sub(self.handled)
@@ -72,6 +85,22 @@ impl LedgerEntry {
 }
 
 impl LedgerCpu {
+    fn new(cpu: u32) -> Self {
+        Self {
+            cpu,
+            outputs: OutputTally::default(),
+            // Where there never was an event, there was no full ring.
+            kernel_lost: Some(0),
+            malformed: 0,
+            foreign: 0,
+            pending: false,
+        }
+    }
+
+    fn of(cpus: &mut BTreeMap<u32, Self>, cpu: u32) -> &mut Self {
+        cpus.entry(cpu).or_insert_with(|| Self::new(cpu))
+    }
+
     /// Whether the kernel, where it counts, has counted what the eBPF side has.
     pub fn agrees(&self) -> bool {
         let failed = self.outputs.failed_for(FailureClass::NoSpace);
@@ -79,71 +108,95 @@ impl LedgerCpu {
     }
 }
 
-impl Ledger {
-    /// Reads what the eBPF side has counted, beside what the queues have.
-    pub(crate) fn read(queues: &[EvQueue], tally: &Tally) -> Result<Self, TallyError> {
+/// What the eBPF side has counted since a pipe was opened over it.
+#[derive(Debug)]
+pub(crate) struct Books {
+    tally: Tally,
+    /// What had been counted by then, for earlier pipes or for nobody.
+    before: Counted,
+}
+
+/// What the eBPF side has counted.
+#[derive(Debug, Default)]
+struct Counted {
+    records: BTreeMap<(u32, RecordKind), KindTally>,
+    outputs: BTreeMap<u32, OutputTally>,
+}
+
+impl Counted {
+    fn read(tally: &Tally) -> Result<Self, TallyError> {
+        let mut records = BTreeMap::new();
+        for kind in (0..KINDS).filter_map(RecordKind::at) {
+            for counted in tally.of(kind)? {
+                records.insert((counted.cpu, kind), counted.tally);
+            }
+        }
+        records.retain(|_, tally| *tally != KindTally::default());
+        let outputs = tally.outputs()?.into_iter().map(|counted| (counted.cpu, counted.tally));
+        Ok(Self { records, outputs: outputs.collect() })
+    }
+}
+
+impl Books {
+    /// Opens books in which nothing is: before a map has events.
+    pub(crate) fn open(tally: Tally) -> Result<Self, TallyError> {
+        let before = Counted::read(&tally)?;
+        Ok(Self { tally, before })
+    }
+
+    pub(crate) fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
+    /// What a CPU has counted of outputs that failed.
+    pub(crate) fn outputs_of(&self, cpu: u32) -> Result<OutputTally, TallyError> {
+        let outputs = self.tally.outputs()?;
+        let counted = outputs.iter().find(|counted| counted.cpu == cpu);
+        Ok(counted.map(|counted| self.outputs_since(cpu, &counted.tally)).unwrap_or_default())
+    }
+
+    fn outputs_since(&self, cpu: u32, now: &OutputTally) -> OutputTally {
+        now.since(self.before.outputs.get(&cpu).unwrap_or(&OutputTally::default()))
+    }
+
+    /// Reads them, beside what the queues have counted.
+    pub(crate) fn read(&self, queues: &[EvQueue]) -> Result<Ledger, TallyError> {
         // What the consumer has counted first: it can only have handled what was sent before.
-        let mut handled: BTreeMap<(u32, RecordKind), u64> = BTreeMap::new();
-        let mut recovered: BTreeMap<(u32, RecordKind), u64> = BTreeMap::new();
+        let mut entries: BTreeMap<(u32, RecordKind), LedgerEntry> = BTreeMap::new();
         let mut cpus: BTreeMap<u32, LedgerCpu> = BTreeMap::new();
         for queue in queues {
             let cpu = queue.cpu();
             for (kind, count) in queue.kinds().iter() {
-                handled.insert((cpu, kind), count);
+                LedgerEntry::of(&mut entries, cpu, kind).handled = count;
             }
             for (kind, count) in queue.recovered().iter() {
-                recovered.insert((cpu, kind), count);
+                LedgerEntry::of(&mut entries, cpu, kind).tally.attempted = count;
             }
-            let entry = LedgerCpu {
-                cpu,
-                outputs: OutputTally::default(),
-                kernel_lost: queue.kernel_lost(),
-                malformed: queue.counts().malformed,
-                foreign: queue.kinds().other(),
-                pending: false,
-            };
-            cpus.insert(cpu, entry);
+            let entry = LedgerCpu::of(&mut cpus, cpu);
+            entry.kernel_lost = queue.kernel_lost();
+            entry.malformed = queue.counts().malformed;
+            entry.foreign = queue.kinds().other();
         }
-        let mut entries = Vec::new();
-        for kind in (0..KINDS).filter_map(RecordKind::at) {
-            for counted in tally.of(kind)? {
-                let at = (counted.cpu, kind);
-                let mut tally = counted.tally;
-                tally.attempted += recovered.remove(&at).unwrap_or(0);
-                let handled = handled.remove(&at).unwrap_or(0);
-                if tally.attempted > 0 || handled > 0 {
-                    entries.push(LedgerEntry { cpu: counted.cpu, kind, tally, handled });
-                }
-            }
+        let counted = Counted::read(&self.tally)?;
+        for (&(cpu, kind), now) in &counted.records {
+            let nothing = KindTally::default();
+            let before = self.before.records.get(&(cpu, kind)).unwrap_or(&nothing);
+            LedgerEntry::of(&mut entries, cpu, kind).tally += now.since(before);
         }
-        entries.sort_unstable_by_key(|entry| (entry.cpu, entry.kind));
-        for counted in tally.outputs()? {
-            let entry = cpus.entry(counted.cpu).or_insert(LedgerCpu {
-                cpu: counted.cpu,
-                outputs: OutputTally::default(),
-                // Where there never was an event, there was no full ring.
-                kernel_lost: Some(0),
-                malformed: 0,
-                foreign: 0,
-                pending: false,
-            });
-            entry.outputs = counted.tally;
+        for (&cpu, now) in &counted.outputs {
+            LedgerCpu::of(&mut cpus, cpu).outputs = self.outputs_since(cpu, now);
         }
         // Last: what is in no ring now was not sent after the consumer's count was read.
         for queue in queues {
-            if let Some(entry) = cpus.get_mut(&queue.cpu()) {
-                entry.pending = queue.has_records();
-            }
+            LedgerCpu::of(&mut cpus, queue.cpu()).pending = queue.has_records();
         }
-        let nothing = |cpu: &LedgerCpu| {
-            cpu.outputs == OutputTally::default()
-                && cpu.kernel_lost == Some(0)
-                && (cpu.malformed, cpu.foreign, cpu.pending) == (0, 0, false)
-        };
-        let cpus = cpus.into_values().filter(|cpu| !nothing(cpu)).collect();
-        Ok(Self { entries, cpus })
+        let entries = entries.into_values().filter(|entry| !entry.is_empty()).collect();
+        let cpus = cpus.into_values().filter(|cpu| *cpu != LedgerCpu::new(cpu.cpu)).collect();
+        Ok(Ledger { entries, cpus })
     }
+}
 
+impl Ledger {
     /// What the eBPF side counted, of all CPUs and kinds.
     pub fn tally(&self) -> KindTally {
         self.entries.iter().fold(KindTally::default(), |mut sum, entry| {
@@ -279,7 +332,10 @@ impl fmt::Display for Discrepancy {
                 write!(f, "{records} records of unknown kinds on CPU {cpu}")
             }
             Self::Lost { cpu, counted, kernel } => {
-                write!(f, "the kernel lost {kernel} outputs on CPU {cpu}, of which {counted} known")
+                write!(
+                    f,
+                    "the kernel counted {kernel} lost outputs on CPU {cpu}, the eBPF side {counted}"
+                )
             }
             Self::Surplus { cpu, kind, records } => {
                 write!(f, "{records} records of kind {kind} too many on CPU {cpu}")

@@ -2,7 +2,7 @@
 
 use crate::batch::Batch;
 use crate::consumer::{Consumer, CpuChange, Loss, Malformed};
-use crate::tally::Tally;
+use crate::ledger::Books;
 use probe_common::RawRecord;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -17,25 +17,24 @@ impl ToldLosses {
     /// Stands before a consumer, and tells it of records where the ring tells of outputs.
     pub(crate) fn before<'t, C>(
         &'t mut self,
-        tally: Option<&'t Tally>,
+        books: Option<&'t Books>,
         consumer: &'t mut C,
     ) -> InRecords<'t, C> {
-        InRecords { told: self, tally, consumer }
+        InRecords { told: self, books, consumer }
     }
 }
 
 /// A consumer that is told how many records were lost.
 pub(crate) struct InRecords<'t, C> {
     told: &'t mut ToldLosses,
-    tally: Option<&'t Tally>,
+    books: Option<&'t Books>,
     consumer: &'t mut C,
 }
 
 impl<C> InRecords<'_, C> {
     /// How many records the eBPF side has counted as lost on a CPU since this was asked last.
     fn newly_lost(&mut self, cpu: u32) -> Option<u64> {
-        let outputs = self.tally?.outputs().ok()?;
-        let lost = outputs.iter().find(|counted| counted.cpu == cpu)?.tally.lost_records;
+        let lost = self.books?.outputs_of(cpu).ok()?.lost_records;
         let told = self.told.records.insert(cpu, lost).unwrap_or(0);
         Some(lost.wrapping_sub(told))
     }

@@ -211,7 +211,12 @@ fn the_books_balance_while_a_cpu_comes_and_goes() {
                 }
                 ended.store(true, Ordering::Relaxed);
             });
+            let mut finished = None;
             while !switcher.is_finished() || !pipe.queue(CPU).unwrap().is_online() {
+                if switcher.is_finished() {
+                    let since = finished.get_or_insert_with(Instant::now).elapsed();
+                    assert!(since < Duration::from_secs(30), "it stays away: {:?}", log.changes);
+                }
                 let _ = pipe.poll(Some(Duration::from_millis(100)), &mut log).unwrap();
             }
         });

@@ -4,13 +4,21 @@
 
 mod suite;
 
-use probe_user::common::Record;
+use aya::maps::Map;
+use aya::programs::SchedClassifier;
+use probe_user::common::control::{EVENTS_MAP, TALLY_MAP};
 use probe_user::common::tally::FailureClass;
-use probe_user::{Consumer, EvHandlers, EvPipe, Ledger, Options, Stop, TallyError, Wakeup};
+use probe_user::common::{RawRecord, Record};
+use probe_user::{
+    Consumer, EvHandlers, EvPipe, Ledger, Loss, Malformed, Options, PipeParts, Stop, Tally,
+    TallyError, Wakeup,
+};
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use suite::records::{Numbered, Tailed};
-use suite::{Received, classifier, generate_on, load, online, page_size};
+use suite::{Received, classifier, generate, generate_on, load, online, page_size, stay_on};
 
 fn attempts() -> u32 {
     let set = std::env::var("PROBE_ATTEMPTS").ok();
@@ -63,7 +71,7 @@ fn balances(received: &Received, told: &Told, ledger: &Ledger) {
         assert_eq!(entry.kind, Numbered::KIND);
         assert_eq!(entry.tally.attempted, u64::from(attempts()), "CPU {cpu}");
         assert_eq!(entry.tally.sent() + entry.tally.failed(), entry.tally.attempted, "CPU {cpu}");
-        assert_eq!((entry.handled, entry.handled), (entry.tally.sent(), came), "CPU {cpu}");
+        assert_eq!([entry.handled, came], [entry.tally.sent(); 2], "CPU {cpu}");
         // Nothing was repeated or left out but what was lost: numbers only go up.
         let ahead = seen.map_or(0, |seen| seen.next);
         let after = u64::from(attempts()) - ahead;
@@ -146,21 +154,17 @@ fn expected(handled: u64) -> String {
 fn what_a_consumer_left_is_unread() {
     struct Few(u32);
     impl Consumer for Few {
-        fn record(
-            &mut self,
-            _: u32,
-            _: probe_user::common::RawRecord<'_>,
-        ) -> std::ops::ControlFlow<()> {
+        fn record(&mut self, _: u32, _: RawRecord<'_>) -> ControlFlow<()> {
             self.0 -= 1;
             if self.0 == 0 {
-                return std::ops::ControlFlow::Break(());
+                return ControlFlow::Break(());
             }
-            std::ops::ControlFlow::Continue(())
+            ControlFlow::Continue(())
         }
-        fn lost(&mut self, loss: probe_user::Loss) -> std::ops::ControlFlow<()> {
+        fn lost(&mut self, loss: Loss) -> ControlFlow<()> {
             panic!("{loss:?}")
         }
-        fn malformed(&mut self, what: probe_user::Malformed) -> std::ops::ControlFlow<()> {
+        fn malformed(&mut self, what: Malformed) -> ControlFlow<()> {
             panic!("{what}")
         }
     }
@@ -177,9 +181,56 @@ fn what_a_consumer_left_is_unread() {
 #[ignore = "needs root and BPF: cargo xtask test"]
 fn a_pipe_over_its_map_alone_has_no_books() {
     let object = load();
-    let Some(aya::maps::Map::PerfEventArray(map)) = object.map("PIPE_EVENTS") else { panic!() };
+    let Some(Map::PerfEventArray(map)) = object.map(EVENTS_MAP) else { panic!("no map") };
     let pipe = EvPipe::from_map(map.fd(), &Options::new().wakeup(Wakeup::EveryRecord)).unwrap();
     let error = pipe.ledger().unwrap_err();
     assert!(matches!(error, TallyError::NoTally), "{error}");
     assert!(error.to_string().contains("EvPipe::from_object"), "{error}");
+}
+
+/// A ring is there, and its event enabled, before programs can find it; and they find it no more
+/// before it goes: whoever emits all the time finds no event, or a ring.
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn pipes_that_open_and_close_while_programs_emit_refuse_nobody() {
+    let mut object = load();
+    classifier(&mut object, "emit_numbered");
+    let program: &SchedClassifier = object.program("emit_numbered").unwrap().try_into().unwrap();
+    let map = |name| object.map(name).unwrap();
+    let (Map::PerfEventArray(events), Map::PerCpuArray(tally)) = (map(EVENTS_MAP), map(TALLY_MAP))
+    else {
+        panic!("maps of other types")
+    };
+    let parts = || PipeParts::new(events.fd()).unwrap().tally(tally.fd()).unwrap();
+    let options = Options::new().bytes_per_cpu(4 << 20).wakeup(Wakeup::PollOnly);
+    let (stop, mut handled, mut full) = (AtomicBool::new(false), 0, 0);
+    let tallied = std::thread::scope(|scope| {
+        for cpu in online() {
+            let stop = &stop;
+            scope.spawn(move || {
+                stay_on(cpu);
+                while !stop.load(Ordering::Relaxed) {
+                    generate(program, 100);
+                }
+            });
+        }
+        let stopping = suite::SetOnDrop(&stop);
+        for _ in 0..50 {
+            let mut pipe = EvPipe::open(parts(), &options).unwrap();
+            let _ = pipe.drain(&mut EvHandlers::new());
+            let ledger = pipe.close(&mut EvHandlers::new()).ledger.unwrap();
+            assert!(ledger.is_complete(), "{ledger}");
+            handled += ledger.handled();
+            full += ledger.tally().failed_for(FailureClass::NoSpace);
+        }
+        drop(stopping);
+        Tally::from_map(tally.fd()).unwrap()
+    });
+    let tally = tallied.total().unwrap();
+    assert_eq!(tally.sent(), handled);
+    // No event, or a ring that was full and not yet mapped: the kernel has counted those.
+    assert_eq!(full, tally.failed_for(FailureClass::NoSpace));
+    let early_or_late = tally.failed_for(FailureClass::NoEvent);
+    assert_eq!(tally.failed(), early_or_late + full, "{tally:?}");
+    assert!(handled > 0 && early_or_late > 0, "{tally:?}");
 }

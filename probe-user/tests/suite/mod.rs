@@ -21,6 +21,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 pub static OBJECT: &[u8] = aya::include_bytes_aligned!("../ebpf/suite.bpf.o");
 
@@ -86,6 +87,15 @@ pub fn try_to_stay_on(cpu: u32) -> bool {
     let mut set = CpuSet::new();
     set.set(cpu as usize);
     sched_setaffinity(None, &set).is_ok()
+}
+
+/// Ends the threads that look at it, even if a test panics while it waits for them.
+pub struct SetOnDrop<'f>(pub &'f AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// How many descriptors this process has.
