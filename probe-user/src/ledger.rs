@@ -381,3 +381,83 @@ impl fmt::Display for Ledger {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KIND: RecordKind = RecordKind::user(0);
+
+    /// One CPU that lost 2 outputs with 3 records.
+    fn ledger() -> Ledger {
+        let mut tally = KindTally { attempted: 13, ..KindTally::default() };
+        tally.failed[FailureClass::NoSpace as usize] = 2;
+        tally.failed[FailureClass::Nested as usize] = 1;
+        let mut cpu = LedgerCpu { kernel_lost: Some(1), ..LedgerCpu::new(3) };
+        cpu.outputs.failed[FailureClass::NoSpace as usize] = 1;
+        cpu.outputs.lost_records = 2;
+        let entries = vec![LedgerEntry { cpu: 3, kind: KIND, tally, handled: 10 }];
+        Ledger { entries, cpus: vec![cpu] }
+    }
+
+    #[test]
+    fn it_says_what_failed_and_why() {
+        let empty = Ledger::default();
+        assert_eq!(empty.to_string(), "attempted 0 = handled 0 + lost 0; complete");
+        let said = "attempted 13 = handled 10 + lost 3 (ring full 2, nested too deep 1); complete";
+        assert_eq!(ledger().to_string(), said);
+        assert!(ledger().is_complete() && ledger().is_confirmed());
+    }
+
+    #[test]
+    fn it_says_what_it_rests_on() {
+        let mut ledger = ledger();
+        ledger.cpus[0].kernel_lost = None;
+        assert!(ledger.is_complete() && !ledger.is_confirmed());
+        let said = ledger.to_string();
+        assert!(said.ends_with("; complete, by the count of the eBPF side alone"), "{said}");
+    }
+
+    #[test]
+    fn it_says_where_counts_differ() {
+        let check = |change: fn(&mut Ledger), expected: &[Discrepancy], end: &str| {
+            let mut ledger = ledger();
+            change(&mut ledger);
+            assert_eq!(ledger.discrepancies(), expected);
+            let said = ledger.to_string();
+            assert!(said.ends_with(&format!("; INCOMPLETE: {end}")), "{said}");
+        };
+        check(
+            |ledger| ledger.entries[0].handled = 9,
+            &[Discrepancy::Missing { cpu: 3, kind: KIND, records: 1 }],
+            "1 records of kind 0x1000 missing on CPU 3",
+        );
+        check(
+            |ledger| ledger.entries[0].handled = 11,
+            &[Discrepancy::Surplus { cpu: 3, kind: KIND, records: 1 }],
+            "1 records of kind 0x1000 too many on CPU 3",
+        );
+        check(
+            |ledger| ledger.cpus[0].kernel_lost = Some(4),
+            &[Discrepancy::Lost { cpu: 3, counted: 1, kernel: 4 }],
+            "the kernel counted 4 lost outputs on CPU 3, the eBPF side 1",
+        );
+        check(
+            |ledger| (ledger.cpus[0].malformed, ledger.cpus[0].foreign) = (1, 2),
+            &[
+                Discrepancy::Malformed { cpu: 3, times: 1 },
+                Discrepancy::Foreign { cpu: 3, records: 2 },
+            ],
+            "malformed bytes skipped 1 times on CPU 3, 2 records of unknown kinds on CPU 3",
+        );
+    }
+
+    #[test]
+    fn what_is_in_a_ring_is_not_missing() {
+        let mut ledger = ledger();
+        ledger.entries[0].handled = 4;
+        ledger.cpus[0].pending = true;
+        assert!(ledger.is_complete());
+        assert!(ledger.to_string().contains(" + unread 6; complete"), "{ledger}");
+    }
+}

@@ -185,23 +185,26 @@ fn the_books_balance_while_a_cpu_comes_and_goes() {
         let options = Options::new().wakeup(wakeup);
         let mut pipe = EvPipe::from_object(&mut object, &options).unwrap();
         let (mut log, ended) = (Log::default(), AtomicBool::new(false));
-        let program = classifier(&mut object, "emit_numbered");
-        let cpus = online();
+        let generators = suite::Generators::load(&mut object);
+        let stays = online().into_iter().filter(|&cpu| cpu != CPU);
         std::thread::scope(|scope| {
-            for &cpu in &cpus {
-                let ended = &ended;
+            let (ended, generators) = (&ended, &generators);
+            for cpu in stays {
                 scope.spawn(move || {
+                    stay_on(cpu);
                     while !ended.load(Ordering::Relaxed) {
-                        // Where the CPU is away, its thread runs on another one, which is as good.
-                        if online().contains(&cpu) {
-                            suite::try_to_stay_on(cpu);
-                        }
-                        generate(program, 200);
+                        generate(generators.here, 200);
                         std::thread::sleep(Duration::from_millis(1));
                     }
                 });
             }
-            let ended = &ended;
+            // No thread of ours is on the CPU that comes and goes: it is told to emit from elsewhere.
+            scope.spawn(move || {
+                while !ended.load(Ordering::Relaxed) {
+                    // It is offline if it cannot.
+                    let _ = suite::try_to_emit_one(generators.there, CPU);
+                }
+            });
             let switcher = scope.spawn(move || {
                 for _ in 0..cycles {
                     switch(CPU, false);

@@ -8,7 +8,7 @@
 pub mod records;
 
 use aya::programs::{
-    RawTracePoint, RawTracePointRunOptions, SchedClassifier, TestRun, TestRunOptions,
+    ProgramError, RawTracePoint, RawTracePointRunOptions, SchedClassifier, TestRun, TestRunOptions,
 };
 use aya::{Ebpf, EbpfLoader};
 use probe_user::common::control::TALLY_MAP;
@@ -79,14 +79,9 @@ pub fn generate(program: &SchedClassifier, count: u32) {
 
 /// Keeps this thread on `cpu`.
 pub fn stay_on(cpu: u32) {
-    assert!(try_to_stay_on(cpu), "CPU {cpu} is offline");
-}
-
-/// Keeps this thread on `cpu`, if that is online. Whether it is.
-pub fn try_to_stay_on(cpu: u32) -> bool {
     let mut set = CpuSet::new();
     set.set(cpu as usize);
-    sched_setaffinity(None, &set).is_ok()
+    sched_setaffinity(None, &set).unwrap();
 }
 
 /// Ends the threads that look at it, even if a test panics while it waits for them.
@@ -115,14 +110,36 @@ pub fn page_size() -> usize {
 
 /// Emits one `Numbered` on `cpu`.
 pub fn emit_one_on(object: &mut Ebpf, cpu: u32) {
-    let program: &mut RawTracePoint =
-        object.program_mut("emit_numbered_raw").unwrap().try_into().unwrap();
-    if program.fd().is_err() {
-        program.load().unwrap();
-    }
+    try_to_emit_one(Generators::load(object).there, cpu).unwrap();
+}
+
+/// Emits one `Numbered` on `cpu`, if that is online.
+pub fn try_to_emit_one(program: &RawTracePoint, cpu: u32) -> Result<(), ProgramError> {
     let mut options = RawTracePointRunOptions::new();
     options.cpu = Some(cpu);
-    program.test_run(options).unwrap();
+    program.test_run(options).map(drop)
+}
+
+/// The loaded programs that emit `Numbered`s: many on the CPU of the caller, or one on any.
+pub struct Generators<'e> {
+    pub here: &'e SchedClassifier,
+    pub there: &'e RawTracePoint,
+}
+
+impl<'e> Generators<'e> {
+    pub fn load(object: &'e mut Ebpf) -> Self {
+        classifier(object, "emit_numbered");
+        let there: &mut RawTracePoint =
+            object.program_mut("emit_numbered_raw").unwrap().try_into().unwrap();
+        if there.fd().is_err() {
+            there.load().unwrap();
+        }
+        let program = |name| object.program(name).unwrap();
+        Self {
+            here: program("emit_numbered").try_into().unwrap(),
+            there: program("emit_numbered_raw").try_into().unwrap(),
+        }
+    }
 }
 
 /// How many records of `kind` were emitted by programs that had interrupted another one in the
