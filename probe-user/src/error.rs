@@ -1,6 +1,9 @@
 //! What can go wrong, and what to do about it.
 
+use crate::escape::Escaped;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 /// Why a pipe could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -21,7 +24,7 @@ pub enum OpenError {
         source: io::Error,
     },
     /// Nothing could be opened at this path.
-    #[error("cannot open the pinned map {}: {source}{}", path.display(), bpf_hint(source))]
+    #[error("cannot open the pinned map {}: {source}{}", shown(path), bpf_hint(source))]
     Pinned {
         /// The path.
         path: std::path::PathBuf,
@@ -185,6 +188,10 @@ pub enum TallyError {
         #[from]
         source: io::Error,
     },
+}
+
+fn shown(path: &Path) -> Escaped<'_> {
+    Escaped(path.as_os_str().as_bytes())
 }
 
 fn errno(error: &io::Error) -> i32 {

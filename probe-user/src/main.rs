@@ -8,10 +8,12 @@ mod cli {
 
 use clap::Parser;
 use cli::args::{Args, Command};
+use probe_user::Escaped;
+use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let args = Args::parse();
+    let args = Args::try_parse().unwrap_or_else(|error| refuse(&error));
     let level = match args.verbose {
         0 => log::LevelFilter::Warn,
         1 => log::LevelFilter::Debug,
@@ -28,7 +30,19 @@ fn main() -> ExitCode {
         Command::Trace(trace) => cli::trace::run(&trace, level),
     };
     result.unwrap_or_else(|error| {
-        eprintln!("probe: {error}");
+        eprintln!("probe: {}", Escaped(error.to_string().as_bytes()));
         ExitCode::FAILURE
     })
+}
+
+/// Says why the command line is none, or what was asked about it, and exits.
+///
+/// The error quotes the argument, so it is made anew from arguments that are safe to show. Those are
+/// as wrong as the true ones: no argument of ours, other than the command, may hold a backslash.
+fn refuse(error: &clap::Error) -> ! {
+    let args = std::env::args_os().map(|arg| Escaped(arg.as_bytes()).to_string());
+    match Args::try_parse_from(args) {
+        Err(shown) => shown.exit(),
+        Ok(_) => clap::Error::new(error.kind()).exit(),
+    }
 }

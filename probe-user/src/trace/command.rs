@@ -1,9 +1,11 @@
 //! A command that is traced from before its first instruction.
 
 use super::error::TraceError;
+use crate::escape::Escaped;
 use crate::sys::process::HeldChild;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
 use std::process::{Child, Command, Stdio};
 
 /// A child process that waits to execute its command until the probes are attached.
@@ -49,5 +51,5 @@ impl TracedCommand {
 }
 
 fn failed_to_run(program: &OsStr, source: std::io::Error) -> TraceError {
-    TraceError::Command { command: program.display().to_string(), source }
+    TraceError::Command { command: Escaped(program.as_bytes()).to_string(), source }
 }

@@ -2,6 +2,7 @@
 
 use super::spec::ProbeSpec;
 use crate::error::{OpenError, PollError, TallyError};
+use crate::escape::Escaped;
 use std::io;
 
 /// Why a trace failed.
@@ -122,7 +123,7 @@ pub enum TraceError {
     /// The command could not be started.
     #[error("cannot run `{command}`: {source}")]
     Command {
-        /// The command.
+        /// The command, escaped.
         command: String,
         /// Why.
         source: io::Error,
@@ -145,7 +146,10 @@ impl TraceError {
 }
 
 fn suggestion(near: &[String]) -> String {
-    if near.is_empty() { String::new() } else { format!("; there is {}", near.join(", ")) }
+    if near.is_empty() {
+        return String::new();
+    }
+    format!("; there is {}", Escaped(near.join(", ").as_bytes()))
 }
 
 fn attach_hint(error: &io::Error) -> &'static str {

@@ -1,5 +1,6 @@
 //! What to probe, as a person writes it.
 
+use crate::escape::Escaped;
 use std::fmt;
 use std::str::FromStr;
 
@@ -79,6 +80,7 @@ pub struct SpecError {
 impl fmt::Display for SpecError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (before, after) = self.spec.split_at(self.at);
+        let (before, after) = (Escaped(before.as_bytes()), Escaped(after.as_bytes()));
         write!(f, "in probe `{before}⟨here⟩{after}`: {}", self.what)
     }
 }
@@ -165,6 +167,10 @@ mod tests {
             (
                 "tracepoint::a",
                 "in probe `tracepoint:⟨here⟩:a`: a tracepoint is written tracepoint:CATEGORY:NAME",
+            ),
+            (
+                "a\u{1b}[2J",
+                "in probe `a⟨here⟩\\u{1b}[2J`: no name of the kernel has this character",
             ),
             ("ä", "in probe `⟨here⟩ä`: no name of the kernel has this character"),
         ] {

@@ -1,10 +1,12 @@
 //! One JSON object a line.
 
 use crate::consumer::Loss;
+use crate::escape::is_unsafe;
 use crate::trace::event::{Detail, TraceEvent};
 use crate::trace::spec::{ProbeSpec, Provider};
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
+use serde_json::ser::Formatter;
 use std::borrow::Cow;
 use std::io::{self, Write};
 
@@ -43,6 +45,27 @@ impl Serialize for Args<'_> {
     }
 }
 
+/// Escapes what JSON allows as it is and a terminal does not show as itself.
+struct Harmless;
+
+impl Formatter for Harmless {
+    fn write_string_fragment<W: Write + ?Sized>(
+        &mut self,
+        writer: &mut W,
+        fragment: &str,
+    ) -> io::Result<()> {
+        let mut rest = fragment;
+        while let Some((at, char)) = rest.char_indices().find(|&(_, char)| is_unsafe(char)) {
+            writer.write_all(&rest.as_bytes()[..at])?;
+            for unit in char.encode_utf16(&mut [0; 2]) {
+                write!(writer, "\\u{unit:04x}")?;
+            }
+            rest = &rest[at + char.len_utf8()..];
+        }
+        writer.write_all(rest.as_bytes())
+    }
+}
+
 pub(super) fn event(
     mut writer: &mut impl Write,
     event: &TraceEvent<'_>,
@@ -64,7 +87,7 @@ pub(super) fn event(
         probe: spec.name(),
         args: Args(event.detail),
     };
-    serde_json::to_writer(&mut writer, &line)?;
+    line.serialize(&mut serde_json::Serializer::with_formatter(&mut writer, Harmless))?;
     writer.write_all(b"\n")
 }
 
@@ -88,6 +111,8 @@ pub(super) fn lost(mut writer: &mut impl Write, loss: &Loss) -> io::Result<()> {
 mod tests {
     use super::super::tests::task;
     use super::*;
+    use crate::escape::tests::{hostile, reaches_the_terminal_raw};
+    use proptest::prelude::*;
 
     fn written(hit: &TraceEvent<'_>, spec: &str) -> String {
         let mut bytes = Vec::new();
@@ -119,5 +144,31 @@ mod tests {
         let value: serde_json::Value = serde_json::from_str(&written(&raw, "rt:x")).unwrap();
         assert_eq!((&value["type"], &value["probe"]), (&"rawtp".into(), &"x".into()));
         assert_eq!(value["args"], serde_json::json!({}));
+    }
+
+    #[test]
+    fn what_json_leaves_alone_is_escaped_too() {
+        let task = task("\u{9b}\u{7f}\u{202e}".as_bytes());
+        let filename = "/\u{e0041}ä\u{2028}".as_bytes();
+        let detail = Detail::Exec { filename, old_tid: 9 };
+        let hit = TraceEvent { time: 7, cpu: 3, task: &task, probe: 0, detail };
+        let line = written(&hit, "tracepoint:sched:sched_process_exec");
+        assert!(line.contains(r#""comm":"\u009b\u007f\u202e""#), "{line}");
+        assert!(line.contains(r#""filename":"/\udb40\udc41ä\u2028""#), "{line}");
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_one_line_that_round_trips(comm in hostile(6), filename in hostile(40)) {
+            let task = task(&comm[..comm.len().min(15)]);
+            let detail = Detail::Exec { filename: &filename, old_tid: 9 };
+            let hit = TraceEvent { time: 7, cpu: 3, task: &task, probe: 0, detail };
+            let line = written(&hit, "tracepoint:sched:sched_process_exec");
+            let text = line.strip_suffix('\n').unwrap();
+            prop_assert!(!text.chars().any(reaches_the_terminal_raw), "{text:?}");
+            let value: serde_json::Value = serde_json::from_str(text).unwrap();
+            prop_assert_eq!(&value["comm"], &*String::from_utf8_lossy(task.comm()));
+            prop_assert_eq!(&value["args"]["filename"], &*String::from_utf8_lossy(&filename));
+        }
     }
 }

@@ -1,6 +1,5 @@
 //! Writing trace events for people and for programs.
 
-mod escape;
 mod jsonl;
 mod table;
 
@@ -19,6 +18,10 @@ pub enum Format {
     #[default]
     Table,
     /// One JSON object a line.
+    ///
+    /// Names of tasks and files are strings: whatever a terminal would not show as itself is
+    /// written as `\u` escapes, which a JSON parser turns back; what is not UTF-8 is U+FFFD, as
+    /// [`String::from_utf8_lossy`] has it.
     Jsonl,
 }
 

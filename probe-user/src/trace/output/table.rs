@@ -1,7 +1,7 @@
 //! Aligned columns.
 
-use super::escape::Escaped;
 use crate::consumer::Loss;
+use crate::escape::Escaped;
 use crate::trace::event::{Detail, TraceEvent};
 use crate::trace::spec::ProbeSpec;
 use std::io::{self, Write};
@@ -68,6 +68,8 @@ pub(super) fn lost(writer: &mut impl Write, loss: &Loss) -> io::Result<()> {
 mod tests {
     use super::super::tests::task;
     use super::*;
+    use crate::escape::tests::{hostile, reaches_the_terminal_raw};
+    use proptest::prelude::*;
 
     #[test]
     fn columns_are_under_their_headings() {
@@ -97,5 +99,19 @@ mod tests {
                 "               -   3       -       - -               LOST                     records=90 outputs=2",
             ]
         );
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_one_line(comm in hostile(6), filename in hostile(40)) {
+            let task = task(&comm[..comm.len().min(15)]);
+            let detail = Detail::Exec { filename: &filename, old_tid: 1 };
+            let hit = TraceEvent { time: 1, cpu: 3, task: &task, probe: 0, detail };
+            let mut bytes = Vec::new();
+            event(&mut bytes, &hit, &"tracepoint:a:b".parse().unwrap()).unwrap();
+            let text = String::from_utf8(bytes).unwrap();
+            let line = text.strip_suffix('\n').unwrap();
+            prop_assert!(!line.chars().any(reaches_the_terminal_raw), "{line:?}");
+        }
     }
 }
