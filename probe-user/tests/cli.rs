@@ -2,6 +2,7 @@
 
 mod probe;
 
+use probe::unprivileged::{MEMLOCK, NotParanoid, maps_are_locked_memory, with_two_capabilities};
 use probe::{Run, assert_failure, json_lines, probe, stderr, stdout};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Read};
@@ -282,54 +283,6 @@ fn no_capability_is_told_by_name() {
     nobody.uid(65534);
     let told = "tracing needs root, or the capabilities CAP_BPF and CAP_PERFMON";
     assert_failure(&mut nobody, told);
-}
-
-/// Whether this kernel counts maps against `RLIMIT_MEMLOCK`.
-fn maps_are_locked_memory() -> bool {
-    probe::kernel() < (5, 11)
-}
-
-/// `probe` as nobody, with the two capabilities that it needs and no other; where maps are locked
-/// memory, with so many bytes of it.
-fn with_two_capabilities(memlock: u64, args: &[&str]) -> Command {
-    let mut command = Command::new("setpriv");
-    if maps_are_locked_memory() {
-        command = Command::new("prlimit");
-        command.args([&format!("--memlock={memlock}"), "setpriv"]);
-    }
-    command
-        .args(["--reuid=65534", "--clear-groups", "--inh-caps=-all,+cap_38,+cap_39"])
-        .args(["--ambient-caps=-all,+cap_38,+cap_39", "--bounding-set=-all,+cap_38,+cap_39"])
-        .arg(probe::copy_for_everybody())
-        .args(args);
-    command
-}
-
-/// Room for the maps, and not for large rings.
-const MEMLOCK: u64 = 32 << 20;
-
-/// At 3, which is a patch of Debian's, perf events are root's alone. Sets it to 2 for as long as it
-/// lives.
-struct NotParanoid {
-    before: String,
-}
-
-impl NotParanoid {
-    const SYSCTL: &str = "/proc/sys/kernel/perf_event_paranoid";
-
-    fn ensure() -> Self {
-        let before = std::fs::read_to_string(Self::SYSCTL).unwrap();
-        if before.trim().parse::<i32>().unwrap() > 2 {
-            std::fs::write(Self::SYSCTL, "2").unwrap();
-        }
-        Self { before }
-    }
-}
-
-impl Drop for NotParanoid {
-    fn drop(&mut self) {
-        std::fs::write(Self::SYSCTL, &self.before).unwrap();
-    }
 }
 
 #[test]

@@ -56,6 +56,10 @@ pub(crate) struct Trace {
     #[arg(short = 'B', long, value_name = "BYTES", default_value = "1M", value_parser = bytes)]
     pub(crate) buffer_size: usize,
 
+    /// Give up every privilege once the probes are attached: CPUs that come later are not traced
+    #[arg(long)]
+    pub(crate) sealed: bool,
+
     /// How events are written
     #[arg(short = 'F', long, value_enum, default_value_t)]
     pub(crate) format: Format,

@@ -4,7 +4,9 @@ use super::args::Trace;
 use super::exit::code_of;
 use anyhow::Result;
 use probe_user::trace::output::Printer;
-use probe_user::trace::{Ledger, Scope, TraceError, TracedCommand, Tracer};
+use probe_user::trace::{
+    Capabilities, Ledger, Scope, TraceError, TracedCommand, Tracer, privileges,
+};
 use probe_user::{Options, Stop};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -28,6 +30,7 @@ pub(crate) fn run(args: &Trace, level: log::LevelFilter) -> Result<ExitCode> {
         command => Some(TracedCommand::hold(command)?),
     };
     let mut tracer = attach(args, command.as_ref(), level)?;
+    give_up_privileges(args, &tracer)?;
     if let Some(pid) = args.pid {
         stop_with(pid, stop.clone())?;
     }
@@ -74,6 +77,27 @@ fn attach(
         builder = builder.probe(probe.clone());
     }
     builder.attach()
+}
+
+/// Keeps of the privileges what a trace that runs can still need. Threads that are started later
+/// have no more.
+fn give_up_privileges(args: &Trace, tracer: &Tracer) -> Result<()> {
+    let kept = if args.sealed {
+        privileges::drop_all(tracer)
+    } else {
+        // SIGTERM is passed on to the command, which may have become somebody else's.
+        let also = if args.command.is_empty() { Capabilities::NONE } else { Capabilities::KILL };
+        privileges::keep_for_hotplug(tracer, also)
+    };
+    let kept = kept.map_err(|error| anyhow::anyhow!("cannot give up privileges: {error}"))?;
+    log::debug!("privileges kept: {kept}");
+    if args.sealed && !kept.is_empty() {
+        eprintln!(
+            "probe: sealed but for {kept}, which this kernel asks for to read the last line's \
+             counts (before 5.19, with the sysctl kernel.unprivileged_bpf_disabled)"
+        );
+    }
+    Ok(())
 }
 
 /// Prints events until the trace has to end.

@@ -1,5 +1,6 @@
 //! What can go wrong with a trace, and what to do about it.
 
+use super::capabilities::Capabilities;
 use super::spec::ProbeSpec;
 use crate::error::{OpenError, PollError, TallyError};
 use crate::escape::Escaped;
@@ -11,11 +12,12 @@ use std::io;
 pub enum TraceError {
     /// The process may not load programs.
     #[error(
-        "{missing} is missing: tracing needs root, or the capabilities CAP_BPF and CAP_PERFMON"
+        "a privilege is missing ({missing}): tracing needs root, or the capabilities CAP_BPF and \
+         CAP_PERFMON"
     )]
     Capability {
         /// What it lacks.
-        missing: &'static str,
+        missing: Capabilities,
     },
     /// There is nothing to trace.
     #[error("no probe was given")]

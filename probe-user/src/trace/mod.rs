@@ -31,6 +31,7 @@
 //! ```
 
 mod attach;
+mod capabilities;
 mod command;
 mod error;
 mod event;
@@ -38,11 +39,13 @@ mod features;
 mod ledger;
 mod object;
 pub mod output;
+pub mod privileges;
 mod spec;
 mod symbols;
 mod tracefs;
 mod tracer;
 
+pub use capabilities::Capabilities;
 pub use command::TracedCommand;
 pub use error::TraceError;
 pub use event::{Detail, TraceEvent};

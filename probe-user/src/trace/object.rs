@@ -1,8 +1,11 @@
 //! The tracer's eBPF object: embedded, configured, loaded.
 
 use super::error::TraceError;
+use crate::sys::bpf;
 use aya::programs::{KProbe, Program, RawTracePoint, TracePoint};
 use aya::{Ebpf, EbpfLoader};
+use probe_common::control::FLUSH_PROGRAM;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../../ebpf/probe.bpf.o");
@@ -66,5 +69,14 @@ impl Object {
             .map_err(TraceError::load)?;
         }
         Ok(program.fd().map_err(TraceError::load)?.as_fd())
+    }
+
+    /// Has `cpu` send its block.
+    pub(super) fn flush(&self, cpu: u32) -> io::Result<()> {
+        let Some(Program::RawTracePoint(program)) = self.ebpf.program(FLUSH_PROGRAM) else {
+            return Ok(());
+        };
+        let fd = program.fd().map_err(io::Error::other)?;
+        bpf::run_on(fd.as_fd(), cpu).map(drop)
     }
 }

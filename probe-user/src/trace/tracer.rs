@@ -5,16 +5,22 @@ use super::error::TraceError;
 use super::features;
 use super::ledger::Ledger;
 use super::object::{Config, Object};
+use super::privileges;
 use super::spec::ProbeSpec;
 use super::tracefs::Tracefs;
 use crate::consumer::Consumer;
-use crate::error::PollError;
+use crate::error::{PollError, TallyError};
 use crate::evpipe::EvPipe;
+use crate::evqueue::EvQueue;
 use crate::options::Options;
 use crate::stop::Stop;
 use crate::sys::epoll::Epoll;
+use crate::sys::perf_event::{PerfEvent, WakeAt};
 use aya::maps::{Array, Map};
 use aya_log::EbpfLogger;
+use probe_common::Record;
+use probe_common::trace::KprobeHit;
+use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::thread::JoinHandle;
@@ -167,6 +173,27 @@ impl Tracer {
         self.pipe.run(stop, consumer)
     }
 
+    /// Whether the calling thread may make the calls of a trace that is attached: to have blocks
+    /// sent, and to read what was counted.
+    pub(super) fn may_finish(&self) -> bool {
+        let read = match self.pipe.tally() {
+            Some(tally) => tally.of(KprobeHit::KIND).map(drop),
+            None => Ok(()),
+        };
+        !matches!(read, Err(TallyError::Read { source }) if is_refusal(&source))
+            && !matches!(self.object.flush(self.any_cpu()), Err(error) if is_refusal(&error))
+    }
+
+    /// Whether the calling thread may open the event of another CPU.
+    pub(super) fn may_open_events(&self) -> bool {
+        let event = PerfEvent::bpf_output(self.any_cpu(), WakeAt::Events(1));
+        !matches!(event, Err(error) if is_refusal(&error))
+    }
+
+    fn any_cpu(&self) -> u32 {
+        self.pipe.queues().first().map_or(0, EvQueue::cpu)
+    }
+
     /// Detaches the probes, gives `consumer` what is left, and tells what became of every record.
     ///
     /// # Errors
@@ -180,6 +207,10 @@ impl Tracer {
         let records = pipe.close(consumer).ledger?;
         Ok(Ledger { records, not_followed: not_followed(&object)? })
     }
+}
+
+fn is_refusal(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::PermissionDenied
 }
 
 fn not_followed(object: &Object) -> Result<u64, TraceError> {
@@ -208,6 +239,10 @@ impl LogReader {
         epoll.add(stop.as_fd()).map_err(TraceError::load)?;
         let stopped = stop.clone();
         let read = move || {
+            // Its map is mapped: to read it, and to wait, takes no privilege.
+            if let Err(error) = privileges::drop_in_thread() {
+                log::warn!("the log's reader keeps its privileges: {error}");
+            }
             while !stopped.is_stopped() && epoll.wait(None).is_ok() {
                 logger.flush();
             }

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its own part of it")]
 
+pub mod unprivileged;
+
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read};

@@ -1,0 +1,180 @@
+//! With which privileges `probe` traces, and which it has left while it does.
+
+mod probe;
+
+use probe::unprivileged::{
+    BPF, DAC_READ_SEARCH, IPC_LOCK, MEMLOCK, NotParanoid, PERFMON, SYS_ADMIN, with_capabilities,
+    with_two_capabilities,
+};
+use probe::{Run, kernel, probe, stderr, stdout};
+use rustix::process::{Resource, Signal, getrlimit};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Output, Stdio};
+
+const EXEC: &str = "tracepoint:sched:sched_process_exec";
+
+fn mask(capabilities: &[u32]) -> u64 {
+    capabilities.iter().fold(0, |mask, number| mask | 1 << number)
+}
+
+/// What a thread may do: its effective capabilities, which have to be its permitted ones, too.
+fn capabilities(status: &str) -> u64 {
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        u64::from_str_radix(line.trim(), 16).unwrap()
+    };
+    assert_eq!(field("CapEff:"), field("CapPrm:"), "{status}");
+    assert_eq!((field("CapInh:"), field("CapAmb:")), (0, 0), "{status}");
+    assert_eq!(field("NoNewPrivs:"), 1, "{status}");
+    field("CapEff:")
+}
+
+/// What each thread of a process may do, by its name.
+fn of_threads(pid: u32) -> BTreeMap<String, u64> {
+    let read = |file: &str, task: &fs::DirEntry| fs::read_to_string(task.path().join(file));
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    tasks
+        .map(Result::unwrap)
+        .map(|task| {
+            let name = read("comm", &task).unwrap().trim().to_owned();
+            (name, capabilities(&read("status", &task).unwrap()))
+        })
+        .collect()
+}
+
+/// Runs a trace of executions, looks at it while it runs, and ends it. It has to tell of what was
+/// executed meanwhile, and to know what became of every record.
+fn look_at(args: &[&str]) -> (BTreeMap<String, u64>, Output) {
+    let execute = || assert!(Command::new("/bin/true").status().unwrap().success());
+    let is_told = |text: &str| text.contains("filename=/bin/true");
+    let mut run = Run::start(args);
+    run.wait_for_heading();
+    execute();
+    let mut line = String::new();
+    while !is_told(&line) {
+        line.clear();
+        assert_ne!(run.stdout.read_line(&mut line).unwrap(), 0);
+    }
+    // Events come when all of its threads have been started.
+    let threads = of_threads(run.child.id());
+    execute();
+    run.signal(Signal::INT);
+    let output = run.finish();
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(is_told(&stdout(&output)), "{}", stdout(&output));
+    assert!(stderr(&output).contains(" + lost 0\n"), "{}", stderr(&output));
+    (threads, output)
+}
+
+/// Whether this kernel opens perf events for `CAP_PERFMON`.
+fn perfmon_is_enough() -> bool {
+    let args = ["trace", "rawtp:sched_process_exec", "-B4K", "-d1ms"];
+    with_two_capabilities(MEMLOCK, &args).output().unwrap().status.success()
+}
+
+/// What calls of `bpf(2)` take that create nothing.
+fn needed_by_bpf() -> u64 {
+    let disabled = fs::read_to_string("/proc/sys/kernel/unprivileged_bpf_disabled");
+    let disabled = disabled.is_ok_and(|setting| setting.trim() != "0");
+    if disabled && kernel() < (5, 19) { mask(&[BPF]) } else { 0 }
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_trace_keeps_what_later_cpus_need() {
+    for sysctl in [NotParanoid::ensure as fn() -> _, NotParanoid::not_at_all] {
+        let _sysctl = sysctl();
+        let mut kept = mask(&[BPF, PERFMON]);
+        if getrlimit(Resource::Memlock).current.is_some() {
+            kept |= mask(&[IPC_LOCK]);
+        }
+        if !perfmon_is_enough() {
+            kept |= mask(&[SYS_ADMIN]);
+        }
+        let (threads, _) = look_at(&["trace", EXEC]);
+        assert!(threads.values().all(|&thread| thread == kept), "{threads:x?} is not {kept:x}");
+        assert!(threads.len() > 1);
+    }
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_sealed_trace_keeps_nothing() {
+    let kept = needed_by_bpf();
+    let (threads, output) = look_at(&["trace", "--sealed", EXEC]);
+    assert!(threads.values().all(|&thread| thread == kept), "{threads:x?} is not {kept:x}");
+    let says_so = stderr(&output).contains("probe: sealed but for CAP_BPF, which this kernel");
+    assert_eq!(says_so, kept != 0, "{}", stderr(&output));
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn the_reader_of_the_log_keeps_nothing() {
+    // The log is more than a pipe holds that nobody reads.
+    let mut child =
+        probe(["-v", "trace", EXEC]).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut run = Run { stdout: BufReader::new(child.stdout.take().unwrap()), child };
+    run.wait_for_heading();
+    let threads = of_threads(run.child.id());
+    run.signal(Signal::INT);
+    assert!(run.child.wait().unwrap().success());
+    assert_eq!(threads["bpf-log"], 0, "{threads:x?}");
+    assert_ne!(threads["probe"], 0, "{threads:x?}");
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn the_command_keeps_its_privileges() {
+    let own = fs::read_to_string("/proc/self/status").unwrap();
+    let args = ["trace", "--sealed", EXEC, "--", "cat", "/proc/self/status"];
+    let output = probe(args).output().unwrap();
+    let of_command = stderr(&output);
+    for name in ["CapPrm:", "CapEff:", "NoNewPrivs:"] {
+        let line =
+            |text: &str| text.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
+        assert_eq!(line(&of_command), line(&own));
+    }
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn sigterm_reaches_a_command_that_became_somebody_else() {
+    let become_nobody = ["setpriv", "--reuid=65534", "--clear-groups", "sleep", "1000"];
+    let mut run = Run::start(&[&["trace", EXEC, "--"][..], &become_nobody].concat());
+    run.wait_for_heading();
+    let mut line = String::new();
+    while !line.contains("sleep") {
+        line.clear();
+        assert_ne!(run.stdout.read_line(&mut line).unwrap(), 0);
+    }
+    run.signal(Signal::TERM);
+    assert_eq!(run.finish().status.code(), Some(128 + 15));
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn nobody_with_capabilities_traces() {
+    let _sysctl = NotParanoid::ensure();
+    let mut specs = vec!["rawtp:sched_process_exec"];
+    if std::path::Path::new("/sys/bus/event_source/devices/kprobe/type").exists() {
+        specs.push("vfs_read");
+    }
+    let trace = |held: &[u32], specs: &[&str], mode: &[&str]| {
+        let limits = ["-B", "64K", "--", "cat", "/etc/hostname"];
+        let args = [&["trace"][..], mode, specs, &limits].concat();
+        let output = with_capabilities(held, MEMLOCK, &args).output().unwrap();
+        assert!(output.status.success(), "{args:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains(" + lost 0\n"), "{args:?}: {}", stderr(&output));
+        for spec in specs {
+            let name = spec.split_once(':').map_or(*spec, |(_, name)| name);
+            assert!(stdout(&output).contains(name), "{args:?}: {}", stdout(&output));
+        }
+    };
+    for mode in [&[][..], &["--sealed"]] {
+        trace(&[PERFMON, BPF], &specs, mode);
+        // Tracefs is root's.
+        trace(&[PERFMON, BPF, DAC_READ_SEARCH], &[EXEC], mode);
+    }
+}
