@@ -2,6 +2,7 @@
 
 mod cli {
     pub(crate) mod args;
+    pub(crate) mod check;
     pub(crate) mod exit;
     pub(crate) mod trace;
 }
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
     logger.init();
     let result = match args.command {
         Command::Trace(trace) => cli::trace::run(&trace, level),
+        Command::Check(check) => cli::check::run(&check),
     };
     result.unwrap_or_else(|error| {
         eprintln!("probe: {}", Escaped(error.to_string().as_bytes()));

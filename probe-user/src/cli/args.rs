@@ -21,6 +21,21 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Trace(Trace),
+    Check(Check),
+}
+
+/// Bytes of ring for each CPU, unless told otherwise.
+pub(crate) const RING: usize = 1 << 20;
+
+/// Tell what this kernel and these privileges allow
+///
+/// Each feature is tried as a trace would use it. Exits with 0 if functions can be traced, else
+/// with 1.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Check {
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Print an event for every hit of the probes
@@ -121,6 +136,10 @@ mod tests {
     #[test]
     fn sizes_are_powers_of_two() {
         assert_eq!(bytes("4096"), Ok(4096));
+        let Command::Trace(trace) = Args::parse_from(["probe", "trace", "f"]).command else {
+            panic!("not a trace");
+        };
+        assert_eq!(trace.buffer_size, RING);
         assert_eq!(bytes("64K"), Ok(64 << 10));
         assert_eq!(bytes("1MiB"), Ok(1 << 20));
         assert!(bytes("-1").is_err());
@@ -131,7 +150,7 @@ mod tests {
     fn probes_are_apart_from_the_command() {
         let args =
             Args::parse_from(["probe", "trace", "a", "rawtp:b", "-M", "3", "--", "cat", "-M"]);
-        let Command::Trace(trace) = args.command;
+        let Command::Trace(trace) = args.command else { panic!("{args:?}") };
         assert_eq!(trace.probes.len(), 2);
         assert_eq!(trace.max_events, Some(3));
         assert_eq!(trace.command, ["cat", "-M"]);

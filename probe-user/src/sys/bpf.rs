@@ -197,11 +197,14 @@ mod attach {
     use super::{Attr, bpf_fd};
     use std::ffi::CStr;
     use std::io;
-    use std::os::fd::{BorrowedFd, OwnedFd};
+    use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+    const BPF_PROG_LOAD: libc::c_int = 5;
     const BPF_RAW_TRACEPOINT_OPEN: libc::c_int = 17;
     const BPF_LINK_CREATE: libc::c_int = 28;
     const BPF_PERF_EVENT: u32 = 41;
+    const BPF_TRACE_KPROBE_MULTI: u32 = 42;
+    const BPF_PROG_TYPE_KPROBE: u32 = 2;
 
     /// `BPF_LINK_CREATE` of a program to a perf event, with a cookie (5.15+).
     pub(crate) fn link_perf_event(
@@ -218,6 +221,32 @@ mod attach {
         unsafe { bpf_fd(BPF_LINK_CREATE, &attr, 24) }
     }
 
+    /// `BPF_PROG_LOAD` of a program for many functions that does nothing.
+    pub(crate) fn load_empty_kprobe_multi() -> io::Result<OwnedFd> {
+        // r0 = 0; exit
+        let instructions: [u64; 2] = [0xb7, 0x95];
+        let attr = Attr::default()
+            .u32_at(0, BPF_PROG_TYPE_KPROBE)
+            .u32_at(4, instructions.len() as u32)
+            .pointer_at(8, instructions.as_ptr())
+            .pointer_at(16, c"GPL".as_ptr())
+            .u32_at(68, BPF_TRACE_KPROBE_MULTI);
+        // SAFETY: the kernel reads the instructions and the licence, which is terminated.
+        unsafe { bpf_fd(BPF_PROG_LOAD, &attr, 72) }
+    }
+
+    /// `BPF_LINK_CREATE` of such a program to one function (5.18+).
+    pub(crate) fn link_kprobe_multi(program: &OwnedFd, function: &CStr) -> io::Result<OwnedFd> {
+        let functions = [function.as_ptr()];
+        let attr = Attr::default()
+            .fd_at(0, program.as_fd())
+            .u32_at(8, BPF_TRACE_KPROBE_MULTI)
+            .u32_at(20, functions.len() as u32)
+            .pointer_at(24, functions.as_ptr());
+        // SAFETY: the kernel reads an array of one name, which is terminated.
+        unsafe { bpf_fd(BPF_LINK_CREATE, &attr, 48) }
+    }
+
     /// `BPF_RAW_TRACEPOINT_OPEN`.
     pub(crate) fn open_raw_tracepoint(name: &CStr, program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
         let attr = Attr::default().pointer_at(0, name.as_ptr()).fd_at(8, program);
@@ -226,4 +255,6 @@ mod attach {
     }
 }
 #[cfg(feature = "trace")]
-pub(crate) use attach::{link_perf_event, open_raw_tracepoint};
+pub(crate) use attach::{
+    link_kprobe_multi, link_perf_event, load_empty_kprobe_multi, open_raw_tracepoint,
+};

@@ -32,6 +32,7 @@
 
 mod attach;
 mod capabilities;
+pub mod check;
 mod command;
 mod error;
 mod event;

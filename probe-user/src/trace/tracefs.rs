@@ -41,6 +41,11 @@ impl Tracefs {
         Ok(Self { root: MOUNT_POINT.into() })
     }
 
+    /// Where it is mounted.
+    pub(super) fn root(&self) -> &Path {
+        &self.root
+    }
+
     /// The id of a tracepoint, by which perf events name it.
     pub(super) fn id(&self, spec: &ProbeSpec) -> Result<u64, TraceError> {
         let path = self.event(spec)?.join("id");

@@ -1,0 +1,23 @@
+//! `probe check`.
+
+use super::args::{Check, RING};
+use anyhow::Result;
+use probe_user::Options;
+use probe_user::trace::check::Report;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+pub(crate) fn run(args: &Check) -> Result<ExitCode> {
+    let report = Report::take(&Options::new().bytes_per_cpu(RING));
+    let text = match args.json {
+        true => serde_json::to_string(&report)? + "\n",
+        false => report.to_string(),
+    };
+    match io::stdout().write_all(text.as_bytes()) {
+        // Whoever reads it has seen enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+        Err(error) => anyhow::bail!("cannot write the report: {error}"),
+        Ok(()) => {}
+    }
+    Ok(if report.can_trace_kprobes() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
