@@ -141,7 +141,7 @@ fn the_command_keeps_its_privileges() {
 #[test]
 #[ignore = "needs root and BPF: cargo xtask test"]
 fn sigterm_reaches_a_command_that_became_somebody_else() {
-    let become_nobody = ["setpriv", "--reuid=65534", "--clear-groups", "sleep", "1000"];
+    let become_nobody = ["setpriv", "--reuid=65534", "--clear-groups", "sleep", "20"];
     let mut run = Run::start(&[&["trace", EXEC, "--"][..], &become_nobody].concat());
     run.wait_for_heading();
     let mut line = String::new();
