@@ -1,0 +1,78 @@
+//! `probe` on CPUs that come and go. Only in a virtual machine: it takes CPUs away from everybody.
+
+mod probe;
+
+use probe::{Run, stderr, stdout};
+use rustix::process::Signal;
+use rustix::thread::{CpuSet, sched_setaffinity};
+use std::fs;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// The CPU that comes and goes.
+const CPU: usize = 1;
+
+fn switch(on: bool) {
+    let path = format!("/sys/devices/system/cpu/cpu{CPU}/online");
+    let start = Instant::now();
+    while let Err(error) = fs::write(&path, if on { "1" } else { "0" }) {
+        assert!(start.elapsed() < Duration::from_secs(30), "{path}: {error}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Has the CPU online again whatever a test does.
+struct Restore;
+
+impl Drop for Restore {
+    fn drop(&mut self) {
+        switch(true);
+    }
+}
+
+/// Executes a command on the CPU.
+fn execute_there() {
+    let execute = || {
+        let mut set = CpuSet::new();
+        set.set(CPU);
+        sched_setaffinity(None, &set).unwrap();
+        assert!(Command::new("/bin/true").status().unwrap().success());
+    };
+    std::thread::scope(|scope| scope.spawn(execute).join().unwrap());
+}
+
+/// Traces who executes what while the CPU is away at first. Gives what was printed and said.
+fn trace_a_cpu_that_comes(option: Option<&str>) -> (String, String) {
+    let _restore = Restore;
+    switch(false);
+    let mut args = vec!["trace", "tracepoint:sched:sched_process_exec"];
+    args.extend(option);
+    let mut run = Run::start(&args);
+    run.wait_for_heading();
+    switch(true);
+    // It is covered within a second.
+    std::thread::sleep(Duration::from_secs(1));
+    execute_there();
+    run.signal(Signal::INT);
+    let output = run.finish();
+    assert!(output.status.success(), "{}", stderr(&output));
+    (stdout(&output), stderr(&output))
+}
+
+#[test]
+#[ignore = "needs a virtual machine: cargo xtask test"]
+fn a_cpu_that_comes_is_traced() {
+    let (printed, said) = trace_a_cpu_that_comes(None);
+    assert!(printed.contains("filename=/bin/true"), "{printed}{said}");
+    assert!(said.contains(" + lost 0; complete"), "{said}");
+}
+
+#[test]
+#[ignore = "needs a virtual machine: cargo xtask test"]
+fn a_cpu_that_comes_to_a_sealed_trace_is_told() {
+    let (printed, said) = trace_a_cpu_that_comes(Some("--sealed"));
+    assert!(!printed.contains("filename=/bin/true"), "{printed}{said}");
+    assert!(said.contains("CPU 1 is online, and its events are lost: "), "{said}");
+    // The command, and nothing else was executed there.
+    assert!(said.contains("no event for the CPU 1); complete"), "{said}");
+}
