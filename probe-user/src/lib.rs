@@ -25,7 +25,7 @@
 //! let mut handlers = EvHandlers::new();
 //! handlers
 //!     .on::<Forked, _>(|event| println!("{}: {} -> {}", event.cpu, event.parent, event.child))
-//!     .on_loss(|loss| eprintln!("lost {} on CPU {}", loss.count, loss.cpu));
+//!     .on_loss(|loss| eprintln!("{loss}"));
 //! pipe.run(&Stop::new()?, &mut handlers)?;
 //! # Ok(())
 //! # }

@@ -7,7 +7,7 @@
 mod record;
 
 use aya::{Ebpf, programs::RawTracePoint};
-use probe_user::{EvHandlers, EvPipe, Options, Stop};
+use probe_user::{Escaped, EvHandlers, EvPipe, Options, Stop};
 use record::Forked;
 use std::ops::ControlFlow;
 
@@ -25,11 +25,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     handlers
         .on::<Forked, _>(|event| {
             seen += 1;
-            let comm = String::from_utf8_lossy(&event.comm);
-            println!("CPU {}: {} ({}) forked", event.cpu, comm.trim_end_matches('\0'), event.pid);
+            let comm = event.comm.split(|&byte| byte == 0).next().unwrap_or_default();
+            println!("CPU {}: {} ({}) forked", event.cpu, Escaped(comm), event.pid);
             if seen < count { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })
-        .on_loss(|loss| eprintln!("CPU {} lost {} records", loss.cpu, loss.count));
+        .on_loss(|loss| eprintln!("{loss}"));
     pipe.run(&Stop::new()?, &mut handlers)?;
     Ok(())
 }
