@@ -102,7 +102,12 @@ impl<'r> Batch<'r> {
     /// How much of its block is consumed: what the next batch is to begin with.
     #[inline]
     pub(crate) fn consumed(&self) -> usize {
-        if self.is_empty() { 0 } else { self.records.offset() }
+        match self.error {
+            // What is before it has been taken. Who panics now is told of it the next time.
+            Some(BlockError::RecordOverlong { at, .. }) => at,
+            _ if self.is_empty() => 0,
+            _ => self.records.offset(),
+        }
     }
 
     /// Counts what has been taken, by kind, and gives how many that is in all.

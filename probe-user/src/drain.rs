@@ -190,15 +190,16 @@ impl<C: Consumer> Reader<'_, C> {
         end: Result<usize, (BlockError, usize)>,
         start: u64,
     ) -> ControlFlow<(), usize> {
-        flow?;
-        match end {
-            Ok(at) => ControlFlow::Continue(at),
+        let at = match end {
+            Ok(at) => at,
             Err((error, at)) => {
+                // Even if the consumer breaks: one that breaks after every batch would come no further.
                 let after = start.wrapping_add(at as u64);
                 self.skip_to(after, MalformedReason::Block(error))?;
-                ControlFlow::Continue(at)
+                at
             }
-        }
+        };
+        flow.map_continue(|()| at)
     }
 
     /// Consumes the perf record at the tail, whatever it is.
@@ -302,23 +303,23 @@ pub(crate) fn give_block<C: Consumer>(
 ) -> ControlFlow<()> {
     let (tail, in_block) = (&mut 0, &mut 0);
     let Seen { counts, kinds } = seen;
-    let error = match Records::new(block) {
+    let (flow, error) = match Records::new(block) {
         Ok(records) => {
             let batch = Batch::of_block(records, 0, block.len(), kinds);
             let taking = Taking { batch, start: 0, tail, in_block, counts };
             let (flow, end) = taking.give(cpu, consumer);
-            flow?;
             match end {
                 Ok(_) => return flow,
-                Err((error, _)) => error,
+                Err((error, _)) => (flow, error),
             }
         }
-        Err(error) => error,
+        Err(error) => (ControlFlow::Continue(()), error),
     };
     let (bytes, reason) = (block.len() as u64, MalformedReason::Block(error));
     counts.malformed += 1;
     counts.malformed_bytes += bytes;
-    consumer.malformed(Malformed { cpu, bytes, reason })
+    consumer.malformed(Malformed { cpu, bytes, reason })?;
+    flow
 }
 
 #[cfg(test)]

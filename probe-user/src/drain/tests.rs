@@ -148,3 +148,42 @@ fn positions_that_cannot_be_are_left_behind() {
         }
     }
 }
+
+/// Takes all that is in a batch, and breaks.
+#[derive(Default)]
+struct Greedy(Log);
+
+impl Consumer for Greedy {
+    fn record(&mut self, cpu: u32, record: RawRecord<'_>) -> ControlFlow<()> {
+        self.0.record(cpu, record)
+    }
+
+    fn batch(&mut self, cpu: u32, batch: &mut Batch<'_>) -> ControlFlow<()> {
+        batch.try_for_each(|record| self.record(cpu, record))?;
+        ControlFlow::Break(())
+    }
+
+    fn lost(&mut self, loss: Loss) -> ControlFlow<()> {
+        self.0.lost(loss)
+    }
+
+    fn malformed(&mut self, malformed: Malformed) -> ControlFlow<()> {
+        self.0.malformed(malformed)
+    }
+}
+
+#[test]
+fn a_block_that_ends_early_is_given_once_to_who_breaks_at_its_end() {
+    let mut bytes = perf_record(9, 40, &28u32.to_ne_bytes());
+    bytes.extend(BlockPrefix::new(3, 0, 0).as_bytes());
+    bytes.extend(RecordHeader { kind: KIND, len: 0, time: 0 }.as_bytes());
+    bytes.resize(40, 0);
+    let mut ring = MemoryRing::new(SIZE, 0);
+    assert!(ring.write(&bytes));
+    let mut drain = Drain::new(0, ring, 0);
+    let (mut greedy, mut seen) = (Greedy::default(), Seen::default());
+    while drain.run(&mut seen, &mut greedy, SIZE).more {}
+    let error = BlockError::RecordOverlong { at: 16, claimed: 16, bytes: 8 };
+    assert_eq!(greedy.0.payloads, [[0; 0]]);
+    assert_eq!(greedy.0.malformed, [(40, MalformedReason::Block(error))]);
+}
