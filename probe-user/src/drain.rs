@@ -79,6 +79,9 @@ impl<M: RingMemory> Drain<M> {
         // Read once: a producer that keeps up with us would otherwise hold us here for ever.
         let head = self.memory.head();
         if head == self.tail {
+            // A consumer that panicked at the last record has left it to us: a ring that is full of
+            // what is consumed would stay so for ever.
+            self.publish();
             return Drained { flow: ControlFlow::Continue(()), more: false };
         }
         let flow = self.drain_to(head, seen, consumer, budget);

@@ -149,6 +149,42 @@ fn positions_that_cannot_be_are_left_behind() {
     }
 }
 
+/// Takes all that is there, and panics.
+struct Panicking;
+
+impl Consumer for Panicking {
+    fn record(&mut self, _: u32, _: RawRecord<'_>) -> ControlFlow<()> {
+        panic!("on purpose")
+    }
+
+    fn lost(&mut self, _: Loss) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+
+    fn malformed(&mut self, _: Malformed) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+}
+
+#[test]
+fn a_full_ring_has_room_again_after_a_panic_at_its_last_record() {
+    let mut ring = MemoryRing::new(SIZE, 0);
+    let mut bytes = perf_record(9, SIZE as u16, &(SIZE as u32 - 12).to_ne_bytes());
+    bytes.extend(BlockPrefix::new(6, 0, 0).as_bytes());
+    bytes.extend(RecordHeader { kind: KIND, len: 32, time: 0 }.as_bytes());
+    bytes.resize(SIZE, 0);
+    assert!(ring.write(&bytes));
+    let mut drain = Drain::new(0, ring, 0);
+    let (mut log, mut seen) = (Log::default(), Seen::default());
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        drain.run(&mut seen, &mut Panicking, SIZE)
+    }));
+    panicked.unwrap_err();
+    let drained = drain.run(&mut seen, &mut log, SIZE);
+    assert!(!drained.more && log == Log::default() && seen.counts.records == 1);
+    assert!(drain.memory_mut().write(&bytes), "it is consumed, and given back");
+}
+
 /// Takes all that is in a batch, and breaks.
 #[derive(Default)]
 struct Greedy(Log);
