@@ -27,7 +27,7 @@ impl std::ops::AddAssign for QueueCounts {
 }
 
 /// How many records of each kind.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KindCounts {
     /// Indexed by [`RecordKind::index`].
     by_kind: Box<[u64]>,

@@ -326,4 +326,6 @@ pub(crate) fn give_block<C: Consumer>(
 }
 
 #[cfg(test)]
+mod sequences;
+#[cfg(test)]
 mod tests;

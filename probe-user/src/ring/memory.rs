@@ -12,13 +12,15 @@ pub(crate) struct MemoryRing {
     words: Vec<u64>,
     pub(crate) head: u64,
     pub(crate) tail: u64,
+    /// The most bytes that were given back at a time.
+    pub(crate) longest_step: u64,
 }
 
 impl MemoryRing {
     /// A ring of `size` bytes, a power of two, whose positions begin at `start`.
     pub(crate) fn new(size: usize, start: u64) -> Self {
         let geometry = Geometry::new(size).expect("a power of two");
-        Self { geometry, words: vec![0; size / 8], head: start, tail: start }
+        Self { geometry, words: vec![0; size / 8], head: start, tail: start, longest_step: 0 }
     }
 
     pub(crate) fn data(&self) -> &[u8] {
@@ -59,6 +61,9 @@ impl RingMemory for MemoryRing {
     }
 
     fn publish_tail(&mut self, tail: u64) {
+        let (given, there) = (tail.wrapping_sub(self.tail), self.head.wrapping_sub(self.tail));
+        assert!(given <= there, "{given} bytes are given back of {there}");
+        self.longest_step = self.longest_step.max(given);
         self.tail = tail;
     }
 
