@@ -326,6 +326,8 @@ pub(crate) fn give_block<C: Consumer>(
 }
 
 #[cfg(test)]
+mod interleavings;
+#[cfg(test)]
 mod sequences;
 #[cfg(test)]
 mod tests;
