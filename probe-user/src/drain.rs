@@ -66,6 +66,13 @@ impl<M: RingMemory> Drain<M> {
         &mut self.memory
     }
 
+    /// Begins anew at position `tail`, with the same memory.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn restart(&mut self, tail: u64) -> &mut M {
+        (self.tail, self.published, self.in_block, self.lost) = (tail, tail, 0, 0);
+        &mut self.memory
+    }
+
     /// Gives everything that is there now to `consumer`, up to `budget` bytes of ring, or until it
     /// breaks.
     ///

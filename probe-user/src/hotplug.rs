@@ -55,7 +55,7 @@ impl AsFd for CpuWatch {
 }
 
 /// Reads a message: `ACTION@/devices/system/cpu/cpuN`, and strings that say the same in other words.
-fn read(message: &[u8]) -> Option<Notice> {
+pub(crate) fn read(message: &[u8]) -> Option<Notice> {
     let first = message.split(|&byte| byte == 0).next()?;
     let (action, device) = std::str::from_utf8(first).ok()?.split_once('@')?;
     let cpu = device.strip_prefix("/devices/system/cpu/cpu")?.parse().ok()?;

@@ -64,6 +64,9 @@ mod escape;
 mod evhandler;
 mod evpipe;
 mod evqueue;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod held;
 mod hotplug;
 mod ledger;

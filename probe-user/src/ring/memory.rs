@@ -23,6 +23,12 @@ impl MemoryRing {
         Self { geometry, words: vec![0; size / 8], head: start, tail: start, longest_step: 0 }
     }
 
+    /// Empties it, as [`new`](Self::new) does, and writes zeroes everywhere.
+    pub(crate) fn restart(&mut self, start: u64) {
+        self.words.fill(0);
+        (self.head, self.tail, self.longest_step) = (start, start, 0);
+    }
+
     pub(crate) fn data(&self) -> &[u8] {
         zerocopy::IntoBytes::as_bytes(&*self.words)
     }

@@ -1,0 +1,60 @@
+//! What the fuzz targets run: arbitrary bytes go in, and what has to be true of every input is
+//! asserted. The tests of this module run the same functions over the corpora that are checked in.
+//!
+//! Each function keeps what it needs from one input to the next: to allocate would take longer than
+//! all the rest.
+
+mod block;
+mod cpu_list;
+mod dispatch;
+mod drain;
+mod event;
+mod input;
+
+pub use block::block;
+pub use cpu_list::cpu_list;
+pub use dispatch::dispatch;
+pub use drain::drain;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::path::Path;
+
+    /// Runs a target over its corpus, and over every beginning of what is in there.
+    fn run(name: &str, target: fn(&[u8])) {
+        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus").join(name);
+        let mut count = 0;
+        for entry in fs::read_dir(&corpus).expect("the corpus is checked in") {
+            let path = entry.unwrap().path();
+            let bytes = fs::read(&path).unwrap();
+            for end in 0..=bytes.len() {
+                let result = std::panic::catch_unwind(|| target(&bytes[..end]));
+                assert!(result.is_ok(), "the first {end} bytes of {}", path.display());
+            }
+            count += 1;
+        }
+        assert!(count >= 12, "{count} inputs in {} are not all", corpus.display());
+    }
+
+    #[test]
+    fn corpus_of_block() {
+        run("block", block);
+    }
+
+    #[test]
+    fn corpus_of_cpu_list() {
+        run("cpu_list", cpu_list);
+    }
+
+    #[test]
+    fn corpus_of_dispatch() {
+        run("dispatch", dispatch);
+    }
+
+    #[test]
+    fn corpus_of_drain() {
+        run("drain", drain);
+    }
+}
