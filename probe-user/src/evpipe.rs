@@ -13,7 +13,7 @@ use crate::options::{Options, Wakeup};
 use crate::parts::PipeParts;
 use crate::queues::Queues;
 use crate::scratch::{self, ScratchSlots};
-use crate::stop::Stop;
+use crate::stop::{Stop, Waits, Watching};
 use crate::sys::bpf;
 use crate::sys::epoll::Epoll;
 use crate::tally::Tally;
@@ -355,10 +355,7 @@ impl EvPipe {
     ///
     /// If the kernel refuses to wait.
     pub fn run<C: Consumer>(&mut self, stop: &Stop, consumer: &mut C) -> Result<(), PollError> {
-        self.epoll.add(stop.as_fd())?;
-        let result = self.run_until(stop, consumer);
-        self.epoll.remove(stop.as_fd())?;
-        result
+        Watching::new(self, stop)?.pipe.run_until(stop, consumer)
     }
 
     fn run_until<C: Consumer>(&mut self, stop: &Stop, consumer: &mut C) -> Result<(), PollError> {
@@ -435,11 +432,6 @@ impl EvPipe {
         self.bytes_per_cpu.div_ceil(self.budget)
     }
 
-    /// What [`wait`](Self::wait) waits on.
-    pub(crate) fn epoll(&self) -> &Epoll {
-        &self.epoll
-    }
-
     /// Adaptive wakeups, where the pipe has them.
     pub(crate) fn adaptive_mut(&mut self) -> Option<&mut Adaptive> {
         self.adaptive.as_mut()
@@ -457,6 +449,12 @@ impl EvPipe {
             if self.pending { Some(Duration::ZERO) } else { timeout.or(self.poll_interval) };
         self.epoll.wait(timeout)?;
         Ok(())
+    }
+}
+
+impl Waits for EvPipe {
+    fn epoll(&self) -> &Epoll {
+        &self.epoll
     }
 }
 

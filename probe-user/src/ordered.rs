@@ -5,8 +5,9 @@ use crate::error::{OpenError, PollError};
 use crate::evpipe::{EvPipe, Progress, Summary};
 use crate::merge::Merge;
 use crate::options::Wakeup;
-use crate::stop::Stop;
+use crate::stop::{Stop, Waits, Watching};
 use crate::sys::clock;
+use crate::sys::epoll::Epoll;
 use crate::sys::timer::Timer;
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
@@ -260,10 +261,7 @@ impl OrderedPipe {
     ///
     /// If the kernel refuses to wait.
     pub fn run<C: Consumer>(&mut self, stop: &Stop, consumer: &mut C) -> Result<(), PollError> {
-        self.pipe.epoll().add(stop.as_fd())?;
-        let result = self.run_until(stop, consumer);
-        self.pipe.epoll().remove(stop.as_fd())?;
-        result
+        Watching::new(self, stop)?.pipe.run_until(stop, consumer)
     }
 
     fn run_until<C: Consumer>(&mut self, stop: &Stop, consumer: &mut C) -> Result<(), PollError> {
@@ -362,6 +360,12 @@ impl OrderedPipe {
 
     fn is_asleep(&mut self) -> bool {
         self.pipe.adaptive_mut().is_some_and(|adaptive| adaptive.is_asleep())
+    }
+}
+
+impl Waits for OrderedPipe {
+    fn epoll(&self) -> &Epoll {
+        self.pipe.epoll()
     }
 }
 

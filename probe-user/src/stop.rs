@@ -1,5 +1,6 @@
 //! Stopping a pipe that runs.
 
+use crate::sys::epoll::Epoll;
 use crate::sys::eventfd::EventFd;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -49,5 +50,31 @@ impl Stop {
 impl AsFd for Stop {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.shared.event.as_fd()
+    }
+}
+
+/// What can wait for a stop, too.
+pub(crate) trait Waits {
+    fn epoll(&self) -> &Epoll;
+}
+
+/// A pipe that waits for a stop for as long as this lives, and no longer, even if a consumer panics:
+/// a stop that is waited for twice is refused, and one that is forgotten keeps waking.
+pub(crate) struct Watching<'p, P: Waits> {
+    pub(crate) pipe: &'p mut P,
+    stop: &'p Stop,
+}
+
+impl<'p, P: Waits> Watching<'p, P> {
+    pub(crate) fn new(pipe: &'p mut P, stop: &'p Stop) -> io::Result<Self> {
+        pipe.epoll().add(stop.as_fd())?;
+        Ok(Self { pipe, stop })
+    }
+}
+
+impl<P: Waits> Drop for Watching<'_, P> {
+    fn drop(&mut self) {
+        // Nobody else has removed it.
+        let _ = self.pipe.epoll().remove(self.stop.as_fd());
     }
 }
