@@ -316,8 +316,9 @@ impl OrderedPipe {
     /// The time. Takes the timer's tick, if there was one by then.
     fn look_at_clock(&mut self) -> u64 {
         let now = clock::monotonic();
-        if self.armed.is_some_and(|at| at <= now) {
-            self.timer.take();
+        // It can tick a little later than this clock says: who forgot it then would never take the
+        // tick, and a descriptor that stays readable keeps everybody from waiting.
+        if self.armed.is_some_and(|at| at <= now) && self.timer.take() > 0 {
             self.armed = None;
         }
         now
