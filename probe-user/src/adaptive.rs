@@ -230,7 +230,10 @@ impl Adaptive {
             self.set_asleep(false);
             return Ok(false);
         }
-        self.ticker.stop()?;
+        if let Err(error) = self.ticker.stop() {
+            self.set_asleep(false);
+            return Err(error);
+        }
         self.asleep = true;
         (self.looked, self.settled) = (now, now);
         Ok(true)
