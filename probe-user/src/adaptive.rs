@@ -127,7 +127,7 @@ impl Adaptive {
             self.cpus.push(Cpu { id: cpu, open: 0 });
         }
         self.set_asleep(self.asleep);
-        self.flush(cpu);
+        let _ = self.flush(cpu);
         Ok(())
     }
 
@@ -202,7 +202,7 @@ impl Adaptive {
             self.cpus[at].open = open;
             busy |= open != 0;
             if open != 0 && open == before {
-                settled &= self.flush(id);
+                settled &= self.flush(id).unwrap_or(false);
                 sent = true;
             }
         }
@@ -243,24 +243,35 @@ impl Adaptive {
     pub(crate) fn flush_all(&self) -> bool {
         let mut all = true;
         for cpu in &self.cpus {
-            all &= self.flush(cpu.id);
+            all &= self.flush(cpu.id).unwrap_or(false);
         }
         all
     }
 
     /// Has a CPU send its block. Whether everything that it emitted before is in the ring now.
-    fn flush(&self, cpu: u32) -> bool {
+    fn flush(&self, cpu: u32) -> io::Result<bool> {
         for _ in 0..FLUSH_ATTEMPTS {
             match bpf::run_on(self.flush.as_fd(), cpu) {
-                Ok(0) => return true,
+                Ok(0) => return Ok(true),
                 // A program is in the middle of a record.
                 Ok(_) => {}
                 // The CPU is offline: it emits nothing, and its block stays.
-                Err(error) if error.raw_os_error() == Some(libc::ENXIO) => return true,
-                Err(_) => return false,
+                Err(error) if error.raw_os_error() == Some(libc::ENXIO) => return Ok(true),
+                Err(error) => return Err(error),
             }
         }
-        false
+        Ok(false)
+    }
+
+    /// Asks for nothing any more, and has every CPU send its block. Gives the CPUs that the kernel
+    /// refuses to do that on: a process may have lost its privileges.
+    pub(crate) fn close(mut self) -> Vec<u32> {
+        self.ask(false, 0);
+        let refused = self.cpus.iter().map(|cpu| cpu.id).filter(|&cpu| self.flush(cpu).is_err());
+        let refused = refused.collect();
+        // It is done.
+        self.cpus.clear();
+        refused
     }
 
     fn set_asleep(&self, asleep: bool) {

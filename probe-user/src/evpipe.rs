@@ -391,11 +391,11 @@ impl EvPipe {
     /// Stops early if `consumer` breaks; what is left is lost, then, and not in the summary.
     pub fn close<C: Consumer>(mut self, consumer: &mut C) -> Summary {
         // Everything packed is sent before the maps are empty.
-        drop(self.adaptive.take());
+        let refused = self.adaptive.take().map(Adaptive::close).unwrap_or_default();
         self.queues.leave_map();
         if self.drain_all(consumer).is_continue() {
             // A break here has nothing left to stop.
-            let _ = self.settle(consumer);
+            let _ = self.settle(&refused, consumer);
         }
         let mut summary =
             Summary { cpus: Vec::new(), total: QueueCounts::default(), ledger: self.ledger() };
@@ -408,12 +408,13 @@ impl EvPipe {
         summary
     }
 
-    /// Gives what offline CPUs have not sent, and tells of losses that no ring has told of.
-    fn settle<C: Consumer>(&mut self, consumer: &mut C) -> ControlFlow<()> {
+    /// Gives what offline CPUs have not sent, nor those that refused to, and tells of losses that no
+    /// ring has told of.
+    fn settle<C: Consumer>(&mut self, refused: &[u32], consumer: &mut C) -> ControlFlow<()> {
         let mut counting = self.told.before(self.books.as_ref(), consumer);
         for queue in self.queues.iter_mut() {
             let cpu = queue.cpu();
-            if !queue.is_online()
+            if (!queue.is_online() || refused.contains(&cpu))
                 && let Some(scratch) = &self.scratch
                 && let Ok(mut slot) = scratch.first_of(cpu)
             {

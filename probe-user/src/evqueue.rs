@@ -210,8 +210,8 @@ impl EvQueue {
         self.tell_owed(lost.saturating_sub(self.seen.counts.lost), consumer)
     }
 
-    /// Gives the block that an offline CPU has left open: `slot` is the first scratch slot of that
-    /// CPU.
+    /// Gives the block that a CPU has left open which is offline, or emits no more: `slot` is the
+    /// first scratch slot of that CPU.
     pub(crate) fn recover<C: Consumer>(
         &mut self,
         slot: &mut [u8],

@@ -33,7 +33,7 @@ impl ScratchSlots {
         }
     }
 
-    /// The first slot of a CPU that is offline, and so does not write there.
+    /// The first slot of a CPU that does not write there: it is offline, or emits no more.
     pub(crate) fn first_of(&self, cpu: u32) -> io::Result<Vec<u64>> {
         let mut slots = vec![0u64; self.len / 8 * self.possible.len()];
         bpf::map_lookup(&self.map, 0, &mut slots)?;
