@@ -1,5 +1,6 @@
 //! CPU ids: lists of them as the kernel writes them, and which there are.
 
+use crate::error::descriptor_hint;
 use std::fmt;
 use std::io;
 use std::path::Path;
@@ -70,7 +71,8 @@ pub fn possible() -> io::Result<Vec<u32>> {
 
 fn read(path: &Path) -> io::Result<Vec<u32>> {
     let named = |error: io::Error| {
-        io::Error::new(error.kind(), format!("cannot read {}: {error}", path.display()))
+        let hint = descriptor_hint(&error);
+        io::Error::new(error.kind(), format!("cannot read {}: {error}{hint}", path.display()))
     };
     let list = std::fs::read_to_string(path).map_err(named)?;
     parse(&list).map_err(|error| named(io::Error::new(io::ErrorKind::InvalidData, error)))

@@ -139,7 +139,7 @@ pub enum OpenError {
         source: io::Error,
     },
     /// The descriptors to wait on could not be had.
-    #[error("cannot set up polling: {source}{}", descriptor_hint(source))]
+    #[error("cannot set up polling: {source}{}", poll_hint(source))]
     Poll {
         /// Why.
         source: io::Error,
@@ -151,7 +151,7 @@ pub enum OpenError {
 
 /// Why waiting for a pipe failed.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot wait for events: {source}{}", descriptor_hint(source))]
+#[error("cannot wait for events: {source}{}", poll_hint(source))]
 pub struct PollError {
     #[from]
     pub(crate) source: io::Error,
@@ -203,12 +203,12 @@ fn bpf_hint(error: &io::Error) -> &'static str {
     match errno(error) {
         libc::EPERM | libc::EACCES => ". Run as root, or with CAP_BPF and CAP_PERFMON",
         libc::ENOSYS => ". This kernel is built without CONFIG_BPF_SYSCALL",
-        _ => "",
+        _ => descriptor_hint(error),
     }
 }
 
 /// What to do about an errno of `perf_event_open(2)`.
-fn event_hint(error: &io::Error) -> &'static str {
+pub(crate) fn event_hint(error: &io::Error) -> &'static str {
     match errno(error) {
         libc::EPERM | libc::EACCES => {
             ". Run as root, or with CAP_PERFMON and the sysctl kernel.perf_event_paranoid at \
@@ -231,8 +231,19 @@ fn map_hint(error: &io::Error) -> &'static str {
     }
 }
 
+/// What to do about an errno of the descriptors to wait on, and of `epoll_ctl(2)`.
+fn poll_hint(error: &io::Error) -> &'static str {
+    match errno(error) {
+        libc::ENOSPC => {
+            ". The user waits for as many descriptors as allowed: raise the sysctl \
+             fs.epoll.max_user_watches"
+        }
+        _ => descriptor_hint(error),
+    }
+}
+
 /// What to do about having no descriptor left.
-fn descriptor_hint(error: &io::Error) -> &'static str {
+pub(crate) fn descriptor_hint(error: &io::Error) -> &'static str {
     match errno(error) {
         libc::EMFILE => ". The process has no descriptor left: raise RLIMIT_NOFILE (ulimit -n)",
         libc::ENFILE => ". The system has no descriptor left: raise the sysctl fs.file-max",

@@ -2,7 +2,7 @@
 
 use crate::adaptive::Adaptive;
 use crate::cpus;
-use crate::error::{OpenError, map_type_name};
+use crate::error::{OpenError, descriptor_hint, event_hint, map_type_name};
 use crate::evqueue::{EvQueue, EventRing};
 use crate::options::Options;
 use crate::parts::AdaptiveParts;
@@ -128,11 +128,14 @@ impl Queues {
             queue
                 .open_eager()
                 .and_then(|event| bpf::map_set_fd(eager.as_fd(), cpu, event))
-                .map_err(|error| format!("no second event on CPU {cpu}: {error}"))?;
+                .map_err(|error| {
+                    format!("no second event on CPU {cpu}: {error}{}", event_hint(&error))
+                })?;
         }
         let cpus = self.queues.iter().map(EvQueue::cpu);
-        Adaptive::new(control.as_fd(), flush, cpus, max_latency, self.bytes)
-            .map_err(|error| format!("this kernel lacks a part of it: {error}"))
+        Adaptive::new(control.as_fd(), flush, cpus, max_latency, self.bytes).map_err(|error| {
+            format!("its consumer's half cannot be set up: {error}{}", descriptor_hint(&error))
+        })
     }
 
     pub(crate) fn as_slice(&self) -> &[EvQueue] {
