@@ -10,6 +10,7 @@ mod cli {
 use clap::Parser;
 use cli::args::{Args, Command};
 use probe_user::Escaped;
+use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
@@ -32,7 +33,9 @@ fn main() -> ExitCode {
         Command::Check(check) => cli::check::run(&check),
     };
     result.unwrap_or_else(|error| {
-        eprintln!("probe: {}", Escaped(error.to_string().as_bytes()));
+        // Nobody may be there to read it.
+        let error = error.to_string();
+        let _ = writeln!(std::io::stderr(), "probe: {}", Escaped(error.as_bytes()));
         ExitCode::FAILURE
     })
 }

@@ -9,10 +9,11 @@ use probe_user::trace::{
 };
 use probe_user::{Options, Stop};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
-use std::io::{self, BufWriter, Stdout};
+use std::io::{self, BufWriter, Stdout, Write};
 use std::process::{Child, ExitCode, ExitStatus};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -25,6 +26,8 @@ pub(crate) fn run(args: &Trace, level: log::LevelFilter) -> Result<ExitCode> {
     let stop = Stop::new()?;
     // From here on a signal stops the trace, in whatever state it is.
     let signals = Signals::new([SIGINT, SIGTERM])?;
+    // A file that may not grow is an error of the write, instead of the end. The command has the usual.
+    signal_hook::flag::register(SIGXFSZ, Arc::default())?;
     let command = match args.command.as_slice() {
         [] => None,
         command => Some(TracedCommand::hold(command)?),
@@ -120,8 +123,8 @@ fn follow(
 /// Says what happened, on standard error.
 fn summarize(printed: u64, ledger: &Ledger) {
     let events = if printed == 1 { "event" } else { "events" };
-    eprintln!("probe: {printed} {events}");
-    eprintln!("ledger: {ledger}");
+    // Nobody may be there to read it, which is no reason to fail.
+    let _ = writeln!(io::stderr(), "probe: {printed} {events}\nledger: {ledger}");
 }
 
 /// A command that runs.
