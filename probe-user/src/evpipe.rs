@@ -473,4 +473,8 @@ impl AsRawFd for EvPipe {
 }
 
 #[cfg(all(test, feature = "aya"))]
+mod disturbed;
+#[cfg(all(test, feature = "aya"))]
+mod faults;
+#[cfg(all(test, feature = "aya"))]
 mod tests;

@@ -80,6 +80,9 @@ mod queues;
 mod ring;
 mod scratch;
 mod stop;
+#[cfg(all(test, feature = "aya"))]
+#[path = "../tests/suite/mod.rs"]
+mod suite;
 mod sys;
 mod tally;
 mod ticker;

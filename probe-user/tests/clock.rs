@@ -2,25 +2,21 @@
 
 mod suite;
 
+use aya::EbpfLoader;
 use aya::programs::SchedClassifier;
-use aya::{Ebpf, EbpfLoader};
 use probe_user::common::Record;
 use probe_user::common::control::{CLOCK_GLOBAL, Clock};
 use probe_user::{EvHandlers, EvPipe, Options, Wakeup};
 use rustix::time::ClockId;
 use std::time::Duration;
 use suite::records::Numbered;
-use suite::{OBJECT, classifier, generate_on, kernel_is_at_least, now, online};
+use suite::{Loaded, classifier, generate_on, kernel_is_at_least, load_with, now, online};
 
 /// Records that each test emits.
 const RECORDS: u32 = 5000;
 
-fn load(clock: Clock) -> Ebpf {
-    EbpfLoader::new()
-        .btf(None)
-        .override_global(CLOCK_GLOBAL, &(clock as u32), true)
-        .load(OBJECT)
-        .unwrap()
+fn load(clock: Clock) -> Loaded {
+    load_with(EbpfLoader::new().override_global(CLOCK_GLOBAL, &(clock as u32), true))
 }
 
 /// So many records of 80 bytes fill a block.

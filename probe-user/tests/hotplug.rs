@@ -254,7 +254,7 @@ fn nothing_leaks_when_a_cpu_comes_and_goes() {
             switch(CPU, true);
             while pipe.poll(Some(Duration::from_millis(50)), &mut handlers).unwrap().pending {}
         }
-        (suite::descriptors(), suite::mappings())
+        (suite::descriptors(), suite::left::mappings())
     };
     let before = cycle(1);
     assert_eq!(cycle(10), before);

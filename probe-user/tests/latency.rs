@@ -9,7 +9,6 @@
 
 mod suite;
 
-use aya::Ebpf;
 use probe_user::{EvHandlers, EvPipe, Options, Wakeup};
 use rustix::time::ClockId;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -26,8 +25,9 @@ const NEVER: Duration = Duration::from_secs(30);
 
 /// A pipe, what is emitted into it and what comes out.
 struct Run {
-    object: Ebpf,
     pipe: EvPipe,
+    // Dropped after the pipe: nothing may be left then.
+    object: suite::Loaded,
     emitted: AtomicU64,
     received: u64,
     worst: u64,

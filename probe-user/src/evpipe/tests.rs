@@ -1,15 +1,12 @@
 //! Falling asleep on a real kernel, faster than a pipe would: it sweeps for a millisecond before it
 //! sleeps, which leaves a few thousand races in a test's time. Here there are a million.
 
-#[path = "../../tests/suite/mod.rs"]
-mod suite;
-
 use super::EvPipe;
 use crate::options::{Options, Wakeup};
+use crate::suite::{Received, classifier, generate, load, online, stay_on};
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use suite::{Received, classifier, generate, load, online, stay_on};
 
 /// How often emission races falling asleep, unless the time is over before. A race takes two or
 /// three interrupts on another CPU: 20 µs and a million in 20 s where those cost a few microseconds,

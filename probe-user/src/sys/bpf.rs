@@ -1,6 +1,6 @@
 //! `bpf(2)`: `include/uapi/linux/bpf.h`.
 
-use super::check_long;
+use super::call;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
@@ -55,7 +55,7 @@ impl Attr {
 /// Every pointer in `attr` must be good for what the command does with it.
 unsafe fn bpf(command: libc::c_int, attr: &Attr, used: usize) -> io::Result<libc::c_long> {
     // SAFETY: `used` is at most the size of `attr`; the rest is the caller's promise.
-    check_long(unsafe { libc::syscall(libc::SYS_bpf, command, &raw const *attr, used) })
+    call("bpf", || unsafe { libc::syscall(libc::SYS_bpf, command, &raw const *attr, used) })
 }
 
 /// The same for a command that writes into `attr`.
@@ -65,7 +65,7 @@ unsafe fn bpf(command: libc::c_int, attr: &Attr, used: usize) -> io::Result<libc
 /// As [`bpf`].
 unsafe fn bpf_mut(command: libc::c_int, attr: &mut Attr, used: usize) -> io::Result<()> {
     // SAFETY: as in bpf().
-    check_long(unsafe { libc::syscall(libc::SYS_bpf, command, &raw mut *attr, used) }).map(drop)
+    call("bpf", || unsafe { libc::syscall(libc::SYS_bpf, command, &raw mut *attr, used) }).map(drop)
 }
 
 /// # Safety

@@ -1,6 +1,6 @@
 //! `epoll(7)`.
 
-use super::{check, retry};
+use super::call;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ pub(crate) struct Epoll {
 impl Epoll {
     pub(crate) fn new() -> io::Result<Self> {
         // SAFETY: no pointers.
-        let fd = check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
+        let fd = call("epoll_create1", || unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
         // SAFETY: the kernel has just opened it for us.
         Ok(Self { fd: unsafe { OwnedFd::from_raw_fd(fd) } })
     }
@@ -23,7 +23,7 @@ impl Epoll {
     pub(crate) fn add(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
         let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
         // SAFETY: the kernel reads `event`.
-        check(unsafe {
+        call("epoll_ctl", || unsafe {
             libc::epoll_ctl(self.fd.as_raw_fd(), libc::EPOLL_CTL_ADD, fd.as_raw_fd(), &mut event)
         })
         .map(drop)
@@ -32,7 +32,7 @@ impl Epoll {
     /// No longer waits for `fd`.
     pub(crate) fn remove(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
         // SAFETY: the event is ignored.
-        check(unsafe {
+        call("epoll_ctl", || unsafe {
             libc::epoll_ctl(
                 self.fd.as_raw_fd(),
                 libc::EPOLL_CTL_DEL,
@@ -49,7 +49,7 @@ impl Epoll {
         // More than are ever added would only leave some for the next call.
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; 64];
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let ready = retry(|| {
+        let ready = call("epoll_wait", || {
             let milliseconds = match (timeout, deadline) {
                 (Some(timeout), _) if timeout.is_zero() => 0,
                 (Some(_), Some(deadline)) => {
@@ -60,14 +60,14 @@ impl Epoll {
                 _ => -1,
             };
             // SAFETY: the kernel writes at most as many events as there is room for.
-            check(unsafe {
+            unsafe {
                 libc::epoll_wait(
                     self.fd.as_raw_fd(),
                     events.as_mut_ptr(),
                     events.len() as i32,
                     milliseconds,
                 )
-            })
+            }
         })?;
         Ok(ready > 0)
     }

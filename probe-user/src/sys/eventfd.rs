@@ -1,6 +1,6 @@
 //! `eventfd(2)`.
 
-use super::check;
+use super::call;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
@@ -13,7 +13,9 @@ pub(crate) struct EventFd {
 impl EventFd {
     pub(crate) fn new() -> io::Result<Self> {
         // SAFETY: no pointers.
-        let fd = check(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })?;
+        let fd = call("eventfd", || unsafe {
+            libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK)
+        })?;
         // SAFETY: the kernel has just opened it for us.
         Ok(Self { fd: unsafe { OwnedFd::from_raw_fd(fd) } })
     }
@@ -22,8 +24,10 @@ impl EventFd {
     pub(crate) fn raise(&self) {
         let one = 1u64;
         // It fails only where the counter would overflow: it is readable, then.
-        // SAFETY: the kernel reads 8 bytes.
-        unsafe { libc::write(self.fd.as_raw_fd(), (&raw const one).cast(), size_of::<u64>()) };
+        let _ = call("write", || {
+            // SAFETY: the kernel reads 8 bytes.
+            unsafe { libc::write(self.fd.as_raw_fd(), (&raw const one).cast(), size_of::<u64>()) }
+        });
     }
 }
 

@@ -1,6 +1,6 @@
 //! `mmap(2)` and its kin.
 
-use super::check;
+use super::{attempt, call};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
@@ -25,26 +25,28 @@ unsafe impl Send for Mapping {}
 impl Mapping {
     /// Maps the first `len` bytes of `fd`.
     pub(crate) fn new(fd: BorrowedFd<'_>, len: usize) -> io::Result<Self> {
-        // SAFETY: the kernel chooses the address, so nothing of ours is mapped over.
-        let address = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                len,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED,
-                fd.as_raw_fd(),
-                0,
-            )
-        };
-        if address == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
+        let address = attempt("mmap", || {
+            // SAFETY: the kernel chooses the address, so nothing of ours is mapped over.
+            let address = unsafe {
+                libc::mmap(
+                    std::ptr::null_mut(),
+                    len,
+                    libc::PROT_READ | libc::PROT_WRITE,
+                    libc::MAP_SHARED,
+                    fd.as_raw_fd(),
+                    0,
+                )
+            };
+            if address == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(address) }
+        })?;
         let address = NonNull::new(address.cast())
             .ok_or_else(|| io::Error::from_raw_os_error(libc::EFAULT))?;
         let mapping = Self { address, len };
         // A child that inherited the ring could move its tail.
         // SAFETY: the range is the mapping that was just made.
-        check(unsafe { libc::madvise(address.as_ptr().cast(), len, libc::MADV_DONTFORK) })?;
+        call("madvise", || unsafe {
+            libc::madvise(address.as_ptr().cast(), len, libc::MADV_DONTFORK)
+        })?;
         Ok(mapping)
     }
 

@@ -6,8 +6,11 @@
 
 pub(crate) mod bpf;
 pub(crate) mod clock;
+#[cfg(all(test, feature = "aya"))]
+pub(crate) mod disturb;
 pub(crate) mod epoll;
 pub(crate) mod eventfd;
+pub(crate) mod fault;
 pub(crate) mod memory;
 pub(crate) mod perf_event;
 #[cfg(feature = "trace")]
@@ -19,20 +22,18 @@ pub(crate) mod uevent;
 
 use std::io;
 
-/// Turns the kernel's -1 into the errno.
-fn check(result: libc::c_int) -> io::Result<libc::c_int> {
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+/// Makes a call, again while a signal interrupts it. Turns the kernel's -1 into the errno.
+fn call<T: Default + PartialOrd>(name: &'static str, mut call: impl FnMut() -> T) -> io::Result<T> {
+    attempt(name, || {
+        let result = call();
+        if result < T::default() { Err(io::Error::last_os_error()) } else { Ok(result) }
+    })
 }
 
-/// The same for calls that return a `long`.
-fn check_long(result: libc::c_long) -> io::Result<libc::c_long> {
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
-}
-
-/// Calls again while a signal interrupts.
-fn retry<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+/// The same for a call that tells of errors in another way.
+fn attempt<T>(name: &'static str, mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     loop {
-        match call() {
+        match fault::next(name).map_or_else(&mut call, Err) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             result => return result,
         }

@@ -1,6 +1,6 @@
 //! `perf_event_open(2)` and its ioctls: `include/uapi/linux/perf_event.h`.
 
-use super::{check, check_long};
+use super::call;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
@@ -52,7 +52,7 @@ impl Attr {
     fn open(&self, pid: libc::pid_t, cpu: libc::c_int) -> io::Result<PerfEvent> {
         // SAFETY: the attribute is as long as it says; config1 may hold the address of a string,
         // which whoever set it keeps alive.
-        let fd = check_long(unsafe {
+        let fd = call("perf_event_open", || unsafe {
             libc::syscall(
                 libc::SYS_perf_event_open,
                 &raw const *self,
@@ -137,20 +137,22 @@ impl PerfEvent {
     /// `PERF_EVENT_IOC_ENABLE`.
     pub(crate) fn enable(&self) -> io::Result<()> {
         // SAFETY: no pointers.
-        check(unsafe { libc::ioctl(self.fd.as_raw_fd(), PERF_EVENT_IOC_ENABLE, 0) }).map(drop)
+        call("ioctl", || unsafe { libc::ioctl(self.fd.as_raw_fd(), PERF_EVENT_IOC_ENABLE, 0) })
+            .map(drop)
     }
 
     /// `PERF_EVENT_IOC_DISABLE`.
     pub(crate) fn disable(&self) -> io::Result<()> {
         // SAFETY: no pointers.
-        check(unsafe { libc::ioctl(self.fd.as_raw_fd(), PERF_EVENT_IOC_DISABLE, 0) }).map(drop)
+        call("ioctl", || unsafe { libc::ioctl(self.fd.as_raw_fd(), PERF_EVENT_IOC_DISABLE, 0) })
+            .map(drop)
     }
 
     /// `PERF_EVENT_IOC_SET_OUTPUT`: writes into the ring of another event of the same CPU from now
     /// on, and wakes who polls that one.
     pub(crate) fn set_output(&self, ring: BorrowedFd<'_>) -> io::Result<()> {
         // SAFETY: no pointers.
-        check(unsafe {
+        call("ioctl", || unsafe {
             libc::ioctl(self.fd.as_raw_fd(), PERF_EVENT_IOC_SET_OUTPUT, ring.as_raw_fd())
         })
         .map(drop)
@@ -161,7 +163,7 @@ impl PerfEvent {
     #[cfg(feature = "trace")]
     pub(crate) fn set_bpf(&self, program: BorrowedFd<'_>) -> io::Result<()> {
         // SAFETY: no pointers.
-        check(unsafe {
+        call("ioctl", || unsafe {
             libc::ioctl(self.fd.as_raw_fd(), PERF_EVENT_IOC_SET_BPF, program.as_raw_fd())
         })
         .map(drop)
@@ -176,13 +178,11 @@ impl PerfEvent {
         // struct read_format with PERF_FORMAT_LOST alone: { u64 value; u64 lost; }
         let mut values = [0u64; 2];
         let len = size_of_val(&values);
-        // SAFETY: the buffer is writable for the length given.
-        let read = unsafe { libc::read(self.fd.as_raw_fd(), values.as_mut_ptr().cast(), len) };
-        match usize::try_from(read) {
-            Ok(read) if read == len => Ok(Some(values[1])),
-            Ok(_) => Ok(None),
-            Err(_) => Err(io::Error::last_os_error()),
-        }
+        let read = call("read", || {
+            // SAFETY: the buffer is writable for the length given.
+            unsafe { libc::read(self.fd.as_raw_fd(), values.as_mut_ptr().cast(), len) }
+        })?;
+        Ok((read as usize == len).then_some(values[1]))
     }
 }
 

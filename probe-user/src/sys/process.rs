@@ -1,6 +1,6 @@
 //! Starting a process that waits before it executes its program.
 
-use super::{check, retry};
+use super::call;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
@@ -27,21 +27,17 @@ impl HeldChild {
         let hold = move || {
             // SAFETY: no preconditions.
             let pid = unsafe { libc::getpid() }.to_ne_bytes();
-            // SAFETY: the kernel reads as many bytes as `pid` has.
-            let written = unsafe { libc::write(child_pid_out, pid.as_ptr().cast(), pid.len()) };
-            if written < 0 {
-                return Err(io::Error::last_os_error());
-            }
+            call("write", || {
+                // SAFETY: the kernel reads as many bytes as `pid` has.
+                unsafe { libc::write(child_pid_out, pid.as_ptr().cast(), pid.len()) }
+            })?;
             // The child has a copy of the writing end: while it is open, the tracer's death would
             // leave the child waiting for ever.
             // SAFETY: the copy is the child's own, and nothing uses it any more.
             unsafe { libc::close(child_go_out) };
             let mut go = [0u8; 1];
             // SAFETY: the kernel writes at most one byte.
-            match retry(|| match unsafe { libc::read(child_go_in, go.as_mut_ptr().cast(), 1) } {
-                n if n < 0 => Err(io::Error::last_os_error()),
-                n => Ok(n),
-            })? {
+            match call("read", || unsafe { libc::read(child_go_in, go.as_mut_ptr().cast(), 1) })? {
                 // The other end was closed: nobody wants this program any more.
                 0 => Err(io::Error::from_raw_os_error(libc::ECANCELED)),
                 _ => Ok(()),
@@ -60,12 +56,9 @@ impl HeldChild {
             child
         })?;
         let mut pid = [0u8; 4];
-        let read = retry(|| {
+        let read = call("read", || {
             // SAFETY: the kernel writes at most as many bytes as `pid` has.
-            match unsafe { libc::read(pid_in.as_raw_fd(), pid.as_mut_ptr().cast(), pid.len()) } {
-                n if n < 0 => Err(io::Error::last_os_error()),
-                n => Ok(n),
-            }
+            unsafe { libc::read(pid_in.as_raw_fd(), pid.as_mut_ptr().cast(), pid.len()) }
         })?;
         if read as usize != pid.len() {
             return match spawning.join() {
@@ -82,11 +75,10 @@ impl HeldChild {
 
     /// Lets the child execute its program; the error is the one of its `execve`.
     pub(crate) fn release(self) -> io::Result<Child> {
-        // SAFETY: the kernel reads one byte.
-        let written = unsafe { libc::write(self.release.as_raw_fd(), [1u8].as_ptr().cast(), 1) };
-        if written < 0 {
-            return Err(io::Error::last_os_error());
-        }
+        call("write", || {
+            // SAFETY: the kernel reads one byte.
+            unsafe { libc::write(self.release.as_raw_fd(), [1u8].as_ptr().cast(), 1) }
+        })?;
         self.spawning
             .join()
             .unwrap_or_else(|_| Err(io::Error::other("the spawning thread panicked")))
@@ -97,7 +89,7 @@ impl HeldChild {
 fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     let mut fds = [0; 2];
     // SAFETY: the kernel writes two descriptors.
-    check(unsafe { libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC) })?;
+    call("pipe2", || unsafe { libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC) })?;
     // SAFETY: the kernel has just opened it for us.
     let reading = unsafe { OwnedFd::from_raw_fd(fds[0]) };
     // SAFETY: as above.

@@ -1,6 +1,6 @@
 //! `timerfd_create(2)`.
 
-use super::check;
+use super::call;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Duration;
@@ -15,7 +15,7 @@ impl Timer {
     /// A timer that does not tick.
     pub(crate) fn new() -> io::Result<Self> {
         // SAFETY: no pointers.
-        let fd = check(unsafe {
+        let fd = call("timerfd_create", || unsafe {
             libc::timerfd_create(libc::CLOCK_MONOTONIC, libc::TFD_CLOEXEC | libc::TFD_NONBLOCK)
         })?;
         // SAFETY: the kernel has just opened it for us.
@@ -45,7 +45,7 @@ impl Timer {
 
     fn set(&self, flags: libc::c_int, setting: libc::itimerspec) -> io::Result<()> {
         // SAFETY: the kernel reads `setting`; it writes no old one to a null pointer.
-        check(unsafe {
+        call("timerfd_settime", || unsafe {
             libc::timerfd_settime(self.fd.as_raw_fd(), flags, &setting, std::ptr::null_mut())
         })
         .map(drop)
@@ -55,9 +55,11 @@ impl Timer {
     pub(crate) fn take(&self) -> u64 {
         let mut ticks = 0u64;
         // It fails with EAGAIN where there was no tick.
-        // SAFETY: the kernel writes 8 bytes.
-        unsafe { libc::read(self.fd.as_raw_fd(), (&raw mut ticks).cast(), size_of::<u64>()) };
-        ticks
+        let read = call("read", || {
+            // SAFETY: the kernel writes 8 bytes.
+            unsafe { libc::read(self.fd.as_raw_fd(), (&raw mut ticks).cast(), size_of::<u64>()) }
+        });
+        if read.is_ok() { ticks } else { 0 }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The kernel's messages about devices: `netlink(7)`, `NETLINK_KOBJECT_UEVENT`.
 
-use super::{check, check_long};
+use super::call;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
@@ -17,7 +17,7 @@ impl Uevents {
     /// Opens a socket for messages that begin with `onli` or `offl`: nobody is woken by others.
     pub(crate) fn of_online_devices() -> io::Result<Self> {
         // SAFETY: no pointers.
-        let socket = check(unsafe {
+        let socket = call("socket", || unsafe {
             libc::socket(
                 libc::AF_NETLINK,
                 libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK,
@@ -34,7 +34,9 @@ impl Uevents {
         address.nl_groups = KERNEL_GROUP;
         let len = size_of_val(&address) as libc::socklen_t;
         // SAFETY: the address is as long as said.
-        check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) })?;
+        call("bind", || unsafe {
+            libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len)
+        })?;
         Ok(Self { socket })
     }
 
@@ -50,7 +52,7 @@ impl Uevents {
             let mut from: libc::sockaddr_nl = unsafe { std::mem::zeroed() };
             let mut from_len = size_of_val(&from) as libc::socklen_t;
             // SAFETY: the buffer is writable for the length given, and so is the address.
-            let received = check_long(unsafe {
+            let received = call("recvfrom", || unsafe {
                 libc::recvfrom(
                     self.socket.as_raw_fd(),
                     buffer.as_mut_ptr().cast(),
@@ -58,14 +60,13 @@ impl Uevents {
                     0,
                     (&raw mut from).cast(),
                     &raw mut from_len,
-                ) as libc::c_long
+                )
             });
             match received {
                 // The kernel's own port is 0; nobody else can have it.
                 Ok(len) if from.nl_pid == 0 => return Ok(buffer.get(..len as usize)),
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
         }
@@ -94,7 +95,7 @@ fn filter(socket: BorrowedFd<'_>) -> io::Result<()> {
     let program = libc::sock_fprog { len: steps.len() as u16, filter: steps.as_mut_ptr() };
     let len = size_of_val(&program) as libc::socklen_t;
     // SAFETY: the program and its steps are as long as said; the kernel copies both.
-    check(unsafe {
+    call("setsockopt", || unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
             libc::SOL_SOCKET,

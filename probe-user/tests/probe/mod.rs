@@ -2,8 +2,11 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its own part of it")]
 
+#[path = "../suite/left.rs"]
+pub mod left;
 pub mod unprivileged;
 
+use left::KernelObjects;
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read};
@@ -70,6 +73,35 @@ pub fn json_lines(output: &Output) -> Vec<serde_json::Value> {
     lines
 }
 
+/// What the line says that accounts for every record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Books {
+    pub attempted: u64,
+    pub handled: u64,
+    pub lost: u64,
+    pub unread: u64,
+}
+
+/// The books of a run, from its standard error: they have to balance, and to say that they are
+/// complete.
+pub fn books(said: &str) -> Books {
+    let line = said.lines().find_map(|line| line.strip_prefix("ledger: "));
+    let line = line.unwrap_or_else(|| panic!("no ledger: {said}"));
+    let number = |name: &str| {
+        let (_, rest) = line.split_once(&format!("{name} "))?;
+        rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+    };
+    let books = Books {
+        attempted: number("attempted").unwrap(),
+        handled: number("= handled").unwrap(),
+        lost: number("+ lost").unwrap(),
+        unread: number("+ unread").unwrap_or(0),
+    };
+    assert!(line.contains("; complete"), "{line}");
+    assert_eq!(books.attempted, books.handled + books.lost + books.unread, "{line}");
+    books
+}
+
 /// Fails with status 1, nothing on standard output and one line on standard error.
 pub fn assert_failure(command: &mut Command, told: &str) {
     let output = command.output().unwrap();
@@ -107,8 +139,14 @@ impl Run {
         kill_process(Pid::from_raw(self.child.id() as i32).unwrap(), signal).unwrap();
     }
 
-    /// Reads what is left, and waits for the end.
+    /// What it has in the kernel now.
+    pub fn objects(&self) -> KernelObjects {
+        KernelObjects::of(&format!("/proc/{}", self.child.id()))
+    }
+
+    /// Reads what is left, and waits for the end, which leaves nothing in the kernel.
     pub fn finish(self) -> Output {
+        let objects = self.objects();
         let Self { mut child, mut stdout } = self;
         let mut stderr = child.stderr.take().unwrap();
         let errors = std::thread::spawn(move || {
@@ -119,6 +157,7 @@ impl Run {
         let mut out = Vec::new();
         stdout.read_to_end(&mut out).unwrap();
         let status = child.wait().unwrap();
+        objects.assert_gone();
         Output { status, stdout: out, stderr: errors.join().unwrap() }
     }
 }

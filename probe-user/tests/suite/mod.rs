@@ -5,12 +5,14 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its own part of it")]
 
+pub mod left;
 pub mod records;
 
 use aya::programs::{
     ProgramError, RawTracePoint, RawTracePointRunOptions, SchedClassifier, TestRun, TestRunOptions,
 };
 use aya::{Ebpf, EbpfLoader};
+use left::{Held, KernelObjects};
 use probe_user::common::control::TALLY_MAP;
 use probe_user::common::limits::{DEPTH, TALLY_ROWS};
 use probe_user::common::tally::KindTally;
@@ -20,16 +22,52 @@ use records::Numbered;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 pub static OBJECT: &[u8] = aya::include_bytes_aligned!("../ebpf/suite.bpf.o");
 
-pub fn load() -> Ebpf {
-    EbpfLoader::new()
-        .btf(None)
-        .load(OBJECT)
-        .expect("the suite object loads: root and BPF are needed")
+/// The suite object, loaded. When it is dropped, all has to be gone that has come since.
+pub fn load() -> Loaded {
+    load_with(&mut EbpfLoader::new())
+}
+
+pub fn load_with(loader: &mut EbpfLoader<'_>) -> Loaded {
+    let before = Held::now();
+    let object = loader.btf(None).load(OBJECT);
+    let object = object.expect("the suite object loads: root and BPF are needed");
+    Loaded { object: Some(object), before }
+}
+
+/// See [`load`].
+pub struct Loaded {
+    object: Option<Ebpf>,
+    before: Held,
+}
+
+impl Deref for Loaded {
+    type Target = Ebpf;
+
+    fn deref(&self) -> &Ebpf {
+        self.object.as_ref().unwrap()
+    }
+}
+
+impl DerefMut for Loaded {
+    fn deref_mut(&mut self) -> &mut Ebpf {
+        self.object.as_mut().unwrap()
+    }
+}
+
+impl Drop for Loaded {
+    fn drop(&mut self) {
+        let at_end = KernelObjects::of("/proc/self");
+        drop(self.object.take());
+        // A test that fails leaves what it likes.
+        if !std::thread::panicking() {
+            self.before.assert_nothing_else(&at_end);
+        }
+    }
 }
 
 /// A clock's time, in nanoseconds. That of records is `ClockId::Monotonic`.
@@ -96,12 +134,6 @@ impl Drop for SetOnDrop<'_> {
 /// How many descriptors this process has.
 pub fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
-}
-
-/// How many mappings of rings and of shared pages this process has.
-pub fn mappings() -> usize {
-    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-    maps.lines().filter(|line| line.contains("anon_inode:")).count()
 }
 
 pub fn page_size() -> usize {

@@ -1,0 +1,322 @@
+//! System calls that fail: each in turn, with each errno that it can have.
+
+use super::{EvPipe, Summary};
+use crate::error::PollError;
+use crate::options::{Options, Wakeup};
+use crate::stop::Stop;
+use crate::suite::left::mappings;
+use crate::suite::{Received, classifier, descriptors, emit_one_on, generate_on, load, online};
+use crate::sys::bpf;
+use crate::sys::fault::{Fault, fail};
+use aya::Ebpf;
+use aya::maps::Map;
+use libc::{EINTR, EMFILE, ENODEV, ENOMEM, ENOSPC, EPERM};
+use probe_common::control::{EAGER_MAP, EVENTS_MAP};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::collections::BTreeSet;
+use std::io;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+const ERRNOS: [i32; 6] = [EINTR, EMFILE, ENOMEM, EPERM, ENODEV, ENOSPC];
+
+/// Records that each CPU emits at a time: a block is open when they are.
+const N: u32 = 50;
+
+fn options() -> Options {
+    // Sweeps are short, so that a few polls are enough to fall asleep.
+    Options::new()
+        .bytes_per_cpu(64 << 10)
+        .wakeup(Wakeup::Adaptive { max_latency: Duration::from_millis(1) })
+}
+
+/// What has to be as before when a pipe is gone: descriptors and mappings.
+fn held() -> (usize, usize) {
+    (descriptors(), mappings())
+}
+
+/// No event is left in a map.
+fn assert_maps_are_empty(object: &Ebpf, what: &str) {
+    for name in [EVENTS_MAP, EAGER_MAP] {
+        let Some(Map::PerfEventArray(map)) = object.map(name) else { panic!("{name}") };
+        for cpu in online() {
+            let error = bpf::map_delete(map.fd().as_fd(), cpu).expect_err(what);
+            assert_eq!(error.raw_os_error(), Some(libc::ENOENT), "{what}: {name}, CPU {cpu}");
+        }
+    }
+}
+
+/// Runs something with each of its calls failing in turn, with each errno. Gives the names of the calls.
+///
+/// A ledger takes a thousand calls that are all alike, so not all of those fail.
+fn every_fault(mut run: impl FnMut(Fault) -> Option<&'static str>) -> BTreeSet<&'static str> {
+    let mut met = BTreeSet::new();
+    for errno in ERRNOS {
+        let mut after = 0;
+        while let Some(call) = run(Fault { after, errno }) {
+            met.insert(call);
+            after += 1 + after / 60 * 30;
+        }
+    }
+    met
+}
+
+/// What an error of a call has to tell beyond the errno.
+fn knob(call: &str, errno: i32) -> &'static str {
+    match (call, errno) {
+        ("perf_event_open" | "epoll_create1" | "timerfd_create", EMFILE) => "RLIMIT_NOFILE",
+        ("perf_event_open", EPERM) => "kernel.perf_event_paranoid",
+        ("mmap", EPERM) => "RLIMIT_MEMLOCK",
+        ("mmap", ENOMEM) => "ask for fewer bytes",
+        ("bpf", EPERM) => "CAP_BPF",
+        ("epoll_ctl", ENOSPC) => "fs.epoll.max_user_watches",
+        _ => "",
+    }
+}
+
+/// A pipe that was opened although a call failed does without something, and says so.
+fn assert_does_without(pipe: &EvPipe, call: &str, errno: i32) {
+    let why = match (pipe.fallback(), pipe.hotplug_error()) {
+        (None, None) if errno == EINTR => return,
+        // That is what the event of a CPU says which has gone offline just now.
+        (None, None) if (call, errno) == ("perf_event_open", ENODEV) => {
+            assert_eq!(pipe.queues().len(), online().len() - 1);
+            return;
+        }
+        (Some(why), None) => {
+            assert!(matches!(pipe.wakeup(), Wakeup::Watermark(_)));
+            if call == "perf_event_open" {
+                assert!(why.contains(knob(call, errno)), "{why}");
+            }
+            why.to_owned()
+        }
+        (None, Some(error)) => error.to_string(),
+        other => panic!("{call}: {other:?}"),
+    };
+    let errno = io::Error::from_raw_os_error(errno).to_string();
+    assert!(why.contains(&errno), "{call}: {why}");
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_call_that_fails_while_a_pipe_is_opened_leaves_nothing_behind() {
+    let mut object = load();
+    // Loads the programs.
+    drop(EvPipe::from_object(&mut object, &options()).unwrap());
+    emit_one_on(&mut object, online()[0]);
+    let before = held();
+    let met = every_fault(|fault| {
+        let open = || EvPipe::from_object(&mut object, &options());
+        let (opened, met) = fail(fault, open);
+        let call = met?;
+        let what = format!("{call} fails with {}", io::Error::from_raw_os_error(fault.errno));
+        match opened {
+            Ok(pipe) => {
+                assert_does_without(&pipe, call, fault.errno);
+                let covered: Vec<u32> = pipe.queues().iter().map(crate::EvQueue::cpu).collect();
+                let mut received = Received::default();
+                covered.iter().for_each(|&cpu| emit_one_on(&mut object, cpu));
+                let summary = pipe.close(&mut received);
+                assert_eq!(received.total(), covered.len() as u64, "{what}");
+                assert_eq!(summary.total.records, covered.len() as u64, "{what}");
+            }
+            Err(error) => {
+                let told = error.to_string();
+                assert_ne!(fault.errno, EINTR, "{told}");
+                let errno = io::Error::from_raw_os_error(fault.errno).to_string();
+                assert!(told.contains(&errno), "{what}: {told}");
+                assert!(told.contains(knob(call, fault.errno)), "{what}: {told}");
+            }
+        }
+        assert_eq!(held(), before, "{what}");
+        assert_maps_are_empty(&object, &what);
+        met
+    });
+    let expected = [
+        "bind",
+        "bpf",
+        "epoll_create1",
+        "epoll_ctl",
+        "ioctl",
+        "madvise",
+        "mmap",
+        "perf_event_open",
+        "setsockopt",
+        "socket",
+        "timerfd_create",
+        "timerfd_settime",
+    ];
+    assert_eq!(met, BTreeSet::from(expected));
+}
+
+/// What a consumer saw, and what its polls said.
+struct Seen {
+    received: Received,
+    /// What the polls failed with.
+    failed: Vec<PollError>,
+    summary: Summary,
+}
+
+/// Emits, polls, emits again to a consumer that may be asleep, and closes with a block that is open.
+fn consume(mut pipe: EvPipe, object: &mut Ebpf) -> (Seen, u64) {
+    let (cpus, mut failed, mut received) = (online(), Vec::new(), Received::default());
+    let mut poll = |pipe: &mut EvPipe, received: &mut Received, times| {
+        for _ in 0..times {
+            failed.extend(pipe.poll(Some(Duration::from_millis(2)), received).err());
+        }
+    };
+    generate_on(classifier(object, "emit_numbered"), &cpus, N);
+    poll(&mut pipe, &mut received, 8);
+    cpus.iter().for_each(|&cpu| emit_one_on(object, cpu));
+    poll(&mut pipe, &mut received, 3);
+    generate_on(classifier(object, "emit_numbered"), &cpus, N);
+    let summary = pipe.close(&mut received);
+    (Seen { received, failed, summary }, u64::from(2 * N + 1) * cpus.len() as u64)
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_call_that_fails_while_records_are_consumed_loses_none() {
+    let before = held();
+    let met = every_fault(|fault| {
+        let mut object = load();
+        let pipe = EvPipe::from_object(&mut object, &options()).unwrap();
+        assert_eq!(pipe.fallback(), None);
+        let ((seen, emitted), met) = fail(fault, || consume(pipe, &mut object));
+        let call = met?;
+        let what = format!("{call} fails with {}", io::Error::from_raw_os_error(fault.errno));
+        assert_eq!(seen.received.total(), emitted, "{what}");
+        assert_eq!(seen.summary.total.records, emitted, "{what}");
+        assert!(seen.failed.is_empty() || call == "epoll_wait", "{what}: {:?}", seen.failed);
+        match seen.summary.ledger {
+            Ok(ledger) => {
+                assert!(ledger.is_complete(), "{what}: {ledger}");
+                assert_eq!((ledger.attempted(), ledger.handled()), (emitted, emitted), "{what}");
+                assert_eq!(seen.failed.is_empty(), fault.errno == EINTR || call != "epoll_wait");
+            }
+            Err(error) => assert!(call == "bpf" && fault.errno != EINTR, "{what}: {error}"),
+        }
+        assert_maps_are_empty(&object, &what);
+        drop(object);
+        assert_eq!(held(), before, "{what}");
+        met
+    });
+    let expected = ["bpf", "epoll_wait", "read", "recvfrom", "timerfd_settime"];
+    assert_eq!(met, BTreeSet::from(expected));
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_call_that_fails_while_records_are_ordered_loses_none() {
+    let before = held();
+    let met = every_fault(|fault| {
+        let mut object = load();
+        let pipe = EvPipe::from_object(&mut object, &options()).unwrap();
+        let cpus = online();
+        let mut received = Received::default();
+        generate_on(classifier(&mut object, "emit_numbered"), &cpus, N);
+        let (summary, met) = fail(fault, || {
+            let mut pipe = match pipe.ordered(Duration::from_millis(4)) {
+                Ok(pipe) => pipe,
+                Err(error) => return Err(error.to_string()),
+            };
+            let round = u64::from(N) * cpus.len() as u64;
+            let end = Instant::now() + Duration::from_secs(10);
+            while received.total() < round && Instant::now() < end {
+                let _ = pipe.poll(Some(Duration::from_millis(2)), &mut received);
+            }
+            let window_is_over = (received.total(), pipe.held());
+            generate_on(classifier(&mut object, "emit_numbered"), &cpus, N);
+            let _ = pipe.poll(Some(Duration::ZERO), &mut received);
+            Ok((window_is_over, pipe.close(&mut received)))
+        });
+        let call = met?;
+        let what = format!("{call} fails with {}", io::Error::from_raw_os_error(fault.errno));
+        match summary {
+            Ok((given, summary)) => {
+                let round = u64::from(N) * cpus.len() as u64;
+                assert_eq!(given, (round, 0), "{what}: given in time");
+                assert_eq!((received.total(), summary.late), (2 * round, 0), "{what}");
+                assert_eq!(summary.pipe.total.records, 2 * round, "{what}");
+            }
+            Err(told) => {
+                let is_opening = matches!(call, "timerfd_create" | "epoll_ctl");
+                assert!(is_opening && fault.errno != EINTR, "{what}: {told}");
+                assert!(told.contains(knob(call, fault.errno)), "{told}");
+            }
+        }
+        assert_maps_are_empty(&object, &what);
+        drop(object);
+        assert_eq!(held(), before, "{what}");
+        met
+    });
+    assert!(met.is_superset(&BTreeSet::from(["timerfd_create", "timerfd_settime", "read"])));
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_call_that_fails_while_a_pipe_runs_does_not_keep_it_from_running() {
+    let mut object = load();
+    let mut pipe = EvPipe::from_object(&mut object, &options()).unwrap();
+    let mut received = Received::default();
+    let met = every_fault(|fault| {
+        let stop = Stop::new().unwrap();
+        let before = received.total();
+        online().into_iter().for_each(|cpu| emit_one_on(&mut object, cpu));
+        stop.stop();
+        let (ran, met) = fail(fault, || pipe.run(&stop, &mut received));
+        if let Err(error) = ran {
+            assert_eq!(met, Some("epoll_ctl"), "{error}");
+            assert!(error.to_string().contains(knob("epoll_ctl", fault.errno)), "{error}");
+        }
+        let stop = Stop::new().unwrap();
+        stop.stop();
+        pipe.run(&stop, &mut received).unwrap();
+        assert_eq!(received.total() - before, online().len() as u64);
+        met
+    });
+    assert!(met.contains("epoll_ctl"), "{met:?}");
+    assert!(pipe.close(&mut received).ledger.unwrap().is_complete());
+}
+
+/// As above, with all the calls that are not this crate's.
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_process_without_descriptors_is_told_the_limit() {
+    /// Restores the limit, or nothing works any more.
+    struct Restore(Rlimit);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            setrlimit(Resource::Nofile, self.0).unwrap();
+        }
+    }
+    let mut object = load();
+    drop(EvPipe::from_object(&mut object, &options()).unwrap());
+    let before = held();
+    let limits = getrlimit(Resource::Nofile);
+    let mut refused = 0;
+    // Those of the standard streams are taken; a limit below the first one is another error.
+    for most in 4.. {
+        let restore = Restore(limits);
+        let few = Rlimit { current: Some(most), ..limits };
+        setrlimit(Resource::Nofile, few).unwrap();
+        let opened = EvPipe::from_object(&mut object, &options());
+        drop(restore);
+        match opened {
+            Ok(pipe) if pipe.fallback().is_none() && pipe.hotplug_error().is_none() => break,
+            Ok(pipe) => {
+                let why = pipe.fallback().map(str::to_owned);
+                let why = why.or(pipe.hotplug_error().map(io::Error::to_string)).unwrap();
+                assert!(why.contains("Too many open files"), "{most}: {why}");
+            }
+            Err(error) => {
+                let told = error.to_string();
+                assert!(told.contains("RLIMIT_NOFILE"), "{most}: {told}");
+                refused += 1;
+            }
+        }
+        assert_eq!(held(), before, "{most}");
+        assert_maps_are_empty(&object, &format!("{most} descriptors"));
+    }
+    assert!(refused > 10, "{refused}");
+}
