@@ -174,6 +174,7 @@ fn a_full_disk_is_an_error() {
         .unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("probe: cannot write events: No space left on device"));
+    assert!(probe::books(&stderr(&output)).attempted > 0);
 }
 
 #[test]
