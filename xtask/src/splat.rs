@@ -1,18 +1,39 @@
 //! What the kernel's log must not have after a test.
 
-/// Beginnings of reports that something is wrong in the kernel.
-const SIGNS: [&str; 11] = [
+/// What the lines have that say something is wrong in the kernel: of every sanitizer, of lockdep, and of
+/// the watchdogs.
+const SIGNS: [&str; 31] = [
     "WARNING:",
     "BUG:",
+    "kernel BUG at",
     "Oops:",
+    "INFO: task ",
+    "INFO: trying to register non-static key",
+    "INFO: rcu",
     "KASAN:",
+    "KCSAN:",
+    "KFENCE:",
+    "KMSAN:",
     "UBSAN:",
     "general protection fault",
+    "Unable to handle kernel",
+    "unable to handle page fault",
+    "double fault",
     "Kernel panic",
     "possible circular locking dependency",
+    "possible recursive locking",
+    "possible irq lock inversion",
+    "inconsistent lock state",
     "suspicious RCU usage",
+    "Invalid wait context",
+    "bad unlock balance detected",
+    "lock held when returning to user space",
+    "scheduling while atomic",
+    "sleeping function called from invalid context",
     "detected stall",
     "self-detected stall",
+    "unreferenced object",
+    "DEBUG_LOCKS_WARN_ON",
 ];
 
 /// Lines of a kernel log that begin a report.
@@ -51,6 +72,42 @@ mod tests {
         assert_eq!(find(LOG).len(), 2);
         assert!(find("[ 0.1] Spectre V2 : Mitigation\n[ 0.2] debug: on\n").is_empty());
         assert!(find("[ 0.0] Kernel command line: x=BUG:\n").is_empty());
+    }
+
+    #[test]
+    fn every_sort_of_report_is_known() {
+        for line in [
+            "WARNING: CPU: 0 PID: 1 at kernel/events/core.c:1 perf_mmap_close+0x1/0x2",
+            "BUG: KASAN: slab-use-after-free in perf_output_begin+0x1/0x2",
+            "BUG: kernel NULL pointer dereference, address: 0000000000000008",
+            "BUG: unable to handle page fault for address: ffffffffc0000000",
+            "BUG: scheduling while atomic: probe/123/0x00000002",
+            "BUG: sleeping function called from invalid context at kernel/locking/mutex.c:580",
+            "BUG: spinlock bad magic on CPU#0, probe/1",
+            "BUG: workqueue lockup - pool cpus=0 node=0 flags=0x0 nice=0 stuck for 40s!",
+            "watchdog: BUG: soft lockup - CPU#1 stuck for 26s! [probe:99]",
+            "kernel BUG at mm/slub.c:305!",
+            "Oops: 0000 [#1] PREEMPT SMP",
+            "INFO: task probe:99 blocked for more than 120 seconds.",
+            "INFO: task probe:99 blocked in I/O wait for more than 120 seconds.",
+            "INFO: trying to register non-static key.",
+            "rcu: INFO: rcu_preempt detected stalls on CPUs/tasks:",
+            "rcu: INFO: rcu_sched self-detected stall on CPU",
+            "WARNING: possible circular locking dependency detected",
+            "WARNING: possible recursive locking detected",
+            "WARNING: inconsistent lock state",
+            "[ BUG: Invalid wait context ]",
+            "WARNING: bad unlock balance detected!",
+            "WARNING: suspicious RCU usage",
+            "DEBUG_LOCKS_WARN_ON(1)",
+            "UBSAN: array-index-out-of-bounds in kernel/bpf/core.c:1:2",
+            "general protection fault, probably for non-canonical address 0xdead000000000100",
+            "Kernel panic - not syncing: Fatal exception",
+            "unreferenced object 0xffff888100000000 (size 64):",
+            "INFO: rcu_tasks detected stalls on tasks:",
+        ] {
+            assert_eq!(find(&format!("[    1.0] {line}\n")).len(), 1, "{line}");
+        }
     }
 
     #[test]

@@ -185,6 +185,16 @@ mod tests {
     }
 
     #[test]
+    fn a_report_of_the_kernel_fails_a_run_whose_tests_passed() {
+        let suite = Suite { executables: Vec::new() };
+        let here = Machine::Here { kprobes: true };
+        let judge = |line: &str| suite.judge("x", here, &format!("{MARK} kernel log\n{line}\n"));
+        assert_eq!(judge("[ 1.0] all is well"), Counts::default());
+        let hung = "[ 1.0] INFO: task probe:9 blocked for more than 120 seconds.";
+        assert_eq!(judge(hung), Counts { passed: 0, failed: 1 });
+    }
+
+    #[test]
     fn targets_run_where_they_can() {
         let executable = |target: &str| Executable {
             target: target.to_owned(),
