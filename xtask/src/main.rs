@@ -5,6 +5,7 @@ mod bench;
 mod builder;
 mod cache;
 mod ebpf;
+mod fuzz;
 mod guest;
 mod host;
 mod interrupt;
@@ -49,6 +50,8 @@ enum Task {
         #[arg(long)]
         check: bool,
     },
+    /// Give arbitrary bytes to what reads the kernel's
+    Fuzz(fuzz::Args),
     /// Run `probe`, on this machine if it can, else in a virtual machine
     Run(run::Args),
     /// Run every check: formatting, lints, documentation, tests here and in every kernel
@@ -72,6 +75,7 @@ impl Task {
         match self {
             Self::Bench(args) => args.run(),
             Self::BuildEbpf { check } => ebpf::task(check),
+            Self::Fuzz(args) => args.run(),
             Self::Run(args) => args.run(),
             Self::Test(args) => args.run(),
             Self::Vm(args) => args.run(),

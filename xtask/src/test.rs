@@ -13,6 +13,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 
 use crate::cache::Cache;
+use crate::fuzz::Extent;
 use crate::host::Host;
 use crate::kernel::{Kernel, SERIES, Series};
 use crate::libtest::Counts;
@@ -21,7 +22,7 @@ use crate::report::{Report, Row};
 use crate::run::{has_kprobes, may_trace};
 use crate::suite::{self, Machine, Suite};
 use crate::workspace::{Workspace, cargo};
-use crate::{ebpf, process, say};
+use crate::{ebpf, fuzz, process, say};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -42,6 +43,12 @@ pub(crate) struct Args {
     /// Minutes that the tests of one kernel may take
     #[arg(long, default_value_t = 15, value_name = "MINUTES")]
     timeout: u64,
+    /// Do not fuzz
+    #[arg(long)]
+    no_fuzz: bool,
+    /// Seconds to fuzz each target
+    #[arg(long, default_value_t = 60, value_name = "SECONDS")]
+    fuzz_seconds: u64,
 }
 
 impl Args {
@@ -50,6 +57,10 @@ impl Args {
         let mut report = Report::default();
         check_sources(&workspace, &mut report);
         report.step("unit and doc tests", unit_tests);
+        if !self.no_fuzz {
+            let extent = Extent::seconds(self.fuzz_seconds);
+            report.step("fuzz", || fuzz::fuzz(&workspace, &[], extent));
+        }
 
         let mut suite = None;
         report.check("build the kernel tests", || {
@@ -161,7 +172,8 @@ fn check_sources(workspace: &Workspace, report: &mut Report) {
         process::loud(hushed(&mut cargo(), &library).args(DENY))?;
         // Its peers, which take a C library to build, stay out.
         let bench = ["clippy", "--package", "probe-bench"];
-        process::loud(hushed(&mut cargo(), &bench).args(DENY))
+        process::loud(hushed(&mut cargo(), &bench).args(DENY))?;
+        fuzz::clippy(workspace, &DENY)
     });
     report.check("clippy, eBPF", || ebpf::clippy(workspace));
     report.check("doc", || {
