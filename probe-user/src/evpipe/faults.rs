@@ -149,6 +149,31 @@ fn a_call_that_fails_while_a_pipe_is_opened_leaves_nothing_behind() {
     assert_eq!(met, BTreeSet::from(expected));
 }
 
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_call_that_fails_while_a_cpu_comes_back_leaves_no_event_in_a_map() {
+    let mut object = load();
+    let mut pipe = EvPipe::from_object(&mut object, &options()).unwrap();
+    let cpu = online()[0];
+    let met = every_fault(|fault| {
+        // As if it had gone. Its event would stay in the maps, where it does no harm.
+        pipe.queues.uncover(cpu, &pipe.epoll);
+        pipe.queues.leave_map();
+        let before = held();
+        let (covered, met) = fail(fault, || pipe.queues.cover(cpu, &pipe.epoll));
+        if covered.is_err() {
+            assert_eq!(held(), before, "{met:?}");
+            for name in [EVENTS_MAP, EAGER_MAP] {
+                let Some(Map::PerfEventArray(map)) = object.map(name) else { panic!("{name}") };
+                let error = bpf::map_delete(map.fd().as_fd(), cpu).expect_err(name);
+                assert_eq!(error.raw_os_error(), Some(libc::ENOENT), "{met:?}: {name}");
+            }
+        }
+        met
+    });
+    assert!(met.contains("bpf"), "{met:?}");
+}
+
 /// What a consumer saw, and what its polls said.
 struct Seen {
     received: Received,
