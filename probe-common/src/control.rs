@@ -13,11 +13,12 @@ pub const EVENTS_MAP: &str = "PIPE_EVENTS";
 /// share the rings of those in [`EVENTS_MAP`], and wake the consumer each time.
 pub const EAGER_MAP: &str = "PIPE_EAGER";
 
-/// A per-CPU array of [`KindTally`](crate::tally::KindTally), indexed by
-/// [`RecordKind::index`](crate::RecordKind::index), and one
-/// [`OutputTally`](crate::tally::OutputTally), in [`TALLY_BANKS`](crate::limits::TALLY_BANKS) banks,
-/// one after another.
+/// A per-CPU array of [`TALLY_BANKS`](crate::limits::TALLY_BANKS)
+/// [`TallyBank`](crate::tally::TallyBank)s: all of it is read by a few system calls.
 pub const TALLY_MAP: &str = "PIPE_TALLY";
+
+/// A per-CPU array of [`DEPTH`](crate::limits::DEPTH) [`OutputTally`](crate::tally::OutputTally)s.
+pub const OUTPUTS_MAP: &str = "PIPE_OUTPUTS";
 
 /// A per-CPU array of [`DEPTH`](crate::limits::DEPTH) scratch slots, each beginning with a
 /// [`SlotHead`](crate::slot::SlotHead). Only the first keeps a block open.

@@ -45,10 +45,5 @@ pub const USER_KINDS: u32 = 192;
 /// How many kinds there are, of both sorts: the length of every table that a kind indexes.
 pub const KINDS: u32 = BUILTIN_KINDS + USER_KINDS;
 
-/// How many entries a bank of the tally has: one for each kind, and one for outputs
-/// ([`OutputTally`](crate::tally::OutputTally)).
-pub const TALLY_ROWS: u32 = KINDS + 1;
-
-/// How many banks of [`TALLY_ROWS`] entries the tally has: one for each level of [`DEPTH`], and one
-/// for what found no slot.
+/// How many banks the tally has: one for each level of [`DEPTH`], and one for what found no slot.
 pub const TALLY_BANKS: u32 = DEPTH + 1;

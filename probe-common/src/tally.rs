@@ -1,5 +1,6 @@
 //! What the eBPF side counts about emission, per CPU and kind.
 
+use crate::limits::KINDS;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Why a record was not sent: the errors of `bpf_perf_event_output`, and the pipe's own.
@@ -139,8 +140,12 @@ pub struct OutputTally {
     pub failed: [u64; FailureClass::COUNT],
 }
 
-// Both are entries of one map.
-const _: () = assert!(size_of::<OutputTally>() == size_of::<KindTally>());
+/// What one CPU counted at one level of nesting, where nobody interrupts: indexed by
+/// [`RecordKind::index`](crate::RecordKind::index).
+pub type TallyBank = [KindTally; KINDS as usize];
+
+// PCPU_MIN_UNIT_SIZE
+const _: () = assert!(size_of::<TallyBank>() <= 32 << 10);
 
 impl OutputTally {
     /// What was counted since it was `earlier`.

@@ -13,9 +13,9 @@ use core::ffi::c_void;
 use probe_common::{
     BlockPrefix,
     control::{CONTROL_CPUS, CpuControl},
-    limits::{DEPTH, KINDS, MAX_PACKED, RECORD_ALIGN, TALLY_BANKS, TALLY_ROWS},
+    limits::{DEPTH, KINDS, MAX_PACKED, RECORD_ALIGN, TALLY_BANKS},
     slot::{BLOCK_KINDS, KindCount},
-    tally::{FailureClass, KindTally, OutputTally},
+    tally::{FailureClass, KindTally, OutputTally, TallyBank},
 };
 
 /// Blocks go here; user space puts one perf event for each CPU into it.
@@ -26,11 +26,14 @@ static PIPE_EVENTS: PerfEventByteArray = PerfEventByteArray::new(0);
 #[map]
 static PIPE_EAGER: PerfEventByteArray = PerfEventByteArray::new(0);
 
-/// What was attempted and what failed: a bank of [`TALLY_ROWS`] entries for each slot, so that no
-/// counter is shared with a program that interrupts, and one for those who found no slot.
+/// What was attempted and what failed: a bank for each slot, so that no counter is shared with a
+/// program that interrupts, and one for those who found no slot.
 #[map]
-static PIPE_TALLY: PerCpuArray<KindTally> =
-    PerCpuArray::with_max_entries(TALLY_ROWS * TALLY_BANKS, 0);
+static PIPE_TALLY: PerCpuArray<TallyBank> = PerCpuArray::with_max_entries(TALLY_BANKS, 0);
+
+/// Which outputs failed, for each slot. (Whoever finds none has no output.)
+#[map]
+static PIPE_OUTPUTS: PerCpuArray<OutputTally> = PerCpuArray::with_max_entries(DEPTH, 0);
 
 /// What the consumer asks for.
 #[map]
@@ -155,27 +158,29 @@ fn tally(slot: *mut Slot, depth: u32, uncounted: KindCount, errno: i64) -> u32 {
 /// Counts an output that the kernel did not take, with so many records in it.
 #[inline(always)]
 fn count_output(depth: u32, records: u32, class: FailureClass) {
-    let Some(tally) = PIPE_TALLY.get_ptr_mut(row(depth, KINDS)) else { return };
-    let tally: *mut OutputTally = tally.cast();
+    let Some(tally) = PIPE_OUTPUTS.get_ptr_mut(depth) else { return };
     if matches!(class, FailureClass::NoSpace) {
-        // SAFETY: the map value is this CPU's, and at this depth nobody else counts; the two sorts of
-        // entries are equally long.
+        // SAFETY: the map value is this CPU's, and at this depth nobody else counts.
         unsafe { (*tally).lost_records += u64::from(records) };
     }
     // SAFETY: as above.
     unsafe { add_failed(&raw mut (*tally).failed, class, 1) };
 }
 
-/// The entry `row` of the bank for `depth`.
+/// The count of the kind at `index`, at a depth.
 #[inline(always)]
-fn row(depth: u32, row: u32) -> u32 {
-    (depth & (DEPTH - 1)) * TALLY_ROWS + row
+fn tally_of(depth: u32, index: u32) -> Option<*mut KindTally> {
+    let bank = PIPE_TALLY.get_ptr_mut(depth)?;
+    // It never is more, but the verifier does not know.
+    let index = index & (KINDS - 1);
+    // SAFETY: the bank has so many.
+    Some(unsafe { bank.cast::<KindTally>().add(index as usize) })
 }
 
 /// Counts records of the kind at `index`, in the bank of a slot that is the caller's.
 #[inline(always)]
 fn count_as(depth: u32, index: u32, count: u32, failure: Option<FailureClass>) {
-    let Some(tally) = PIPE_TALLY.get_ptr_mut(row(depth, index)) else { return };
+    let Some(tally) = tally_of(depth, index) else { return };
     let count = u64::from(count);
     // SAFETY: the map value is this CPU's, and at this depth nobody else counts.
     unsafe { (*tally).attempted += count };
@@ -201,12 +206,12 @@ unsafe fn add_failed(failed: *mut [u64; FailureClass::COUNT], class: FailureClas
     unsafe { *counter += count };
 }
 
-const _: () = assert!(FailureClass::COUNT.is_power_of_two() && DEPTH.is_power_of_two());
+const _: () = assert!(FailureClass::COUNT.is_power_of_two() && KINDS.is_power_of_two());
 
 /// Tallies a record of the kind at `index` that is not even in a block.
 #[inline(always)]
 pub(crate) fn refuse(index: u32, class: FailureClass) {
-    let Some(tally) = PIPE_TALLY.get_ptr_mut(DEPTH * TALLY_ROWS + index) else { return };
+    let Some(tally) = tally_of(DEPTH, index) else { return };
     // SAFETY: the counter is in this CPU's map value. Refusals can interrupt each other, so it is
     // added to atomically.
     unsafe { atomic::add(&raw mut (*tally).attempted, 1) };

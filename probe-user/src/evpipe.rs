@@ -210,7 +210,7 @@ impl EvPipe {
         self.queues.position(cpu).ok().map(|at| &self.queues()[at])
     }
 
-    /// What became of every record so far. It takes about a thousand system calls.
+    /// What became of every record so far.
     ///
     /// # Errors
     ///

@@ -4,7 +4,6 @@ use crate::error::TallyError;
 use crate::evqueue::EvQueue;
 use crate::tally::Tally;
 use probe_common::RecordKind;
-use probe_common::limits::KINDS;
 use probe_common::tally::{FailureClass, KindTally, OutputTally};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -125,13 +124,7 @@ struct Counted {
 
 impl Counted {
     fn read(tally: &Tally) -> Result<Self, TallyError> {
-        let mut records = BTreeMap::new();
-        for kind in (0..KINDS).filter_map(RecordKind::at) {
-            for counted in tally.of(kind)? {
-                records.insert((counted.cpu, kind), counted.tally);
-            }
-        }
-        records.retain(|_, tally| *tally != KindTally::default());
+        let records = tally.by_kind()?;
         let outputs = tally.outputs()?.into_iter().map(|counted| (counted.cpu, counted.tally));
         Ok(Self { records, outputs: outputs.collect() })
     }

@@ -37,14 +37,15 @@ impl PipeParts {
         Ok(Self { events, tally: None, scratch: None, adaptive: None })
     }
 
-    /// The map [`TALLY_MAP`](probe_common::control::TALLY_MAP), by which the pipe knows what the
-    /// eBPF side counts.
+    /// The maps [`TALLY_MAP`](probe_common::control::TALLY_MAP) and
+    /// [`OUTPUTS_MAP`](probe_common::control::OUTPUTS_MAP), by which the pipe knows what the eBPF side
+    /// counts.
     ///
     /// # Errors
     ///
-    /// If it is not such a map.
-    pub fn tally(mut self, tally: impl AsFd) -> Result<Self, OpenError> {
-        self.tally = Some(Tally::from_map(tally)?);
+    /// If they are not such maps.
+    pub fn tally(mut self, tally: impl AsFd, outputs: impl AsFd) -> Result<Self, OpenError> {
+        self.tally = Some(Tally::from_maps(tally, outputs)?);
         Ok(self)
     }
 
@@ -87,7 +88,7 @@ impl PipeParts {
         use aya::maps::Map;
         use aya::programs::RawTracePoint;
         use probe_common::control::{
-            CONTROL_MAP, EAGER_MAP, EVENTS_MAP, FLUSH_PROGRAM, SCRATCH_MAP, TALLY_MAP,
+            CONTROL_MAP, EAGER_MAP, EVENTS_MAP, FLUSH_PROGRAM, OUTPUTS_MAP, SCRATCH_MAP, TALLY_MAP,
         };
 
         let why = |error: aya::programs::ProgramError| OpenError::Program {
@@ -112,6 +113,9 @@ impl PipeParts {
         let Some(Map::PerCpuArray(tally)) = object.map(TALLY_MAP) else {
             return Err(OpenError::NoMap { name: TALLY_MAP });
         };
+        let Some(Map::PerCpuArray(outputs)) = object.map(OUTPUTS_MAP) else {
+            return Err(OpenError::NoMap { name: OUTPUTS_MAP });
+        };
         let Some(Map::PerCpuArray(scratch)) = object.map(SCRATCH_MAP) else {
             return Err(OpenError::NoMap { name: SCRATCH_MAP });
         };
@@ -121,6 +125,6 @@ impl PipeParts {
         let parts = PipeParts::new(events.fd())
             .and_then(|parts| parts.adaptive(eager.fd(), control.fd(), flush?))
             .map_err(info)?;
-        parts.tally(tally.fd())?.scratch(scratch.fd())
+        parts.tally(tally.fd(), outputs.fd())?.scratch(scratch.fd())
     }
 }

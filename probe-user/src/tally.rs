@@ -4,17 +4,18 @@ use crate::cpus;
 use crate::error::TallyError;
 use crate::sys::bpf::{self, MapFd};
 use probe_common::RecordKind;
-use probe_common::limits::{DEPTH, KINDS, TALLY_BANKS, TALLY_ROWS};
-use probe_common::tally::{KindTally, OutputTally};
-use std::ops::Range;
-use std::os::fd::{AsFd, OwnedFd};
-use zerocopy::FromBytes;
+use probe_common::limits::{DEPTH, KINDS, TALLY_BANKS};
+use probe_common::tally::{KindTally, OutputTally, TallyBank};
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, BorrowedFd};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// The map in which `probe_ebpf::pipe` counts: per CPU and kind, what was sent and what failed, by
-/// reason.
+/// The maps in which `probe_ebpf::pipe` counts: per CPU and kind, what was sent and what failed, by
+/// reason; and per CPU, the outputs that failed.
 #[derive(Debug)]
 pub struct Tally {
-    map: MapFd,
+    kinds: MapFd,
+    outputs: MapFd,
     possible: Vec<u32>,
 }
 
@@ -38,30 +39,18 @@ pub struct CpuOutputs {
     pub tally: OutputTally,
 }
 
-const ENTRIES: u32 = TALLY_ROWS * TALLY_BANKS;
-const WORDS: usize = size_of::<KindTally>() / size_of::<u64>();
-
 impl Tally {
-    /// Opens the map named [`TALLY_MAP`](probe_common::control::TALLY_MAP) of an object, whoever
-    /// loaded it.
+    /// Opens the maps named [`TALLY_MAP`](probe_common::control::TALLY_MAP) and
+    /// [`OUTPUTS_MAP`](probe_common::control::OUTPUTS_MAP) of an object, whoever loaded it.
     ///
     /// # Errors
     ///
-    /// If it is not such a map.
-    pub fn from_map(map: impl AsFd) -> Result<Self, TallyError> {
-        let info = bpf::map_info(map.as_fd())?;
-        let not_a_tally = || TallyError::NotATally {
-            name: info.name.clone(),
-            entries: ENTRIES,
-            value_size: size_of::<KindTally>(),
-        };
-        if info.max_entries != ENTRIES || info.value_size as usize != size_of::<KindTally>() {
-            return Err(not_a_tally());
-        }
+    /// If they are not such maps.
+    pub fn from_maps(tally: impl AsFd, outputs: impl AsFd) -> Result<Self, TallyError> {
         let possible = cpus::possible()?;
-        let fd: OwnedFd = map.as_fd().try_clone_to_owned()?;
-        let map = MapFd::per_cpu_array(fd, possible.len())?.ok_or_else(not_a_tally)?;
-        Ok(Self { map, possible })
+        let kinds = open::<TallyBank>(tally.as_fd(), TALLY_BANKS, possible.len())?;
+        let outputs = open::<OutputTally>(outputs.as_fd(), DEPTH, possible.len())?;
+        Ok(Self { kinds, outputs, possible })
     }
 
     /// What each possible CPU has counted for a kind so far.
@@ -70,14 +59,24 @@ impl Tally {
     ///
     /// If the map cannot be read.
     pub fn of(&self, kind: RecordKind) -> Result<Vec<CpuTally>, TallyError> {
-        let mut cpus: Vec<_> = self
-            .possible
-            .iter()
-            .map(|&cpu| CpuTally { cpu, tally: KindTally::default() })
-            .collect();
+        let nothing = KindTally::default();
+        let mut cpus: Vec<_> =
+            self.possible.iter().map(|&cpu| CpuTally { cpu, tally: nothing }).collect();
         let Some(index) = kind.index() else { return Ok(cpus) };
-        self.read(0..TALLY_BANKS, index, |at, tally: KindTally| cpus[at].tally += tally)?;
+        self.read(|at, bank| cpus[at].tally += bank[index as usize])?;
         Ok(cpus)
+    }
+
+    /// What each possible CPU has counted for each kind of which it has counted any.
+    pub(crate) fn by_kind(&self) -> Result<BTreeMap<(u32, RecordKind), KindTally>, TallyError> {
+        let mut counted: BTreeMap<_, KindTally> = BTreeMap::new();
+        self.read(|at, bank| {
+            let kinds = (0..KINDS).filter_map(RecordKind::at).zip(bank);
+            for (kind, &tally) in kinds.filter(|(_, tally)| **tally != KindTally::default()) {
+                *counted.entry((self.possible[at], kind)).or_default() += tally;
+            }
+        })?;
+        Ok(counted)
     }
 
     /// What each possible CPU has counted of outputs that failed.
@@ -89,28 +88,9 @@ impl Tally {
         let nothing = OutputTally::default();
         let mut cpus: Vec<_> =
             self.possible.iter().map(|&cpu| CpuOutputs { cpu, tally: nothing }).collect();
-        // Who found no slot had no output.
-        self.read(0..DEPTH, KINDS, |at, tally: OutputTally| cpus[at].tally += tally)?;
+        let add = |at: usize, tally: &OutputTally| cpus[at].tally += *tally;
+        read(&self.outputs, DEPTH, self.possible.len(), add)?;
         Ok(cpus)
-    }
-
-    /// Gives the entry at `row` of each bank, of each CPU, to `add`, which is told which possible CPU
-    /// it is.
-    fn read<T: FromBytes + Default>(
-        &self,
-        banks: Range<u32>,
-        row: u32,
-        mut add: impl FnMut(usize, T),
-    ) -> Result<(), TallyError> {
-        let mut words = vec![0u64; WORDS * self.possible.len()];
-        for bank in banks {
-            bpf::map_lookup(&self.map, bank * TALLY_ROWS + row, &mut words)?;
-            for (at, words) in words.chunks_exact(WORDS).enumerate() {
-                let bytes = zerocopy::IntoBytes::as_bytes(words);
-                add(at, T::read_from_bytes(bytes).unwrap_or_default());
-            }
-        }
-        Ok(())
     }
 
     /// The sum over all CPUs and kinds.
@@ -120,11 +100,42 @@ impl Tally {
     /// If the map cannot be read.
     pub fn total(&self) -> Result<KindTally, TallyError> {
         let mut total = KindTally::default();
-        for kind in (0..KINDS).filter_map(RecordKind::at) {
-            for cpu in self.of(kind)? {
-                total += cpu.tally;
-            }
-        }
+        self.read(|_, bank| bank.iter().for_each(|&tally| total += tally))?;
         Ok(total)
     }
+
+    fn read(&self, add: impl FnMut(usize, &TallyBank)) -> Result<(), TallyError> {
+        read(&self.kinds, TALLY_BANKS, self.possible.len(), add)
+    }
+}
+
+/// Opens a per-CPU array of so many `T`s.
+fn open<T>(map: BorrowedFd<'_>, entries: u32, possible: usize) -> Result<MapFd, TallyError> {
+    let info = bpf::map_info(map)?;
+    let value_size = size_of::<T>();
+    let not_a_tally = || TallyError::NotATally { name: info.name.clone(), entries, value_size };
+    if info.max_entries != entries || info.value_size as usize != value_size {
+        return Err(not_a_tally());
+    }
+    MapFd::per_cpu_array(map.try_clone_to_owned()?, possible)?.ok_or_else(not_a_tally)
+}
+
+/// Gives each entry, of each CPU, to `add`, which is told which possible CPU it is.
+fn read<T: FromBytes + Immutable + KnownLayout>(
+    map: &MapFd,
+    entries: u32,
+    possible: usize,
+    mut add: impl FnMut(usize, &T),
+) -> Result<(), TallyError> {
+    let words = size_of::<T>() / size_of::<u64>();
+    let mut values = vec![0u64; words * possible];
+    for entry in 0..entries {
+        bpf::map_lookup(map, entry, &mut values)?;
+        for (at, value) in values.chunks_exact(words).enumerate() {
+            if let Ok(value) = T::ref_from_bytes(value.as_bytes()) {
+                add(at, value);
+            }
+        }
+    }
+    Ok(())
 }

@@ -6,7 +6,7 @@ mod suite;
 
 use aya::maps::Map;
 use aya::programs::SchedClassifier;
-use probe_user::common::control::{EVENTS_MAP, TALLY_MAP};
+use probe_user::common::control::{EVENTS_MAP, OUTPUTS_MAP, TALLY_MAP};
 use probe_user::common::tally::FailureClass;
 use probe_user::common::{RawRecord, Record};
 use probe_user::{
@@ -188,11 +188,12 @@ fn pipes_that_open_and_close_while_programs_emit_refuse_nobody() {
     classifier(&mut object, "emit_numbered");
     let program: &SchedClassifier = object.program("emit_numbered").unwrap().try_into().unwrap();
     let map = |name| object.map(name).unwrap();
-    let (Map::PerfEventArray(events), Map::PerCpuArray(tally)) = (map(EVENTS_MAP), map(TALLY_MAP))
+    let (Map::PerfEventArray(events), Map::PerCpuArray(tally), Map::PerCpuArray(outputs)) =
+        (map(EVENTS_MAP), map(TALLY_MAP), map(OUTPUTS_MAP))
     else {
         panic!("maps of other types")
     };
-    let parts = || PipeParts::new(events.fd()).unwrap().tally(tally.fd()).unwrap();
+    let parts = || PipeParts::new(events.fd()).unwrap().tally(tally.fd(), outputs.fd()).unwrap();
     let options = Options::new().bytes_per_cpu(4 << 20).wakeup(Wakeup::PollOnly);
     let (stop, mut handled, mut full) = (AtomicBool::new(false), 0, 0);
     let tallied = std::thread::scope(|scope| {
@@ -215,7 +216,7 @@ fn pipes_that_open_and_close_while_programs_emit_refuse_nobody() {
             full += ledger.tally().failed_for(FailureClass::NoSpace);
         }
         drop(stopping);
-        Tally::from_map(tally.fd()).unwrap()
+        Tally::from_maps(tally.fd(), outputs.fd()).unwrap()
     });
     let tally = tallied.total().unwrap();
     assert_eq!(tally.sent(), handled);

@@ -14,7 +14,7 @@ use aya::programs::{
 use aya::{Ebpf, EbpfLoader};
 use left::{Held, KernelObjects};
 use probe_user::common::control::TALLY_MAP;
-use probe_user::common::limits::{DEPTH, TALLY_ROWS};
+use probe_user::common::limits::{DEPTH, KINDS};
 use probe_user::common::tally::KindTally;
 use probe_user::common::{RawRecord, Record, RecordKind};
 use probe_user::{Consumer, EvHandlers, Event, Loss, Malformed};
@@ -180,11 +180,11 @@ impl<'e> Generators<'e> {
 pub fn nested(object: &Ebpf, kind: RecordKind) -> u64 {
     const WORDS: usize = size_of::<KindTally>() / size_of::<u64>();
     let map = object.map(TALLY_MAP).unwrap();
-    let map = aya::maps::PerCpuArray::<_, [u64; WORDS]>::try_from(map).unwrap();
-    let banks = (1..DEPTH).map(|bank| bank * TALLY_ROWS + kind.index().unwrap());
-    banks
-        .flat_map(|at| map.get(&at, 0).unwrap().iter().map(|words| words[0]).collect::<Vec<_>>())
-        .sum()
+    let map = aya::maps::PerCpuArray::<_, [[u64; WORDS]; KINDS as usize]>::try_from(map).unwrap();
+    let index = kind.index().unwrap() as usize;
+    let attempted =
+        |bank| map.get(&bank, 0).unwrap().iter().map(|kinds| kinds[index][0]).sum::<u64>();
+    (1..DEPTH).map(attempted).sum()
 }
 
 /// How often this thread has given up the CPU to wait.
