@@ -69,6 +69,10 @@ impl Suite {
     /// Runs every executable, whatever the one before did, and prints the kernel's log last.
     pub(crate) fn script(&self, place: Machine) -> Result<String> {
         let mut script = String::from("exec 2>&1\n");
+        if let Machine::Here { .. } = place {
+            // It has the time, unlike a machine that is emulated.
+            script.push_str("export PROBE_FAULTS=all\n");
+        }
         for Executable { target, path, .. } in self.select(place) {
             let path = path.to_str().context("the target folder's path is not UTF-8")?;
             let path = shlex::try_quote(path)?;
