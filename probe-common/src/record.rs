@@ -1,6 +1,8 @@
 //! What a record is: its kind, its header, and the trait that its Rust type implements.
 
-use crate::limits::{BUILTIN_KINDS, FIRST_USER_KIND, MAX_PAYLOAD, RECORD_ALIGN, USER_KINDS};
+use crate::limits::{
+    BUILTIN_KINDS, FIRST_USER_KIND, MAX_EMIT, MAX_PAYLOAD, RECORD_ALIGN, USER_KINDS,
+};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Names the layout of a record's payload.
@@ -131,6 +133,43 @@ pub trait Record: FromBytes + IntoBytes + Immutable + KnownLayout + Sized + 'sta
         assert!(size_of::<Self>() <= MAX_PAYLOAD, "the record exceeds limits::MAX_PAYLOAD");
         assert!(align_of::<Self>() <= RECORD_ALIGN, "records are 8-aligned in the ring");
         assert!(Self::KIND.index().is_some(), "use RecordKind::user(n) for the kind");
+    };
+
+    /// Proves, when it is evaluated, that a program has room to build the type. Whatever emits one
+    /// evaluates it.
+    ///
+    /// ```
+    /// # use probe_common::{Record, RecordKind, limits::MAX_EMIT};
+    /// # use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+    /// #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+    /// #[repr(C)]
+    /// struct Longest([u8; MAX_EMIT]);
+    ///
+    /// impl Record for Longest {
+    ///     const KIND: RecordKind = RecordKind::user(0);
+    /// }
+    ///
+    /// const _: () = Longest::CAN_BE_EMITTED;
+    /// ```
+    ///
+    /// One byte more does not compile:
+    ///
+    /// ```compile_fail,E0080
+    /// # use probe_common::{Record, RecordKind, limits::MAX_EMIT};
+    /// # use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+    /// #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+    /// #[repr(C)]
+    /// struct TooLong([u8; MAX_EMIT + 1]);
+    ///
+    /// impl Record for TooLong {
+    ///     const KIND: RecordKind = RecordKind::user(0);
+    /// }
+    ///
+    /// const _: () = TooLong::CAN_BE_EMITTED;
+    /// ```
+    const CAN_BE_EMITTED: () = {
+        let () = Self::FITS;
+        assert!(size_of::<Self>() <= MAX_EMIT, "the record exceeds limits::MAX_EMIT");
     };
 }
 

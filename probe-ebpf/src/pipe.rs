@@ -86,10 +86,7 @@ pub fn emit<C: EbpfContext, T: Record + Copy>(ctx: &C, record: &T) -> Result<(),
 /// If more than [`DEPTH`] programs hold a reservation on this CPU. The failure is tallied.
 #[inline(always)]
 pub fn reserve<T: Record>() -> Result<Reservation<T>, EmitError> {
-    const {
-        let () = T::FITS;
-        assert!(size_of::<T>() <= MAX_EMIT, "the record exceeds limits::MAX_EMIT");
-    }
+    let () = const { T::CAN_BE_EMITTED };
     // Before the slot is taken: to read the clock waits for every load that comes before it.
     let clock = PIPE_CLOCK.load();
     let now = now(clock);
