@@ -95,7 +95,9 @@ fn give_up_privileges(args: &Trace, tracer: &Tracer) -> Result<()> {
     let kept = kept.map_err(|error| anyhow::anyhow!("cannot give up privileges: {error}"))?;
     log::debug!("privileges kept: {kept}");
     if args.sealed && !kept.is_empty() {
-        eprintln!(
+        // Nobody may be there to read it.
+        let _ = writeln!(
+            io::stderr(),
             "probe: sealed but for {kept}, which this kernel asks for to read the last line's \
              counts (before 5.19, with the sysctl kernel.unprivileged_bpf_disabled)"
         );
