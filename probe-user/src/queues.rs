@@ -8,6 +8,7 @@ use crate::options::Options;
 use crate::parts::AdaptiveParts;
 use crate::sys::bpf::{self, MapInfo};
 use crate::sys::epoll::Epoll;
+use crate::sys::membarrier;
 use crate::sys::perf_event::WakeAt;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
@@ -78,6 +79,10 @@ impl Queues {
         match self.position(cpu) {
             Ok(at) => {
                 self.forget(at, epoll);
+                // A program that has found the old event may yet write to its ring, if it lives: the
+                // CPU came while the pipe was opened, or has come back twice. Where the kernel cannot
+                // wait, that is left to luck.
+                let _ = membarrier::wait_for_programs();
                 self.queues[at].go_online(ring);
             }
             Err(at) => self.queues.insert(at, EvQueue::new(cpu, ring)),

@@ -11,6 +11,7 @@ pub(crate) mod disturb;
 pub(crate) mod epoll;
 pub(crate) mod eventfd;
 pub(crate) mod fault;
+pub(crate) mod membarrier;
 pub(crate) mod memory;
 pub(crate) mod perf_event;
 #[cfg(feature = "trace")]
