@@ -1,6 +1,7 @@
 //! CPU ids: lists of them as the kernel writes them, and which there are.
 
 use crate::error::descriptor_hint;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 use std::path::Path;
@@ -33,7 +34,8 @@ const HIGHEST: u32 = 1 << 16;
 /// # Ok::<(), probe_user::cpus::CpuListError>(())
 /// ```
 pub fn parse(list: &str) -> Result<Vec<u32>, CpuListError> {
-    let mut cpus = Vec::new();
+    // However often a range comes, it takes its memory once.
+    let mut cpus = BTreeSet::new();
     for part in list.trim().split(',').filter(|part| !part.is_empty()) {
         let number = |text: &str| text.trim().parse().ok().filter(|&cpu: &u32| cpu <= HIGHEST);
         let range = match part.split_once('-') {
@@ -45,9 +47,7 @@ pub fn parse(list: &str) -> Result<Vec<u32>, CpuListError> {
             _ => return Err(CpuListError { part: part.to_owned() }),
         }
     }
-    cpus.sort_unstable();
-    cpus.dedup();
-    Ok(cpus)
+    Ok(cpus.into_iter().collect())
 }
 
 /// The CPUs that are online (`/sys/devices/system/cpu/online`).
