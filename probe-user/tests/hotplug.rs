@@ -2,40 +2,17 @@
 //!
 //! `PROBE_HOTPLUG_CYCLES` is how often a CPU goes and comes; 10 unless it is set.
 
+mod cpu;
 mod suite;
 
+use cpu::{CPU, Restore, switch};
 use probe_user::common::tally::FailureClass;
 use probe_user::{Consumer, CpuChange, EvHandlers, EvPipe, Loss, Malformed, Options, Wakeup};
-use std::fs;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use suite::records::Numbered;
 use suite::{Received, classifier, emit_one_on, generate, load, online, stay_on};
-
-/// The CPU that comes and goes.
-const CPU: u32 = 1;
-
-fn switch(cpu: u32, on: bool) {
-    let path = format!("/sys/devices/system/cpu/cpu{cpu}/online");
-    let start = Instant::now();
-    // The kernel refuses now and then, while it is busy with the last time.
-    while let Err(error) = fs::write(&path, if on { "1" } else { "0" }) {
-        assert!(start.elapsed() < Duration::from_secs(30), "{path}: {error}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
-
-/// Has the CPU online again whatever a test does.
-struct Restore;
-
-impl Drop for Restore {
-    fn drop(&mut self) {
-        if !online().contains(&CPU) {
-            switch(CPU, true);
-        }
-    }
-}
 
 fn policies() -> [Wakeup; 3] {
     let max_latency = Duration::from_millis(20);
@@ -98,10 +75,10 @@ fn delivery_resumes_when_a_cpu_is_back() {
         let mut log = Log::default();
         emit_one_on(&mut object, CPU);
         log.poll_until(&mut pipe, |log| log.count(CPU) == 1);
-        switch(CPU, false);
+        switch(false);
         log.poll_until(&mut pipe, |log| log.changes == ["CPU 1 is offline"]);
         assert!(!pipe.queue(CPU).unwrap().is_online());
-        switch(CPU, true);
+        switch(true);
         log.poll_until(&mut pipe, |log| log.changes.len() == 2);
         assert_eq!(log.changes[1], "CPU 1 is online");
         emit_one_on(&mut object, CPU);
@@ -117,7 +94,7 @@ fn delivery_resumes_when_a_cpu_is_back() {
 #[ignore = "needs a virtual machine: cargo xtask test"]
 fn a_cpu_that_is_offline_at_first_is_covered_when_it_comes() {
     let _restore = Restore;
-    switch(CPU, false);
+    switch(false);
     for wakeup in policies() {
         let mut object = load();
         let options = Options::new().wakeup(wakeup);
@@ -129,13 +106,13 @@ fn a_cpu_that_is_offline_at_first_is_covered_when_it_comes() {
         }
         log.poll_until(&mut pipe, |log| online().iter().all(|&cpu| log.count(cpu) == 1));
         assert!(online().contains(&2) && !online().contains(&CPU));
-        switch(CPU, true);
+        switch(true);
         log.poll_until(&mut pipe, |log| log.changes == ["CPU 1 is online"]);
         emit_one_on(&mut object, CPU);
         log.poll_until(&mut pipe, |log| log.count(CPU) == 1);
         let ledger = pipe.close(&mut log).ledger.unwrap();
         assert!(ledger.is_complete() && ledger.failed() == 0, "{wakeup:?}: {ledger}");
-        switch(CPU, false);
+        switch(false);
     }
 }
 
@@ -156,11 +133,11 @@ fn what_an_offline_cpu_has_not_sent_is_not_lost() {
                 generate(program, 7);
             });
         });
-        switch(CPU, false);
+        switch(false);
         log.poll_until(&mut pipe, |log| log.changes.len() == 1);
         assert_eq!(log.count(CPU), 0);
         if comes_back {
-            switch(CPU, true);
+            switch(true);
             log.poll_until(&mut pipe, |log| log.count(CPU) == 7);
         }
         let ledger = pipe.close(&mut log).ledger.unwrap();
@@ -168,7 +145,7 @@ fn what_an_offline_cpu_has_not_sent_is_not_lost() {
         assert!(ledger.is_complete() && ledger.failed() == 0, "{ledger}");
         assert_eq!((ledger.attempted(), ledger.handled()), (7, 7));
         if !comes_back {
-            switch(CPU, true);
+            switch(true);
         }
     }
 }
@@ -207,9 +184,9 @@ fn the_books_balance_while_a_cpu_comes_and_goes() {
             });
             let switcher = scope.spawn(move || {
                 for _ in 0..cycles {
-                    switch(CPU, false);
+                    switch(false);
                     std::thread::sleep(Duration::from_millis(5));
-                    switch(CPU, true);
+                    switch(true);
                     std::thread::sleep(Duration::from_millis(20));
                 }
                 ended.store(true, Ordering::Relaxed);
@@ -250,8 +227,8 @@ fn nothing_leaks_when_a_cpu_comes_and_goes() {
     handlers.on::<Numbered, _>(|_| {});
     let mut cycle = |times: usize| {
         for _ in 0..times {
-            switch(CPU, false);
-            switch(CPU, true);
+            switch(false);
+            switch(true);
             while pipe.poll(Some(Duration::from_millis(50)), &mut handlers).unwrap().pending {}
         }
         (suite::descriptors(), suite::left::mappings())

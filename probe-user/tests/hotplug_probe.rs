@@ -1,40 +1,20 @@
 //! `probe` on CPUs that come and go. Only in a virtual machine: it takes CPUs away from everybody.
 
+mod cpu;
 mod probe;
 
+use cpu::{CPU, Restore, switch};
 use probe::{Run, stderr, stdout};
 use rustix::process::Signal;
 use rustix::thread::{CpuSet, sched_setaffinity};
-use std::fs;
 use std::process::Command;
-use std::time::{Duration, Instant};
-
-/// The CPU that comes and goes.
-const CPU: usize = 1;
-
-fn switch(on: bool) {
-    let path = format!("/sys/devices/system/cpu/cpu{CPU}/online");
-    let start = Instant::now();
-    while let Err(error) = fs::write(&path, if on { "1" } else { "0" }) {
-        assert!(start.elapsed() < Duration::from_secs(30), "{path}: {error}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
-
-/// Has the CPU online again whatever a test does.
-struct Restore;
-
-impl Drop for Restore {
-    fn drop(&mut self) {
-        switch(true);
-    }
-}
+use std::time::Duration;
 
 /// Executes a command on the CPU.
 fn execute_there() {
     let execute = || {
         let mut set = CpuSet::new();
-        set.set(CPU);
+        set.set(CPU as usize);
         sched_setaffinity(None, &set).unwrap();
         assert!(Command::new("/bin/true").status().unwrap().success());
     };
