@@ -41,7 +41,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = default_jobs())]
     jobs: usize,
     /// Minutes that the tests of one kernel may take
-    #[arg(long, default_value_t = 15, value_name = "MINUTES")]
+    #[arg(long, default_value_t = 40, value_name = "MINUTES")]
     timeout: u64,
     /// Do not fuzz
     #[arg(long)]

@@ -46,14 +46,26 @@ fn assert_maps_are_empty(object: &Ebpf, what: &str) {
     }
 }
 
+fn all_faults() -> bool {
+    std::env::var_os("PROBE_FAULTS").is_some_and(|which| which == "all")
+}
+
+/// Each of the calls was met, or, where how many there are depends on the time that all takes, most of
+/// them were: each run is another one, then, and the calls are not at the same positions.
+fn assert_met(met: &BTreeSet<&'static str>, expected: &[&'static str]) {
+    let expected = BTreeSet::from_iter(expected.iter().copied());
+    assert!(met.is_subset(&expected), "{met:?} beyond {expected:?}");
+    let missing = expected.difference(met).count();
+    assert!(if all_faults() { missing == 0 } else { missing <= 2 }, "{met:?} of {expected:?}");
+}
+
 /// Runs something with each of its calls failing in turn, with each errno. Gives the names of the calls.
 ///
 /// Without `PROBE_FAULTS=all`, each call fails with one errno only, another one each time: where
 /// machines are emulated, all would take minutes.
 fn every_fault(mut run: impl FnMut(Fault) -> Option<&'static str>) -> BTreeSet<&'static str> {
-    let all = std::env::var_os("PROBE_FAULTS").is_some_and(|which| which == "all");
     let mut met = BTreeSet::new();
-    for round in 0..if all { ERRNOS.len() } else { 1 } {
+    for round in 0..if all_faults() { ERRNOS.len() } else { 1 } {
         for after in 0.. {
             let errno = ERRNOS[(after + round) % ERRNOS.len()];
             let Some(call) = run(Fault { after, errno }) else { break };
@@ -228,8 +240,7 @@ fn a_call_that_fails_while_records_are_consumed_loses_none() {
         assert_eq!(held(), before, "{what}");
         met
     });
-    let expected = ["bpf", "epoll_wait", "ioctl", "read", "recvfrom", "timerfd_settime"];
-    assert_eq!(met, BTreeSet::from(expected));
+    assert_met(&met, &["bpf", "epoll_wait", "ioctl", "read", "recvfrom", "timerfd_settime"]);
 }
 
 #[test]
@@ -277,7 +288,9 @@ fn a_call_that_fails_while_records_are_ordered_loses_none() {
         assert_eq!(held(), before, "{what}");
         met
     });
-    assert!(met.is_superset(&BTreeSet::from(["timerfd_create", "timerfd_settime", "read"])));
+    let once = ["epoll_ctl", "timerfd_create"];
+    let often = ["bpf", "epoll_wait", "ioctl", "read", "recvfrom", "timerfd_settime"];
+    assert_met(&met, &[&once[..], &often].concat());
 }
 
 #[test]
