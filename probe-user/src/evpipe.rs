@@ -61,8 +61,13 @@ pub struct EvPipe {
     scratch: Option<ScratchSlots>,
     told: ToldLosses,
     watch: io::Result<CpuWatch>,
+    /// When notices of CPUs were looked for, although records kept coming.
+    watched: Instant,
     bytes_per_cpu: usize,
 }
+
+/// A CPU that has come waits no longer than this for a consumer that never catches up.
+const WATCH_INTERVAL: Duration = Duration::from_millis(100);
 
 /// What one drain of all queues did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,6 +160,7 @@ impl EvPipe {
             scratch: parts.scratch,
             told: ToldLosses::default(),
             watch,
+            watched: Instant::now(),
             bytes_per_cpu: options.bytes(),
         })
     }
@@ -237,7 +243,9 @@ impl EvPipe {
         if let Some(sweep) = &mut self.sweep {
             sweep.clear(Instant::now());
         }
-        self.follow_cpus(consumer);
+        if self.is_time_to_watch() {
+            self.follow_cpus(consumer);
+        }
         if let Some(adaptive) = &mut self.adaptive {
             if adaptive.sleeps_on() && !self.pending && !self.queues.have_records() {
                 return progress;
@@ -268,6 +276,20 @@ impl EvPipe {
             progress.flow = consumer.caught_up();
         }
         progress
+    }
+
+    /// Whether to look for notices of CPUs. It takes a system call, so while records keep coming, not
+    /// every drain does.
+    fn is_time_to_watch(&mut self) -> bool {
+        if !self.pending {
+            return true;
+        }
+        let now = Instant::now();
+        let is_time = now.duration_since(self.watched) >= WATCH_INTERVAL;
+        if is_time {
+            self.watched = now;
+        }
+        is_time
     }
 
     /// Gives CPUs that have come a queue, and waits no more for those that have gone.
