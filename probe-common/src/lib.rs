@@ -23,9 +23,11 @@
 extern crate std;
 
 pub mod block;
+pub mod call;
 pub mod control;
+pub mod count;
+pub mod fetch;
 pub mod limits;
-pub mod process;
 pub mod record;
 pub mod slot;
 pub mod tally;

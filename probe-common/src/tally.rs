@@ -82,9 +82,9 @@ impl FailureClass {
 )]
 #[repr(C)]
 pub struct KindTally {
-    /// Records that were sent or failed, or that there was no slot for.
-    pub attempted: u64,
-    /// Records that the kernel did not take, indexed by [`FailureClass`].
+    /// Records that the kernel took.
+    pub sent: u64,
+    /// Records that it did not take, or that there was no slot for, indexed by [`FailureClass`].
     pub failed: [u64; FailureClass::COUNT],
 }
 
@@ -94,16 +94,17 @@ impl KindTally {
         self.failed.iter().fold(0, |sum, n| sum.wrapping_add(*n))
     }
 
-    /// Records that the kernel took.
-    pub fn sent(&self) -> u64 {
-        self.attempted.wrapping_sub(self.failed())
+    /// Records that were sent, or failed. Their sum, and no count of its own, so that whoever reads while
+    /// a program counts finds none that is both or neither.
+    pub fn attempted(&self) -> u64 {
+        self.sent.wrapping_add(self.failed())
     }
 
     /// What was counted since it was `earlier`.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
-            attempted: self.attempted.wrapping_sub(earlier.attempted),
+            sent: self.sent.wrapping_sub(earlier.sent),
             failed: difference(&self.failed, &earlier.failed),
         }
     }
@@ -120,7 +121,7 @@ fn difference<const N: usize>(now: &[u64; N], earlier: &[u64; N]) -> [u64; N] {
 
 impl core::ops::AddAssign for KindTally {
     fn add_assign(&mut self, other: Self) {
-        self.attempted = self.attempted.wrapping_add(other.attempted);
+        self.sent = self.sent.wrapping_add(other.sent);
         for (sum, n) in self.failed.iter_mut().zip(other.failed) {
             *sum = sum.wrapping_add(n);
         }

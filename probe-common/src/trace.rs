@@ -1,4 +1,4 @@
-//! Records of the tracer: a probe was hit.
+//! The tracer's record: a probe was hit.
 
 use crate::record::{Record, RecordKind};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -6,10 +6,6 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// Length of a task's name, its terminating zero included (`TASK_COMM_LEN` in
 /// `include/linux/sched.h`).
 pub const COMM_LEN: usize = 16;
-
-/// How many arguments of a function are recorded: those that the x86-64 and arm64 calling
-/// conventions both pass in registers.
-pub const ARGS: usize = 6;
 
 /// Who hit a probe: 24 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -31,36 +27,22 @@ impl Task {
     }
 }
 
-/// A kernel function was entered.
+/// A probe was hit, whose fields a [`FetchTable`](crate::fetch::FetchTable) names.
+///
+/// The tail has a word for each field, in the table's order, then strings and arrays. An integer's word
+/// is its value; that of a string or an array tells where in the tail it begins (low half) and its
+/// length in bytes (high half), without a terminating zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub struct KprobeHit {
-    /// Who entered it.
+pub struct ProbeHit {
+    /// The task that was running: for a hook in an interrupt, the interrupted one.
     pub task: Task,
     /// The number that user space gave the probe when it attached it.
     pub probe: u32,
-    /// How many of `args` were read.
-    pub arg_count: u32,
-    /// The argument registers, in the order of the calling convention.
-    pub args: [u64; ARGS],
+    /// Bit `n`: the `n`th field could not be read. Its word is 0.
+    pub faults: u32,
 }
 
-impl Record for KprobeHit {
+impl Record for ProbeHit {
     const KIND: RecordKind = RecordKind::builtin(1);
-}
-
-/// A tracepoint or raw tracepoint was hit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct TracepointHit {
-    /// The task that was running: for a tracepoint in an interrupt, the interrupted one.
-    pub task: Task,
-    /// The number that user space gave the probe when it attached it.
-    pub probe: u32,
-    /// Zero.
-    pub reserved: u32,
-}
-
-impl Record for TracepointHit {
-    const KIND: RecordKind = RecordKind::builtin(2);
 }

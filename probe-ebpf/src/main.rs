@@ -4,10 +4,13 @@
 #![no_main]
 
 mod tracer {
+    pub(crate) mod call;
+    pub(crate) mod count;
+    pub(crate) mod fetch;
     pub(crate) mod filter;
     pub(crate) mod follow;
+    pub(crate) mod hit;
     pub(crate) mod kprobe;
-    pub(crate) mod process;
     pub(crate) mod raw_tracepoint;
     pub(crate) mod task;
     pub(crate) mod tracepoint;

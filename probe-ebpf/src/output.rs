@@ -182,11 +182,11 @@ fn tally_of(depth: u32, index: u32) -> Option<*mut KindTally> {
 fn count_as(depth: u32, index: u32, count: u32, failure: Option<FailureClass>) {
     let Some(tally) = tally_of(depth, index) else { return };
     let count = u64::from(count);
-    // SAFETY: the map value is this CPU's, and at this depth nobody else counts.
-    unsafe { (*tally).attempted += count };
-    if let Some(class) = failure {
+    match failure {
+        // SAFETY: the map value is this CPU's, and at this depth nobody else counts.
+        None => unsafe { (*tally).sent += count },
         // SAFETY: as above.
-        unsafe { add_failed(&raw mut (*tally).failed, class, count) };
+        Some(class) => unsafe { add_failed(&raw mut (*tally).failed, class, count) },
     }
 }
 
@@ -214,7 +214,5 @@ pub(crate) fn refuse(index: u32, class: FailureClass) {
     let Some(tally) = tally_of(DEPTH, index) else { return };
     // SAFETY: the counter is in this CPU's map value. Refusals can interrupt each other, so it is
     // added to atomically.
-    unsafe { atomic::add(&raw mut (*tally).attempted, 1) };
-    // SAFETY: as above.
     unsafe { atomic::add(&raw mut (*tally).failed[class as usize], 1) };
 }

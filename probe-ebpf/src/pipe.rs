@@ -110,6 +110,31 @@ pub fn reserve<T: Record>() -> Result<Reservation<T>, EmitError> {
 
 const PER_BLOCK: u32 = Clock::PerBlock as u32;
 
+/// The record and the tail of a reservation, for a global function: the verifier looks at such a
+/// function once, whoever calls it and how often, but lets it have numbers only.
+///
+/// # Safety
+///
+/// The caller of the function holds the reservation of a `T` at this depth, and does not look at its
+/// memory meanwhile.
+#[inline(always)]
+pub unsafe fn reserved<'r, T: Record>(depth: u32) -> Option<(&'r mut T, &'r mut [u8])> {
+    let slot = slot::get(depth)?;
+    // SAFETY: the slot is the caller's.
+    let fill = unsafe { (*slot).head.fill };
+    // It never is, but the verifier does not know.
+    let fill = if fill > MAX_PACKED { 0 } else { fill };
+    // SAFETY: the record is behind its header, its tail behind it, as reserve() has it; both are valid
+    // whatever bytes they hold.
+    unsafe {
+        let header = (&raw mut (*slot).records).cast::<u8>().add(fill as usize);
+        let record = header.add(size_of::<RecordHeader>());
+        let tail = record.add(size_of::<T>());
+        let tail = core::slice::from_raw_parts_mut(tail, Reservation::<T>::MAX_TAIL);
+        Some((&mut *record.cast::<T>(), tail))
+    }
+}
+
 /// The time of a record that is reserved now, unless it has that of its block.
 #[inline(always)]
 fn now(clock: u32) -> u64 {
@@ -169,6 +194,19 @@ impl<T: Record> Reservation<T> {
                 Self::MAX_TAIL,
             )
         }
+    }
+
+    /// The record, its header before it and its tail behind it: what it takes to keep the record
+    /// elsewhere, and to go on with it in another reservation.
+    #[inline(always)]
+    pub fn as_mut_ptr(&mut self) -> *mut RecordHeader {
+        self.header
+    }
+
+    /// What [`reserved`] finds the reservation by.
+    #[inline(always)]
+    pub fn depth(&self) -> u32 {
+        self.depth
     }
 
     /// Sends the record.

@@ -121,10 +121,10 @@ type MalformedHandler<'h> = Box<dyn FnMut(Malformed) -> ControlFlow<()> + Send +
 ///
 /// ```
 /// # use probe_user::EvHandlers;
-/// # use probe_user::common::process::ProcessExec;
-/// let mut executed = 0;
+/// # use probe_user::common::trace::ProbeHit;
+/// let mut hits = 0;
 /// let mut handlers = EvHandlers::new();
-/// handlers.on::<ProcessExec, _>(|_| executed += 1);
+/// handlers.on::<ProbeHit, _>(|_| hits += 1);
 /// ```
 pub struct EvHandlers<'h> {
     /// Indexed by [`RecordKind::index`].

@@ -16,6 +16,7 @@ use crate::scratch::{self, ScratchSlots};
 use crate::stop::{Stop, Waits, Watching};
 use crate::sys::bpf;
 use crate::sys::epoll::Epoll;
+use crate::sys::membarrier;
 use crate::tally::Tally;
 use crate::ticker::Ticker;
 use probe_common::tally::FailureClass;
@@ -61,13 +62,13 @@ pub struct EvPipe {
     scratch: Option<ScratchSlots>,
     told: ToldLosses,
     watch: io::Result<CpuWatch>,
-    /// When notices of CPUs were looked for, although records kept coming.
-    watched: Instant,
+    /// Drains since notices of CPUs were looked for.
+    unwatched: u32,
     bytes_per_cpu: usize,
 }
 
-/// A CPU that has come waits no longer than this for a consumer that never catches up.
-const WATCH_INTERVAL: Duration = Duration::from_millis(100);
+/// So many drains a CPU that has come waits for, at most, where each of them finds records.
+const WATCH_EVERY: u32 = 8;
 
 /// What one drain of all queues did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,7 +161,7 @@ impl EvPipe {
             scratch: parts.scratch,
             told: ToldLosses::default(),
             watch,
-            watched: Instant::now(),
+            unwatched: 0,
             bytes_per_cpu: options.bytes(),
         })
     }
@@ -239,12 +240,18 @@ impl EvPipe {
     /// Gives what is there now to `consumer`, without waiting. A CPU that emits without pause gets
     /// its share, not more ([`Options::budget`]).
     pub fn drain<C: Consumer>(&mut self, consumer: &mut C) -> Progress {
+        let mut progress = self.drain_queues(consumer);
+        if self.is_time_to_watch(progress) && self.follow_cpus(consumer) {
+            self.pending = true;
+            progress.pending = true;
+        }
+        progress
+    }
+
+    fn drain_queues<C: Consumer>(&mut self, consumer: &mut C) -> Progress {
         let mut progress = Progress { records: 0, flow: ControlFlow::Continue(()), pending: false };
         if let Some(sweep) = &mut self.sweep {
             sweep.clear(Instant::now());
-        }
-        if self.is_time_to_watch() {
-            self.follow_cpus(consumer);
         }
         if let Some(adaptive) = &mut self.adaptive {
             if adaptive.sleeps_on() && !self.pending && !self.queues.have_records() {
@@ -278,25 +285,23 @@ impl EvPipe {
         progress
     }
 
-    /// Whether to look for notices of CPUs. It takes a system call, so while records keep coming, not
-    /// every drain does.
-    fn is_time_to_watch(&mut self) -> bool {
-        if !self.pending {
-            return true;
-        }
-        let now = Instant::now();
-        let is_time = now.duration_since(self.watched) >= WATCH_INTERVAL;
+    /// Whether to look for notices of CPUs. It takes a system call, and a notice is a reason to drain
+    /// until it is read: so a drain that finds records leaves it to one that does not.
+    fn is_time_to_watch(&mut self, drained: Progress) -> bool {
+        self.unwatched += 1;
+        let is_time = drained.records == 0 || self.unwatched >= WATCH_EVERY;
         if is_time {
-            self.watched = now;
+            self.unwatched = 0;
         }
         is_time
     }
 
-    /// Gives CPUs that have come a queue, and waits no more for those that have gone.
-    fn follow_cpus<C: Consumer>(&mut self, consumer: &mut C) {
+    /// Gives CPUs that have come a queue, and waits no more for those that have gone. Whether there
+    /// were any: a ring that nobody waits for any more may hold what came after this drain's look.
+    fn follow_cpus<C: Consumer>(&mut self, consumer: &mut C) -> bool {
+        let mut any = false;
         while let Some(notice) = self.watch.as_ref().ok().and_then(CpuWatch::next) {
-            // What has come since the last look at a ring that nobody waits for any more.
-            self.pending = true;
+            any = true;
             match notice {
                 Notice::Online(cpu) => self.cover(cpu, consumer),
                 Notice::Offline(cpu) => self.uncover(cpu, consumer),
@@ -309,16 +314,14 @@ impl EvPipe {
                 }
             }
         }
+        any
     }
 
     fn cover<C: Consumer>(&mut self, cpu: u32, consumer: &mut C) {
         let covered = self.queues.cover(cpu, &self.epoll).and_then(|covered| {
-            match &mut self.adaptive {
-                Some(adaptive) if covered => {
-                    adaptive.add(cpu).map_err(|source| OpenError::Event { cpu, source })
-                }
-                _ => Ok(()),
-            }?;
+            if covered && let Some(adaptive) = &mut self.adaptive {
+                adaptive.add(cpu).map_err(|source| OpenError::Event { cpu, source })?;
+            }
             Ok(covered)
         });
         match covered {
@@ -415,6 +418,9 @@ impl EvPipe {
         // Everything packed is sent before the maps are empty.
         let refused = self.adaptive.take().map(Adaptive::close).unwrap_or_default();
         self.queues.leave_map();
+        // A program that has found an event there may yet write to its ring. Where the kernel cannot wait
+        // for it, that is left to luck.
+        let _ = membarrier::wait_for_programs();
         if self.drain_all(consumer).is_continue() {
             // A break here has nothing left to stop.
             let _ = self.settle(&refused, consumer);
@@ -442,8 +448,10 @@ impl EvPipe {
             {
                 queue.recover(scratch::bytes(&mut slot), &mut counting)?;
             }
-            let counted = self.books.as_ref().and_then(|books| books.outputs_of(cpu).ok());
-            let lost = counted.map(|counted| counted.failed_for(FailureClass::NoSpace));
+            let lost = || {
+                let counted = self.books.as_ref()?.outputs_of(cpu).ok()?;
+                Some(counted.failed_for(FailureClass::NoSpace))
+            };
             queue.settle(lost, &mut counting)?;
         }
         ControlFlow::Continue(())

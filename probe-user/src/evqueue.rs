@@ -199,14 +199,14 @@ impl EvQueue {
     }
 
     /// Tells of what was lost and the ring has not told of, which it does only when a later record
-    /// fits: once nobody emits any more. Where the kernel cannot say, `lost` is how many outputs
+    /// fits: once nobody emits any more. Where the kernel cannot say, `lost` is asked how many outputs
     /// were lost on this CPU in all.
     pub(crate) fn settle<C: Consumer>(
         &mut self,
-        lost: Option<u64>,
+        lost: impl FnOnce() -> Option<u64>,
         consumer: &mut C,
     ) -> ControlFlow<()> {
-        let lost = self.kernel_lost().or(lost).unwrap_or(0);
+        let lost = self.kernel_lost().or_else(lost).unwrap_or(0);
         self.tell_owed(lost.saturating_sub(self.seen.counts.lost), consumer)
     }
 

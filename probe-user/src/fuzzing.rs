@@ -5,16 +5,24 @@
 //! all the rest.
 
 mod block;
+#[cfg(feature = "trace")]
+mod btf;
 mod cpu_list;
 mod dispatch;
 mod drain;
 mod event;
 mod input;
+#[cfg(feature = "trace")]
+mod spec;
 
 pub use block::block;
+#[cfg(feature = "trace")]
+pub use btf::btf;
 pub use cpu_list::cpu_list;
 pub use dispatch::dispatch;
 pub use drain::drain;
+#[cfg(feature = "trace")]
+pub use spec::spec;
 
 #[cfg(test)]
 mod tests {
@@ -43,6 +51,12 @@ mod tests {
         run("block", block);
     }
 
+    #[cfg(feature = "trace")]
+    #[test]
+    fn corpus_of_btf() {
+        run("btf", btf);
+    }
+
     #[test]
     fn corpus_of_cpu_list() {
         run("cpu_list", cpu_list);
@@ -56,5 +70,11 @@ mod tests {
     #[test]
     fn corpus_of_drain() {
         run("drain", drain);
+    }
+
+    #[cfg(feature = "trace")]
+    #[test]
+    fn corpus_of_spec() {
+        run("spec", spec);
     }
 }

@@ -59,7 +59,7 @@ pub struct LedgerCpu {
     pub malformed: u64,
     /// Records of kinds that no program can emit through the pipe.
     pub foreign: u64,
-    /// There is something in the ring that the consumer was not given yet.
+    /// There is something in the ring, or held, that the consumer was not given yet.
     pub pending: bool,
 }
 
@@ -79,7 +79,7 @@ impl LedgerEntry {
 
     /// Records that were sent and not handled.
     pub fn unread(&self) -> u64 {
-        self.tally.sent().saturating_sub(self.handled)
+        self.tally.sent.saturating_sub(self.handled)
     }
 }
 
@@ -163,7 +163,7 @@ impl Books {
                 LedgerEntry::of(&mut entries, cpu, kind).handled = count;
             }
             for (kind, count) in queue.recovered().iter() {
-                LedgerEntry::of(&mut entries, cpu, kind).tally.attempted = count;
+                LedgerEntry::of(&mut entries, cpu, kind).tally.sent = count;
             }
             let entry = LedgerCpu::of(&mut cpus, cpu);
             entry.kernel_lost = queue.kernel_lost();
@@ -190,6 +190,21 @@ impl Books {
 }
 
 impl Ledger {
+    /// A record that was taken out of its ring was not given to the consumer after all.
+    pub(crate) fn not_given(&mut self, cpu: u32, kind: RecordKind) {
+        let of_it = |entry: &&mut LedgerEntry| (entry.cpu, entry.kind) == (cpu, kind);
+        if let Some(entry) = self.entries.iter_mut().find(of_it) {
+            entry.handled = entry.handled.saturating_sub(1);
+        }
+        match self.cpus.iter_mut().find(|entry| entry.cpu == cpu) {
+            Some(entry) => entry.pending = true,
+            None => {
+                let at = self.cpus.partition_point(|entry| entry.cpu < cpu);
+                self.cpus.insert(at, LedgerCpu { pending: true, ..LedgerCpu::new(cpu) });
+            }
+        }
+    }
+
     /// What the eBPF side counted, of all CPUs and kinds.
     pub fn tally(&self) -> KindTally {
         self.entries.iter().fold(KindTally::default(), |mut sum, entry| {
@@ -200,7 +215,7 @@ impl Ledger {
 
     /// Records that were attempted.
     pub fn attempted(&self) -> u64 {
-        self.tally().attempted
+        self.tally().attempted()
     }
 
     /// Records that were given to the consumer.
@@ -256,7 +271,7 @@ impl Ledger {
         }
         for entry in &self.entries {
             let (cpu, kind, sent, handled) =
-                (entry.cpu, entry.kind, entry.tally.sent(), entry.handled);
+                (entry.cpu, entry.kind, entry.tally.sent, entry.handled);
             let is_pending = || self.cpus.iter().any(|entry| entry.cpu == cpu && entry.pending);
             if handled > sent {
                 found.push(Discrepancy::Surplus { cpu, kind, records: handled - sent });
@@ -347,7 +362,7 @@ impl fmt::Display for Ledger {
         write!(
             f,
             "attempted {} = handled {} + lost {}",
-            tally.attempted,
+            tally.attempted(),
             self.handled(),
             tally.failed()
         )?;
@@ -383,7 +398,7 @@ mod tests {
 
     /// One CPU that lost 2 outputs with 3 records.
     fn ledger() -> Ledger {
-        let mut tally = KindTally { attempted: 13, ..KindTally::default() };
+        let mut tally = KindTally { sent: 10, ..KindTally::default() };
         tally.failed[FailureClass::NoSpace as usize] = 2;
         tally.failed[FailureClass::Nested as usize] = 1;
         let mut cpu = LedgerCpu { kernel_lost: Some(1), ..LedgerCpu::new(3) };
@@ -443,6 +458,17 @@ mod tests {
             ],
             "malformed bytes skipped 1 times on CPU 3, 2 records of unknown kinds on CPU 3",
         );
+    }
+
+    #[test]
+    fn what_was_held_and_not_given_is_unread() {
+        let mut ledger = ledger();
+        ledger.cpus.clear();
+        (0..6).for_each(|_| ledger.not_given(3, KIND));
+        assert_eq!((ledger.handled(), ledger.unread()), (4, 6));
+        assert_eq!((ledger.cpus.len(), ledger.cpus[0].cpu), (1, 3));
+        let said = "attempted 13 = handled 4 + lost 3 (ring full 2, nested too deep 1) + unread 6; complete";
+        assert_eq!(ledger.to_string(), said);
     }
 
     #[test]

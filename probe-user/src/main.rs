@@ -3,18 +3,28 @@
 mod cli {
     pub(crate) mod args;
     pub(crate) mod check;
+    pub(crate) mod completions;
+    pub(crate) mod count;
+    pub(crate) mod ending;
     pub(crate) mod exit;
+    pub(crate) mod info;
+    pub(crate) mod list;
+    pub(crate) mod patterns;
+    pub(crate) mod print;
     pub(crate) mod trace;
 }
 
 use clap::Parser;
 use cli::args::{Args, Command};
 use probe_user::Escaped;
+use probe_user::trace::{ProbeSpec, TraceError};
+use std::ffi::OsStr;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    cli::completions::answer();
     let args = Args::try_parse().unwrap_or_else(|error| refuse(&error));
     let level = match args.verbose {
         0 => log::LevelFilter::Warn,
@@ -30,12 +40,19 @@ fn main() -> ExitCode {
     logger.init();
     let result = match args.command {
         Command::Trace(trace) => cli::trace::run(&trace, level),
+        Command::List(list) => cli::list::run(&list),
+        Command::Info(info) => cli::info::run(&info),
+        Command::Count(count) => cli::count::run(&count),
         Command::Check(check) => cli::check::run(&check),
+        Command::Completions(completions) => cli::completions::run(&completions),
     };
     result.unwrap_or_else(|error| {
         // Nobody may be there to read it.
-        let error = error.to_string();
-        let _ = writeln!(std::io::stderr(), "probe: {}", Escaped(error.as_bytes()));
+        let _ = match error.downcast_ref::<TraceError>() {
+            // Several lines, and nothing in them that is to be escaped.
+            Some(TraceError::Field(error)) => writeln!(std::io::stderr(), "probe: {error}"),
+            _ => writeln!(std::io::stderr(), "probe: {}", Escaped(error.to_string().as_bytes())),
+        };
         ExitCode::FAILURE
     })
 }
@@ -43,11 +60,39 @@ fn main() -> ExitCode {
 /// Says why the command line is none, or what was asked about it, and exits.
 ///
 /// The error quotes the argument, so it is made anew from arguments that are safe to show. Those are
-/// as wrong as the true ones: no argument of ours, other than the command, may hold a backslash.
+/// as wrong as the true ones: no argument of ours that is not safe is right, other than the command and
+/// a probe, and a probe has a way to be written that is.
 fn refuse(error: &clap::Error) -> ! {
-    let args = std::env::args_os().map(|arg| Escaped(arg.as_bytes()).to_string());
-    match Args::try_parse_from(args) {
+    match Args::try_parse_from(std::env::args_os().map(|arg| shown(&arg))) {
         Err(shown) => shown.exit(),
         Ok(_) => clap::Error::new(error.kind()).exit(),
+    }
+}
+
+/// An argument, made safe to show.
+fn shown(arg: &OsStr) -> String {
+    let escaped = Escaped(arg.as_bytes()).to_string();
+    if *arg == *escaped {
+        return escaped;
+    }
+    let spec = arg.to_str().and_then(|arg| arg.parse::<ProbeSpec>().ok());
+    spec.map_or(escaped, |spec| spec.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::shown;
+
+    #[test]
+    fn what_is_right_stays_right_when_it_is_shown() {
+        for (arg, expected) in [
+            ("vfs_read", "vfs_read"),
+            ("f/a ==\n1/", "kprobe:f/a == 1/"),
+            ("f/comm == \"\u{202e}\"/", "kprobe:f/comm == \"\\xe2\\x80\\xae\"/"),
+            ("f/a ==\n/", "f/a ==\\n/"),
+            ("5\n", "5\\n"),
+        ] {
+            assert_eq!(shown(arg.as_ref()), expected);
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::consumer::{Consumer, CpuChange, Loss, Malformed};
 use crate::held::Held;
-use probe_common::RawRecord;
+use probe_common::{RawRecord, RecordKind};
 use std::ops::ControlFlow;
 
 /// Holds records until they are released, and gives them by time. It is told the time, and never
@@ -91,6 +91,13 @@ impl Merge {
             self.give_first(consumer)?;
         }
         ControlFlow::Continue(())
+    }
+
+    /// Drops what is held, and tells of each record its CPU and its kind.
+    pub(crate) fn abandon(&mut self, mut tell: impl FnMut(u32, RecordKind)) {
+        while let Some((_, cpu, record)) = self.held.pop() {
+            tell(cpu, record.kind);
+        }
     }
 
     /// Tells the consumer that nothing more is due, if it was given anything.

@@ -300,15 +300,19 @@ impl OrderedPipe {
     /// Closes the pipe: takes the events out of the map, gives all that is left to `consumer`, by
     /// time, and tells what it has seen in all.
     ///
-    /// Stops early if `consumer` breaks; what is left is lost, then.
+    /// Stops early if `consumer` breaks; what is left is lost, then, and the ledger has it as unread,
+    /// whether it was in a ring or held.
     pub fn close<C: Consumer>(self, consumer: &mut C) -> OrderedSummary {
         let Self { pipe, mut merge, .. } = self;
         let room = merge.make_room(consumer);
         let mut intake = merge.intake(consumer);
         intake.flow = room;
-        let pipe = pipe.close(&mut intake);
+        let mut pipe = pipe.close(&mut intake);
         if intake.flow.is_continue() && merge.release(u64::MAX, consumer).is_continue() {
             let _ = merge.catch_up(consumer);
+        }
+        if let Ok(ledger) = &mut pipe.ledger {
+            merge.abandon(|cpu, kind| ledger.not_given(cpu, kind));
         }
         OrderedSummary { pipe, late: merge.late(), early: merge.early() }
     }

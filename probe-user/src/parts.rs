@@ -8,8 +8,9 @@ use std::os::fd::{AsFd, OwnedFd};
 
 /// What a loaded object has of a pipe.
 ///
-/// [`EvPipe::from_object`](crate::EvPipe::from_object) finds all of it in an object that aya has loaded. With another loader,
-/// hand over what there is: the map of events is enough to receive records.
+/// [`EvPipe::from_object`](crate::EvPipe::from_object) finds all of it in an object that aya has
+/// loaded. With another loader, hand over what there is: the map of events is enough to receive
+/// records.
 #[derive(Debug)]
 pub struct PipeParts {
     pub(crate) events: OwnedFd,
@@ -103,28 +104,23 @@ impl PipeParts {
             program.load().map_err(why)?;
         }
         let flush = program.fd().map_err(why)?.as_fd().try_clone_to_owned();
-        let info = |source| OpenError::MapInfo { source };
-        let Some(Map::PerfEventArray(events)) = object.map(EVENTS_MAP) else {
-            return Err(OpenError::NoMap { name: EVENTS_MAP });
+        let perf_events = |name| match object.map(name) {
+            Some(Map::PerfEventArray(map)) => Ok(map.fd()),
+            _ => Err(OpenError::NoMap { name }),
         };
-        let Some(Map::PerfEventArray(eager)) = object.map(EAGER_MAP) else {
-            return Err(OpenError::NoMap { name: EAGER_MAP });
+        let per_cpu = |name| match object.map(name) {
+            Some(Map::PerCpuArray(map)) => Ok(map.fd()),
+            _ => Err(OpenError::NoMap { name }),
         };
-        let Some(Map::PerCpuArray(tally)) = object.map(TALLY_MAP) else {
-            return Err(OpenError::NoMap { name: TALLY_MAP });
-        };
-        let Some(Map::PerCpuArray(outputs)) = object.map(OUTPUTS_MAP) else {
-            return Err(OpenError::NoMap { name: OUTPUTS_MAP });
-        };
-        let Some(Map::PerCpuArray(scratch)) = object.map(SCRATCH_MAP) else {
-            return Err(OpenError::NoMap { name: SCRATCH_MAP });
-        };
+        let (events, eager) = (perf_events(EVENTS_MAP)?, perf_events(EAGER_MAP)?);
+        let (tally, outputs) = (per_cpu(TALLY_MAP)?, per_cpu(OUTPUTS_MAP)?);
+        let scratch = per_cpu(SCRATCH_MAP)?;
         let Some(Map::Array(control)) = object.map(CONTROL_MAP) else {
             return Err(OpenError::NoMap { name: CONTROL_MAP });
         };
-        let parts = PipeParts::new(events.fd())
-            .and_then(|parts| parts.adaptive(eager.fd(), control.fd(), flush?))
-            .map_err(info)?;
-        parts.tally(tally.fd(), outputs.fd())?.scratch(scratch.fd())
+        let parts = PipeParts::new(events)
+            .and_then(|parts| parts.adaptive(eager, control.fd(), flush?))
+            .map_err(|source| OpenError::MapInfo { source })?;
+        parts.tally(tally, outputs)?.scratch(scratch)
     }
 }

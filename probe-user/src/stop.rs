@@ -39,6 +39,20 @@ impl Stop {
         self.shared.event.raise();
     }
 
+    /// Waits until it is stopped.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel refuses to wait.
+    pub fn wait(&self) -> io::Result<()> {
+        let epoll = Epoll::new()?;
+        epoll.add(self.as_fd())?;
+        while !self.is_stopped() {
+            epoll.wait(None)?;
+        }
+        Ok(())
+    }
+
     /// Whether it was stopped.
     pub fn is_stopped(&self) -> bool {
         // ORDERING: pairs with the store in stop().

@@ -2,7 +2,7 @@
 
 use crate::cpus;
 use crate::error::TallyError;
-use crate::sys::bpf::{self, MapFd};
+use crate::sys::bpf::PerCpuArray;
 use probe_common::RecordKind;
 use probe_common::limits::{DEPTH, KINDS, TALLY_BANKS};
 use probe_common::tally::{KindTally, OutputTally, TallyBank};
@@ -14,8 +14,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// reason; and per CPU, the outputs that failed.
 #[derive(Debug)]
 pub struct Tally {
-    kinds: MapFd,
-    outputs: MapFd,
+    kinds: PerCpuArray,
+    outputs: PerCpuArray,
     possible: Vec<u32>,
 }
 
@@ -89,7 +89,7 @@ impl Tally {
         let mut cpus: Vec<_> =
             self.possible.iter().map(|&cpu| CpuOutputs { cpu, tally: nothing }).collect();
         let add = |at: usize, tally: &OutputTally| cpus[at].tally += *tally;
-        read(&self.outputs, DEPTH, self.possible.len(), add)?;
+        read(&self.outputs, DEPTH, add)?;
         Ok(cpus)
     }
 
@@ -105,37 +105,29 @@ impl Tally {
     }
 
     fn read(&self, add: impl FnMut(usize, &TallyBank)) -> Result<(), TallyError> {
-        read(&self.kinds, TALLY_BANKS, self.possible.len(), add)
+        read(&self.kinds, TALLY_BANKS, add)
     }
 }
 
 /// Opens a per-CPU array of so many `T`s.
-fn open<T>(map: BorrowedFd<'_>, entries: u32, possible: usize) -> Result<MapFd, TallyError> {
-    let info = bpf::map_info(map)?;
+fn open<T>(map: BorrowedFd<'_>, entries: u32, possible: usize) -> Result<PerCpuArray, TallyError> {
     let value_size = size_of::<T>();
-    let not_a_tally = || TallyError::NotATally { name: info.name.clone(), entries, value_size };
-    if info.max_entries != entries || info.value_size as usize != value_size {
-        return Err(not_a_tally());
-    }
-    MapFd::per_cpu_array(map.try_clone_to_owned()?, possible)?.ok_or_else(not_a_tally)
+    PerCpuArray::open(map, possible, |info| {
+        info.max_entries == entries && info.value_size as usize == value_size
+    })?
+    .map_err(|info| TallyError::NotATally { name: info.name, entries, value_size })
 }
 
 /// Gives each entry, of each CPU, to `add`, which is told which possible CPU it is.
 fn read<T: FromBytes + Immutable + KnownLayout>(
-    map: &MapFd,
+    map: &PerCpuArray,
     entries: u32,
-    possible: usize,
     mut add: impl FnMut(usize, &T),
 ) -> Result<(), TallyError> {
-    let words = size_of::<T>() / size_of::<u64>();
-    let mut values = vec![0u64; words * possible];
-    for entry in 0..entries {
-        bpf::map_lookup(map, entry, &mut values)?;
-        for (at, value) in values.chunks_exact(words).enumerate() {
-            if let Ok(value) = T::ref_from_bytes(value.as_bytes()) {
-                add(at, value);
-            }
+    map.read(0..entries, |at, value| {
+        if let Ok(value) = T::ref_from_bytes(value.as_bytes()) {
+            add(at, value);
         }
-    }
+    })?;
     Ok(())
 }

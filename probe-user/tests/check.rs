@@ -3,7 +3,8 @@
 mod probe;
 
 use probe::unprivileged::{BPF, DAC_READ_SEARCH, MEMLOCK, NotParanoid, PERFMON, with_capabilities};
-use probe::{kernel, probe, stderr, stdout};
+use probe::version::kernel;
+use probe::{probe, stderr, stdout};
 use serde_json::Value;
 use std::process::Command;
 

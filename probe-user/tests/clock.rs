@@ -10,7 +10,8 @@ use probe_user::{EvHandlers, EvPipe, Options, Wakeup};
 use rustix::time::ClockId;
 use std::time::Duration;
 use suite::records::Numbered;
-use suite::{Loaded, classifier, generate_on, kernel_is_at_least, load_with, now, online};
+use suite::version::kernel;
+use suite::{Loaded, classifier, generate_on, load_with, now, online};
 
 /// Records that each test emits.
 const RECORDS: u32 = 5000;
@@ -36,7 +37,7 @@ fn times(clock: Clock) -> Vec<u64> {
     generate_on(classifier(&mut object, "emit_numbered"), &online()[..1], RECORDS);
     assert!(pipe.drain_all(&mut handlers).is_continue());
     let sent = pipe.tally().unwrap().of(Numbered::KIND).unwrap();
-    assert_eq!(sent.iter().map(|cpu| cpu.tally.sent()).sum::<u64>(), u64::from(RECORDS));
+    assert_eq!(sent.iter().map(|cpu| cpu.tally.sent).sum::<u64>(), u64::from(RECORDS));
     drop(handlers);
     assert_eq!(times.len(), RECORDS as usize);
     times
@@ -71,7 +72,7 @@ fn all_records_of_a_block_have_the_time_of_its_first() {
 #[ignore = "needs root and BPF: cargo xtask test"]
 fn a_coarse_time_is_that_of_the_last_tick() {
     // `bpf_ktime_get_coarse_ns` came with it.
-    if !kernel_is_at_least(5, 11) {
+    if kernel() < (5, 11) {
         let mut object = load(Clock::Coarse);
         let program: &mut SchedClassifier =
             object.program_mut("emit_numbered").unwrap().try_into().unwrap();

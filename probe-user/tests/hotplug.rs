@@ -12,7 +12,7 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use suite::records::Numbered;
-use suite::{Received, classifier, emit_one_on, generate, load, online, stay_on};
+use suite::{Received, classifier, emit_one_on, generate, load, online, stay_off, stay_on};
 
 fn policies() -> [Wakeup; 3] {
     let max_latency = Duration::from_millis(20);
@@ -157,6 +157,9 @@ fn the_books_balance_while_a_cpu_comes_and_goes() {
     let _restore = Restore;
     let cycles = std::env::var("PROBE_HOTPLUG_CYCLES").ok();
     let cycles: u32 = cycles.map_or(10, |number| number.parse().expect("a number"));
+    // It is told to emit and to flush from elsewhere. If the consumer flushed it there, an emission
+    // could interrupt that, and overtake the block.
+    stay_off(CPU);
     for wakeup in policies() {
         let mut object = load();
         let options = Options::new().wakeup(wakeup);
@@ -175,7 +178,6 @@ fn the_books_balance_while_a_cpu_comes_and_goes() {
                     }
                 });
             }
-            // No thread of ours is on the CPU that comes and goes: it is told to emit from elsewhere.
             scope.spawn(move || {
                 while !ended.load(Ordering::Relaxed) {
                     // It is offline if it cannot.

@@ -43,7 +43,7 @@ fn trace_a_cpu_that_comes(option: Option<&str>) -> (String, String) {
 #[ignore = "needs a virtual machine: cargo xtask test"]
 fn a_cpu_that_comes_is_traced() {
     let (printed, said) = trace_a_cpu_that_comes(None);
-    assert!(printed.contains("filename=/bin/true"), "{printed}{said}");
+    assert!(printed.contains("filename=\"/bin/true\""), "{printed}{said}");
     assert!(said.contains(" + lost 0; complete"), "{said}");
 }
 
@@ -51,7 +51,7 @@ fn a_cpu_that_comes_is_traced() {
 #[ignore = "needs a virtual machine: cargo xtask test"]
 fn a_cpu_that_comes_to_a_sealed_trace_is_told() {
     let (printed, said) = trace_a_cpu_that_comes(Some("--sealed"));
-    assert!(!printed.contains("filename=/bin/true"), "{printed}{said}");
+    assert!(!printed.contains("filename=\"/bin/true\""), "{printed}{said}");
     assert!(said.contains("CPU 1 is online, and its events are lost: "), "{said}");
     // The command, and nothing else was executed there.
     assert!(said.contains("no event for the CPU 1); complete"), "{said}");

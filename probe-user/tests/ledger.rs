@@ -69,9 +69,9 @@ fn balances(received: &Received, told: &Told, ledger: &Ledger) {
         let seen = received.by_cpu.get(&cpu);
         let came = seen.map_or(0, |seen| seen.count);
         assert_eq!(entry.kind, Numbered::KIND);
-        assert_eq!(entry.tally.attempted, u64::from(attempts()), "CPU {cpu}");
-        assert_eq!(entry.tally.sent() + entry.tally.failed(), entry.tally.attempted, "CPU {cpu}");
-        assert_eq!([entry.handled, came], [entry.tally.sent(); 2], "CPU {cpu}");
+        assert_eq!(entry.tally.attempted(), u64::from(attempts()), "CPU {cpu}");
+        assert_eq!(entry.tally.sent + entry.tally.failed(), entry.tally.attempted(), "CPU {cpu}");
+        assert_eq!([entry.handled, came], [entry.tally.sent; 2], "CPU {cpu}");
         // Nothing was repeated or left out but what was lost: numbers only go up.
         let ahead = seen.map_or(0, |seen| seen.next);
         let after = u64::from(attempts()) - ahead;
@@ -206,7 +206,7 @@ fn pipes_that_open_and_close_while_programs_emit_refuse_nobody() {
                 }
             });
         }
-        let stopping = suite::SetOnDrop(&stop);
+        let stopping = suite::set_on_drop::SetOnDrop(&stop);
         for _ in 0..50 {
             let mut pipe = EvPipe::open(parts(), &options).unwrap();
             let _ = pipe.drain(&mut EvHandlers::new());
@@ -219,7 +219,7 @@ fn pipes_that_open_and_close_while_programs_emit_refuse_nobody() {
         Tally::from_maps(tally.fd(), outputs.fd()).unwrap()
     });
     let tally = tallied.total().unwrap();
-    assert_eq!(tally.sent(), handled);
+    assert_eq!(tally.sent, handled);
     // No event, or a ring that was full and not yet mapped: the kernel has counted those.
     assert_eq!(full, tally.failed_for(FailureClass::NoSpace));
     let early_or_late = tally.failed_for(FailureClass::NoEvent);

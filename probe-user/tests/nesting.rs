@@ -19,7 +19,8 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use suite::records::{Called, Interrupting, Numbered};
-use suite::{Received, classifier, generate_on, kernel_is_at_least, load, nested, online, stay_on};
+use suite::version::kernel;
+use suite::{Received, classifier, generate_on, load, nested, online, stay_on};
 
 /// Emulated machines have no more time than this to nest.
 const TIME: Duration = Duration::from_secs(15);
@@ -99,16 +100,16 @@ fn interrupts_in_the_middle_of_a_record_do_no_harm() {
 
     let nested = nested(&object, Interrupting::KIND);
     let of_clock = tally(&pipe, Interrupting::KIND, false);
-    println!("{rounds} rounds, {} ticks, {nested} of them nested", of_clock.attempted);
+    println!("{rounds} rounds, {} ticks, {nested} of them nested", of_clock.attempted());
     assert!(
         nested >= 20,
         "{nested} of {} ticks came in the middle of a record",
-        of_clock.attempted
+        of_clock.attempted()
     );
-    assert!(nested < of_clock.attempted, "none was packed");
+    assert!(nested < of_clock.attempted(), "none was packed");
     received.assert_complete(&online(), u64::from(ROUND) * rounds);
     let emitted = u64::from(ROUND) * rounds * online().len() as u64;
-    assert_eq!(tally(&pipe, Numbered::KIND, false).attempted, emitted);
+    assert_eq!(tally(&pipe, Numbered::KIND, false).attempted(), emitted);
     // One that is sent at once overtakes those of the open block, so they are sorted first.
     let mut count = 0;
     for (cpu, numbers) in &mut ticks {
@@ -116,7 +117,7 @@ fn interrupts_in_the_middle_of_a_record_do_no_harm() {
         assert!(numbers.iter().copied().eq(0..numbers.len() as u64), "CPU {cpu}: lost, or twice");
         count += numbers.len() as u64;
     }
-    assert_eq!(count, of_clock.attempted);
+    assert_eq!(count, of_clock.attempted());
 }
 
 /// The function that is probed: its arguments are what the program emits.
@@ -262,7 +263,7 @@ fn tasks_that_preempt_each_other_in_the_middle_of_a_record_do_no_harm() {
     const ENOUGH: u64 = 1500;
     let preemption = FullPreemption::choose();
     let mut object = load();
-    if preemption.is_some() && kernel_is_at_least(6, 13) && stacks_are_shared(&mut object) {
+    if preemption.is_some() && kernel() >= (6, 13) && stacks_are_shared(&mut object) {
         println!("not tested: on this kernel, programs that preempt each other share a stack");
         return;
     }
@@ -316,15 +317,15 @@ fn tasks_that_preempt_each_other_in_the_middle_of_a_record_do_no_harm() {
     let tally = tally(&pipe, Called::KIND, true);
     let called: u64 = callers.called.iter().map(|called| called.load(Ordering::Relaxed)).sum();
     println!("{called} calls, {nested} of them nested, {} failed", tally.failed());
-    assert_eq!(tally.attempted, called);
-    assert_eq!(numbers.iter().map(|of| of.len() as u64).sum::<u64>(), tally.sent());
+    assert_eq!(tally.attempted(), called);
+    assert_eq!(numbers.iter().map(|of| of.len() as u64).sum::<u64>(), tally.sent);
     for numbers in &mut numbers {
         // One that is sent at once overtakes those of the open block.
         numbers.sort_unstable();
         assert!(numbers.is_sorted_by(|one, next| one.0 < next.0 && one.1 < next.1), "twice");
     }
     // 6.1 runs programs of a probed function without preemption, whatever it does elsewhere.
-    if preemption.is_some() && kernel_is_at_least(6, 12) {
+    if preemption.is_some() && kernel() >= (6, 12) {
         assert!(nested >= 20, "{nested} of {called} calls preempted another one");
     } else {
         println!("nothing had to be preempted: this kernel cannot, or does not choose to");

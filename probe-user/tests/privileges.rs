@@ -6,7 +6,8 @@ use probe::unprivileged::{
     BPF, DAC_READ_SEARCH, IPC_LOCK, MEMLOCK, NotParanoid, PERFMON, SYS_ADMIN, with_capabilities,
     with_two_capabilities,
 };
-use probe::{Run, kernel, probe, stderr, stdout};
+use probe::version::kernel;
+use probe::{Run, probe, stderr, stdout};
 use rustix::process::Signal;
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -54,7 +55,7 @@ struct Look {
 /// executed meanwhile, and to know what became of every record.
 fn look_at(args: &[&str]) -> Look {
     let execute = || assert!(Command::new("/bin/true").status().unwrap().success());
-    let is_told = |text: &str| text.contains("filename=/bin/true");
+    let is_told = |text: &str| text.contains("filename=\"/bin/true\"");
     let mut run = Run::start(args);
     run.wait_for_heading();
     execute();

@@ -7,7 +7,7 @@
 //! preemption off between the two, so that its CPU does not go meanwhile; other CPUs, where the consumer
 //! runs, do as they like.
 
-use std::collections::HashSet;
+mod model;
 
 /// How many records the program emits.
 const RECORDS: u8 = 3;
@@ -215,16 +215,13 @@ impl State {
     }
 }
 
-/// Goes to every state that there is a way to. How many there are, or what is wrong with one.
+/// How many states there are, or what is wrong with one.
 fn explore(rules: Rules) -> Result<usize, String> {
-    let mut seen = HashSet::from([State::first(rules)]);
-    let mut to_do = vec![State::first(rules)];
-    while let Some(state) = to_do.pop() {
+    model::explore(State::first(rules), |state| {
         state.check()?;
         let after = [state.cpu_steps(), state.program_steps()?, state.consumer_steps(rules)?];
-        to_do.extend(after.into_iter().flatten().filter(|after| seen.insert(*after)));
-    }
-    Ok(seen.len())
+        Ok(after.into_iter().flatten())
+    })
 }
 
 #[test]

@@ -12,7 +12,7 @@
 //! CPU sees its own accesses in order, and the interrupt that the flush program takes orders those of
 //! the consumer with them.
 
-use std::collections::HashSet;
+mod model;
 
 /// Which CPU each program runs on: two can preempt each other.
 const PROGRAMS: [usize; 3] = [0, 0, 1];
@@ -267,11 +267,9 @@ impl State {
     }
 }
 
-/// Goes to every state that there is a way to. How many there are, or what is wrong with one.
+/// How many states there are, or what is wrong with one.
 fn explore(mistake: Mistake) -> Result<usize, String> {
-    let mut seen = HashSet::from([State::first()]);
-    let mut to_do = vec![State::first()];
-    while let Some(state) = to_do.pop() {
+    model::explore(State::first(), |state| {
         let running = (0..PROGRAMS.len()).filter(|&at| state.programs[at].next != Next::Nothing);
         let after: Vec<_> = running
             .map(|at| state.program_steps(at))
@@ -280,9 +278,8 @@ fn explore(mistake: Mistake) -> Result<usize, String> {
         if after.is_empty() {
             state.check_end()?;
         }
-        to_do.extend(after.into_iter().filter(|after| seen.insert(*after)));
-    }
-    Ok(seen.len())
+        Ok(after)
+    })
 }
 
 #[test]

@@ -80,7 +80,7 @@ fn errors_quote_commands_harmlessly() {
 #[test]
 fn wrong_arguments_are_quoted_harmlessly() {
     for (args, told) in [
-        (["trace", "a\u{1b}[2J"], "in probe `a⟨here⟩\\u{1b}[2J`"),
+        (["trace", "a\u{1b}[2J"], "character\n  a\\u{1b}[2J\n   ^"),
         (["trace", "--\u{9b}1m"], "unexpected argument '--\\u{9b}1m'"),
         (["tr\u{202e}", "a"], "unrecognized subcommand 'tr\\u{202e}'"),
     ] {

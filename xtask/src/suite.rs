@@ -10,13 +10,16 @@ use crate::libtest::{Counts, failures};
 use crate::process::tail;
 use crate::run::{Executable, executables};
 use crate::workspace::cargo;
-use crate::{say, splat};
+use crate::{apt, say, splat};
 
 const MARK: &str = "xtask-suite:";
 /// Lines that are shown of an executable that crashed.
 const CRASH_LINES: usize = 40;
 /// Lines that are shown of a kernel's report.
 const SPLAT_LINES: usize = 40;
+
+/// What the names of test executables begin with that need kprobes.
+const NEED_KPROBES: [&str; 3] = ["kprobe", "calls", "patterns"];
 
 /// What machine the tests run on.
 #[derive(Clone, Copy)]
@@ -36,7 +39,8 @@ impl Machine {
         match self {
             Self::Virtual => true,
             Self::Here { kprobes } => {
-                !target.starts_with("hotplug") && (kprobes || !target.starts_with("kprobe"))
+                let needs_kprobes = NEED_KPROBES.iter().any(|begin| target.starts_with(begin));
+                !target.starts_with("hotplug") && (kprobes || !needs_kprobes)
             }
         }
     }
@@ -49,6 +53,8 @@ pub(crate) struct Suite {
 
 impl Suite {
     pub(crate) fn build() -> Result<Self> {
+        // Another reader of the kernel's types, to compare ours with.
+        apt::install(&["bpftool"])?;
         let mut command = cargo();
         command.args(["test", "--no-run", "--package", "probe-user", "--tests", "--examples"]);
         let mut executables = executables(&mut command)?;

@@ -33,7 +33,7 @@ pub(crate) fn current_is_followed() -> bool {
 /// `sched_process_fork(parent, child)`, in the parent, before the child runs.
 #[raw_tracepoint(tracepoint = "sched_process_fork")]
 pub(crate) fn follow_fork(ctx: RawTracePointContext) -> u32 {
-    if !filter::current_is_traced() {
+    if !filter::current_is_in_scope() {
         return 0;
     }
     let child: u64 = ctx.arg(1);

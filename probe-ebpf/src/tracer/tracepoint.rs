@@ -1,13 +1,11 @@
 //! Tracepoints.
 
-use super::{filter, task};
+use super::hit;
 use aya_ebpf::{
     EbpfContext, helpers::bpf_get_attach_cookie, macros::tracepoint, programs::TracePointContext,
 };
 use aya_log_ebpf::trace;
 use core::ffi::c_void;
-use probe_common::trace::TracepointHit;
-use probe_ebpf::pipe;
 use seq_macro::seq;
 
 /// One program for all tracepoints: which of them was hit, the attach cookie tells (5.15+).
@@ -29,17 +27,8 @@ seq!(N in 0..32 {
 /// One function for all programs above, so that the object holds it once.
 #[inline(never)]
 fn traced(ctx: *mut c_void, probe: u32) -> u32 {
-    hit(&TracePointContext::new(ctx), probe)
-}
-
-/// Reports a hit of a tracepoint of either sort.
-#[inline(always)]
-pub(super) fn hit<C: EbpfContext>(ctx: &C, probe: u32) -> u32 {
-    if !filter::current_is_traced() {
-        return 0;
-    }
+    let ctx = &TracePointContext::new(ctx);
     trace!(ctx, "tracepoint {} hit", probe);
-    // A failure is in the tally.
-    let _ = pipe::emit(ctx, &TracepointHit { task: task::current(), probe, reserved: 0 });
-    0
+    // Its fields are in the context.
+    hit::report(ctx, probe, |_| {})
 }

@@ -1,9 +1,13 @@
 //! The command line.
 
-use clap::{ArgAction, Parser, Subcommand, ValueEnum};
-use probe_user::trace::ProbeSpec;
+use super::completions;
+use clap::{ArgAction, Parser, Subcommand, ValueEnum, ValueHint};
+use clap_complete::engine::ArgValueCompleter;
+use probe_user::common::trace::COMM_LEN;
 use probe_user::trace::output;
+use probe_user::trace::{ProbeSpec, Scope, TraceError, TracedCommand, TracerBuilder};
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Shows what the kernel does: every call of a function, every hit of a tracepoint.
@@ -21,7 +25,77 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Trace(Trace),
+    List(List),
+    Info(Info),
+    Count(Count),
     Check(Check),
+    Completions(Completions),
+}
+
+/// List what can be probed here
+///
+/// Functions, tracepoints and raw tracepoints, one a line, as they are written for a trace. A name that
+/// cannot be probed is an error that says why.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  probe list 'tcp_*'               functions, tracepoints and raw tracepoints of this name
+  probe list 'tracepoint:sched:*'  tracepoints of a category
+  probe list 'kprobe:fuse:*'       functions of a module
+  probe list vfs_read              can it be probed, and if not, why?")]
+pub(crate) struct List {
+    /// A name, or a pattern with * and ?; of all sorts, or behind kprobe:, tracepoint: or rawtp:
+    #[arg(default_value = "*")]
+    pub(crate) pattern: String,
+
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Tell what a probe gives: its arguments, and the fields that its events have
+///
+/// The first line is the signature; the others are the fields that are shown if none are given, with how
+/// each is shown, and its type.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  probe info vfs_read                       what does it take?
+  probe info vfs_read --members             what can be read of its arguments?
+  probe info 'vfs_read(file->f_path)' -m    what can be read from there on?
+  probe info tracepoint:sched:sched_switch  what does it tell?")]
+pub(crate) struct Info {
+    /// A probe, as it is written for a trace; with (FIELDS), of these alone
+    #[arg(value_name = "PROBE", add = ArgValueCompleter::new(completions::probes))]
+    pub(crate) probe: ProbeSpec,
+
+    /// Also list the members of structures, and of what fields point to
+    #[arg(short, long)]
+    pub(crate) members: bool,
+
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Print a script that completes command lines, with the names of probes
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  source <(probe completions bash)          in ~/.bashrc
+  source <(probe completions zsh)           in ~/.zshrc, behind compinit
+  probe completions fish | source           in ~/.config/fish/config.fish")]
+pub(crate) struct Completions {
+    /// Whose command lines
+    #[arg(value_enum)]
+    pub(crate) shell: Shell,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Shell {
+    Bash,
+    Zsh,
+    Fish,
 }
 
 /// Bytes of ring for each CPU, unless told otherwise.
@@ -48,11 +122,22 @@ Examples:
   probe trace do_sys_openat2                           who opens files?
   probe trace do_sys_openat2 -- cat /etc/hostname      what does this command open?
   probe trace tracepoint:sched:sched_process_exec      which programs are started?
-  probe trace vfs_read rawtp:sys_enter -d 5s -F jsonl  two probes, for five seconds, as JSON")]
+  probe trace 'vfs_read(file->f_path.dentry->d_name.name:str, count)/count > 4096/'
+                                                       which files are read in large pieces?
+  probe trace 'kretprobe:vfs_read/retval < 0/' -n cat  which reads of cat fail?
+  probe trace --longer 1ms vfs_read                    which reads take long?
+  probe trace vfs_read rawtp:sys_enter -d 5s -F jsonl  two probes, for five seconds, as JSON
+  probe trace 'vfs_*' -x '*_lock*' -- cat /etc/hostname
+                                                       what does cat do with files?")]
 pub(crate) struct Trace {
-    /// What to probe: FUNCTION or kprobe:FUNCTION, tracepoint:CATEGORY:NAME, rawtp:NAME
-    #[arg(required = true, value_name = "PROBE")]
+    /// What to probe: FUNCTION or kprobe:FUNCTION, kretprobe:FUNCTION, MODULE:FUNCTION,
+    /// tracepoint:CATEGORY:NAME, rawtp:NAME; then perhaps (FIELDS) and /CONDITION/. A name with * or ?
+    /// in it is all that match
+    #[arg(required = true, value_name = "PROBE", add = ArgValueCompleter::new(completions::probes))]
     pub(crate) probes: Vec<ProbeSpec>,
+
+    #[command(flatten)]
+    pub(crate) choice: Choice,
 
     /// End after so many events
     #[arg(short = 'M', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
@@ -62,10 +147,16 @@ pub(crate) struct Trace {
     #[arg(short, long, value_name = "TIME", value_parser = duration)]
     pub(crate) duration: Option<Duration>,
 
-    /// Trace this process alone, and end with it
-    #[arg(short, long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..),
-        conflicts_with_all = ["command", "all"])]
-    pub(crate) pid: Option<u32>,
+    #[command(flatten)]
+    pub(crate) target: Target,
+
+    /// Tell entry and return in one event, when the function returns: arguments, retval and latency
+    #[arg(short, long)]
+    pub(crate) ret: bool,
+
+    /// Tell only calls that took longer, like 1ms or 10us; implies --ret
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) longer: Option<Duration>,
 
     /// Ring buffer for each CPU: a power of two, like 64K or 1M
     #[arg(short = 'B', long, value_name = "BYTES", default_value = "1M", value_parser = bytes)]
@@ -79,6 +170,79 @@ pub(crate) struct Trace {
     #[arg(short = 'F', long, value_enum, default_value_t)]
     pub(crate) format: Format,
 
+    /// How times are shown
+    #[arg(long, value_enum, default_value_t, value_name = "CLOCK")]
+    pub(crate) time: Time,
+
+    /// Print events of all CPUs in the order of time, each held for as long as one that is older may
+    /// take to arrive: the default for all formats but JSON lines
+    #[arg(long)]
+    ordered: bool,
+
+    /// Print events at once, in the order of their CPU: the default for JSON lines
+    #[arg(long, conflicts_with = "ordered")]
+    unordered: bool,
+}
+
+/// Count the hits of each probe, and print them at the end
+///
+/// They are counted in the kernel: a hit costs little, and none is lost. Ends with Ctrl-C, with the
+/// command, or after the duration.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  probe count 'vfs_*' -- cat /etc/hostname             how often does cat run each of these?
+  probe count 'tcp_*' -x '*_timer*' -d 10s             what does TCP do in ten seconds?
+  probe count 'tracepoint:sched:*' -d 1s -F jsonl      events of the scheduler, as JSON
+  probe count 'vfs_read/count > 4096/' -n postgres     how many large reads?")]
+pub(crate) struct Count {
+    /// What to count: as for probe trace, without fields
+    #[arg(required = true, value_name = "PROBE", add = ArgValueCompleter::new(completions::probes))]
+    pub(crate) probes: Vec<ProbeSpec>,
+
+    #[command(flatten)]
+    pub(crate) choice: Choice,
+
+    /// End after this time, like 10s or 500ms
+    #[arg(short, long, value_name = "TIME", value_parser = duration)]
+    pub(crate) duration: Option<Duration>,
+
+    #[command(flatten)]
+    pub(crate) target: Target,
+
+    /// How counts are written
+    #[arg(short = 'F', long, value_enum, default_value_t)]
+    pub(crate) format: CountFormat,
+}
+
+/// Who is traced.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Target {
+    /// Trace this process alone, and end with it
+    #[arg(short, long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..),
+        conflicts_with_all = ["command", "all"])]
+    pub(crate) pid: Option<u32>,
+
+    /// Trace what the process of --pid forks from now on, too; the end of that process is still the end
+    #[arg(long, requires = "pid")]
+    pub(crate) children: bool,
+
+    /// Trace a cgroup alone, and those in it: a directory like /sys/fs/cgroup/user.slice
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) cgroup: Option<PathBuf>,
+
+    /// Trace this thread alone
+    #[arg(short, long, value_name = "TID", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) tid: Option<u32>,
+
+    /// Trace threads of this name alone (up to 15 bytes)
+    #[arg(short = 'n', long, value_name = "NAME", value_parser = comm)]
+    pub(crate) comm: Option<String>,
+
+    /// Trace this user alone: a number or a name
+    #[arg(short, long, value_name = "USER", value_parser = user)]
+    pub(crate) uid: Option<u32>,
+
     /// Trace everybody, not the command and its descendants alone
     #[arg(short, long)]
     pub(crate) all: bool,
@@ -89,8 +253,58 @@ pub(crate) struct Trace {
     pub(crate) command: Vec<OsString>,
 }
 
+impl Target {
+    /// The command, if there is one, held until the probes are attached.
+    pub(crate) fn hold(&self) -> Result<Option<TracedCommand>, TraceError> {
+        match self.command.as_slice() {
+            [] => Ok(None),
+            command => TracedCommand::hold(command).map(Some),
+        }
+    }
+
+    /// Traces nobody else. The command is held.
+    pub(crate) fn narrow(
+        &self,
+        builder: TracerBuilder,
+        command: Option<&TracedCommand>,
+    ) -> TracerBuilder {
+        let scope = match (self.pid, command) {
+            (Some(pid), _) if self.children => Scope::Descendants(pid),
+            (Some(pid), _) => Scope::Process(pid),
+            (None, Some(command)) if !self.all => Scope::Descendants(command.pid()),
+            _ => Scope::Everybody,
+        };
+        let mut builder = builder.scope(scope);
+        if let Some(cgroup) = &self.cgroup {
+            builder = builder.cgroup(cgroup);
+        }
+        if let Some(tid) = self.tid {
+            builder = builder.thread(tid);
+        }
+        if let Some(comm) = &self.comm {
+            builder = builder.named(comm);
+        }
+        if let Some(uid) = self.uid {
+            builder = builder.user(uid);
+        }
+        builder
+    }
+}
+
+/// Which of a pattern's matches are probed.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Choice {
+    /// Leave out what matches, of all that patterns match
+    #[arg(short = 'x', long, value_name = "GLOB")]
+    pub(crate) exclude: Vec<String>,
+
+    /// Probe more than 10,000 functions, or 1,000 where each is attached by itself
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
-pub(crate) enum Format {
+pub(crate) enum CountFormat {
     /// Aligned columns
     #[default]
     Table,
@@ -98,12 +312,75 @@ pub(crate) enum Format {
     Jsonl,
 }
 
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+pub(crate) enum Format {
+    /// Aligned columns
+    #[default]
+    Table,
+    /// One JSON object a line
+    Jsonl,
+    /// A timeline for ui.perfetto.dev or chrome://tracing
+    Perfetto,
+}
+
+/// How times are shown.
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+pub(crate) enum Time {
+    /// CLOCK_MONOTONIC: since the system was started
+    #[default]
+    Mono,
+    /// The clock on the wall, here; in JSON, as a second member `local`
+    Local,
+    /// Since the event before; in JSON, as a second member `delta`, in nanoseconds
+    Delta,
+}
+
+impl Trace {
+    /// Whether events are printed in the order of time.
+    pub(crate) fn is_ordered(&self) -> bool {
+        match self.format {
+            Format::Jsonl => self.ordered,
+            Format::Table | Format::Perfetto => !self.unordered,
+        }
+    }
+}
+
+impl From<Time> for output::Time {
+    fn from(time: Time) -> Self {
+        match time {
+            Time::Mono => Self::Mono,
+            Time::Local => Self::Local,
+            Time::Delta => Self::Delta,
+        }
+    }
+}
+
 impl From<Format> for output::Format {
     fn from(format: Format) -> Self {
         match format {
             Format::Table => Self::Table,
             Format::Jsonl => Self::Jsonl,
+            Format::Perfetto => Self::Perfetto,
         }
+    }
+}
+
+fn comm(text: &str) -> Result<String, String> {
+    match text.len() {
+        0 => Err("it has to have a byte at least".into()),
+        len if len < COMM_LEN => Ok(text.to_owned()),
+        len => Err(format!("it has {len} bytes, and the kernel keeps {} of a name", COMM_LEN - 1)),
+    }
+}
+
+fn user(text: &str) -> Result<u32, String> {
+    if let Ok(uid) = text.parse() {
+        return Ok(uid);
+    }
+    match nix::unistd::User::from_name(text) {
+        Ok(Some(user)) => Ok(user.uid.as_raw()),
+        Ok(None) => Err("there is no user of this name".into()),
+        Err(errno) => Err(format!("cannot look up users: {}", errno.desc())),
     }
 }
 
@@ -147,12 +424,28 @@ mod tests {
     }
 
     #[test]
+    fn a_table_is_ordered_and_json_is_not_unless_one_says_so() {
+        for (args, is_ordered) in [
+            (&[][..], true),
+            (&["--ordered"], true),
+            (&["--unordered"], false),
+            (&["-F", "jsonl"], false),
+            (&["-F", "jsonl", "--ordered"], true),
+            (&["-F", "jsonl", "--unordered"], false),
+        ] {
+            let args = Args::parse_from(["probe", "trace", "f"].iter().chain(args));
+            let Command::Trace(trace) = args.command else { panic!("not a trace") };
+            assert_eq!(trace.is_ordered(), is_ordered, "{trace:?}");
+        }
+    }
+
+    #[test]
     fn probes_are_apart_from_the_command() {
         let args =
             Args::parse_from(["probe", "trace", "a", "rawtp:b", "-M", "3", "--", "cat", "-M"]);
         let Command::Trace(trace) = args.command else { panic!("{args:?}") };
         assert_eq!(trace.probes.len(), 2);
         assert_eq!(trace.max_events, Some(3));
-        assert_eq!(trace.command, ["cat", "-M"]);
+        assert_eq!(trace.target.command, ["cat", "-M"]);
     }
 }

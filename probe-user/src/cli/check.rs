@@ -1,10 +1,10 @@
 //! `probe check`.
 
 use super::args::{Check, RING};
+use super::print::print;
 use anyhow::Result;
 use probe_user::Options;
 use probe_user::trace::check::Report;
-use std::io::{self, Write};
 use std::process::ExitCode;
 
 pub(crate) fn run(args: &Check) -> Result<ExitCode> {
@@ -13,11 +13,6 @@ pub(crate) fn run(args: &Check) -> Result<ExitCode> {
         true => serde_json::to_string(&report)? + "\n",
         false => report.to_string(),
     };
-    match io::stdout().write_all(text.as_bytes()) {
-        // Whoever reads it has seen enough.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
-        Err(error) => anyhow::bail!("cannot write the report: {error}"),
-        Ok(()) => {}
-    }
+    print(&text)?;
     Ok(if report.can_trace_kprobes() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -1,26 +1,24 @@
 //! `probe trace`.
 
 use super::args::Trace;
+use super::ending::{self, Command};
 use super::exit::code_of;
+use super::patterns;
+use super::print::written;
 use anyhow::Result;
 use probe_user::trace::output::Printer;
 use probe_user::trace::{
-    Capabilities, Ledger, Scope, TraceError, TracedCommand, Tracer, privileges,
+    Capabilities, Ledger, Probe, TraceError, TracedCommand, Tracer, privileges,
 };
-use probe_user::{Options, Stop};
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use probe_user::{Escaped, Options, Stop};
 use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
-use std::io::{self, BufWriter, Stdout, Write};
-use std::process::{Child, ExitCode, ExitStatus};
+use std::io::{self, Stdout, Write};
+use std::process::ExitCode;
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
-/// Events are written in pieces of so many bytes, or whenever there are no more at hand.
-const OUTPUT_BUFFER: usize = 64 << 10;
-
-type Output = Printer<BufWriter<Stdout>>;
+type Output = Printer<Stdout>;
 
 pub(crate) fn run(args: &Trace, level: log::LevelFilter) -> Result<ExitCode> {
     let stop = Stop::new()?;
@@ -28,36 +26,30 @@ pub(crate) fn run(args: &Trace, level: log::LevelFilter) -> Result<ExitCode> {
     let signals = Signals::new([SIGINT, SIGTERM])?;
     // A file that may not grow is an error of the write, instead of the end. The command has the usual.
     signal_hook::flag::register(SIGXFSZ, Arc::default())?;
-    let command = match args.command.as_slice() {
-        [] => None,
-        command => Some(TracedCommand::hold(command)?),
-    };
+    let command = args.target.hold()?;
     let mut tracer = attach(args, command.as_ref(), level)?;
+    patterns::tell(tracer.left_out());
     give_up_privileges(args, &tracer)?;
-    if let Some(pid) = args.pid {
-        stop_with(pid, stop.clone())?;
+    if let Some(pid) = args.target.pid {
+        ending::with_process(pid, stop.clone())?;
     }
-    let format = args.format.into();
-    let writer = BufWriter::with_capacity(OUTPUT_BUFFER, io::stdout());
-    let mut printer = Printer::new(writer, format, args.probes.clone()).limit(args.max_events);
+    let mut printer = Printer::new(io::stdout(), args.format.into(), tracer.probes().to_vec())
+        .time(args.time.into())
+        .limit(args.max_events);
     let started = printer.start();
 
     let command = command.map(|command| Command::start(command, stop.clone())).transpose()?;
-    watch_signals(signals, stop.clone(), command.as_ref().map(|command| command.pid));
+    ending::with_signals(signals, stop.clone(), command.as_ref().map(Command::pid));
     if started.is_ok() {
         follow(&mut tracer, &stop, args.duration, &mut printer)?;
     }
+    let probes = tracer.probes().to_vec();
     let ledger = tracer.close(&mut printer)?;
-    let written = started.and_then(|()| printer.finish());
-    summarize(printer.printed(), &ledger);
+    let finished = started.and_then(|()| printer.finish(&ledger));
+    summarize(printer.printed(), &probes, &ledger);
 
     let status = command.map(Command::wait).transpose()?;
-    match written {
-        // Whoever read the events has seen enough.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
-        Err(error) => anyhow::bail!("cannot write events: {error}"),
-        Ok(()) => {}
-    }
+    written(finished, "events")?;
     Ok(status.map_or(ExitCode::SUCCESS, code_of))
 }
 
@@ -66,20 +58,26 @@ fn attach(
     command: Option<&TracedCommand>,
     level: log::LevelFilter,
 ) -> Result<Tracer, TraceError> {
-    let scope = match (args.pid, command) {
-        (Some(pid), _) => Scope::Process(pid),
-        (None, Some(command)) if !args.all => Scope::Descendants(command.pid()),
-        _ => Scope::Everybody,
-    };
-    let mut builder =
-        Tracer::builder().scope(scope).options(Options::new().bytes_per_cpu(args.buffer_size));
+    let mut builder = args
+        .target
+        .narrow(Tracer::builder(), command)
+        .options(Options::new().bytes_per_cpu(args.buffer_size));
     if let Some(level) = level.to_level().filter(|level| *level > log::Level::Warn) {
         builder = builder.log_level(level);
+    }
+    if args.is_ordered() {
+        builder = builder.ordered(None);
+    }
+    if args.ret {
+        builder = builder.calls();
+    }
+    if let Some(latency) = args.longer {
+        builder = builder.longer(latency);
     }
     for probe in &args.probes {
         builder = builder.probe(probe.clone());
     }
-    builder.attach()
+    patterns::choose(builder, &args.choice)?.attach()
 }
 
 /// Keeps of the privileges what a trace that runs can still need. Threads that are started later
@@ -89,7 +87,8 @@ fn give_up_privileges(args: &Trace, tracer: &Tracer) -> Result<()> {
         privileges::drop_all(tracer)
     } else {
         // SIGTERM is passed on to the command, which may have become somebody else's.
-        let also = if args.command.is_empty() { Capabilities::NONE } else { Capabilities::KILL };
+        let also =
+            if args.target.command.is_empty() { Capabilities::NONE } else { Capabilities::KILL };
         privileges::keep_for_hotplug(tracer, also)
     };
     let kept = kept.map_err(|error| anyhow::anyhow!("cannot give up privileges: {error}"))?;
@@ -113,83 +112,20 @@ fn follow(
     printer: &mut Output,
 ) -> Result<()> {
     if let Some(duration) = duration {
-        let stop = stop.clone();
-        thread::Builder::new().name("duration".into()).spawn(move || {
-            thread::sleep(duration);
-            stop.stop();
-        })?;
+        ending::after(duration, stop.clone())?;
     }
     Ok(tracer.run(stop, printer)?)
 }
 
 /// Says what happened, on standard error.
-fn summarize(printed: u64, ledger: &Ledger) {
+fn summarize(printed: u64, probes: &[Probe], ledger: &Ledger) {
     let events = if printed == 1 { "event" } else { "events" };
+    let mut said = format!("probe: {printed} {events}\n");
+    for (probe, missed) in probes.iter().zip(&ledger.missed) {
+        if !missed.is_nothing() {
+            said += &format!("probe: {}: {missed}\n", Escaped(probe.spec().name().as_bytes()));
+        }
+    }
     // Nobody may be there to read it, which is no reason to fail.
-    let _ = writeln!(io::stderr(), "probe: {printed} {events}\nledger: {ledger}");
-}
-
-/// A command that runs.
-struct Command {
-    pid: u32,
-    waiter: thread::JoinHandle<io::Result<ExitStatus>>,
-}
-
-impl Command {
-    /// Lets the command go, and stops the trace when it exits.
-    fn start(command: TracedCommand, stop: Stop) -> Result<Self> {
-        let mut child: Child = command.release()?;
-        let pid = child.id();
-        let waiter = thread::Builder::new().name("wait".into()).spawn(move || {
-            let status = child.wait();
-            stop.stop();
-            status
-        })?;
-        Ok(Self { pid, waiter })
-    }
-
-    fn wait(self) -> Result<ExitStatus> {
-        match self.waiter.join() {
-            Ok(status) => Ok(status?),
-            Err(_) => anyhow::bail!("the thread that waits for the command panicked"),
-        }
-    }
-}
-
-/// Stops the trace with the first signal; the second one has its usual effect.
-fn watch_signals(mut signals: Signals, stop: Stop, command: Option<u32>) {
-    let watch = move || {
-        for signal in &mut signals {
-            if stop.is_stopped() {
-                // It cannot fail for these two.
-                let _ = signal_hook::low_level::emulate_default_handler(signal);
-            }
-            stop.stop();
-            // A terminal sends SIGINT to the command, too; SIGTERM is for us alone.
-            if let (SIGTERM, Some(pid)) =
-                (signal, command.and_then(|pid| Pid::from_raw(pid as i32)))
-            {
-                // It fails only if the command has exited.
-                let _ = kill_process(pid, Signal::TERM);
-            }
-        }
-    };
-    // Without the thread, signals have no effect at all; threads are had at this point.
-    if let Err(error) = thread::Builder::new().name("signals".into()).spawn(watch) {
-        log::warn!("cannot watch for signals: {error}");
-    }
-}
-
-/// Stops the trace when a process exits.
-fn stop_with(pid: u32, stop: Stop) -> Result<()> {
-    let process = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    let Some(process) = process else { anyhow::bail!("there is no process {pid}") };
-    let pidfd = pidfd_open(process, PidfdFlags::empty())
-        .map_err(|errno| anyhow::anyhow!("cannot watch process {pid}: {errno}"))?;
-    thread::Builder::new().name("process".into()).spawn(move || {
-        use rustix::event::{PollFd, PollFlags, poll};
-        while poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], None).is_err() {}
-        stop.stop();
-    })?;
-    Ok(())
+    let _ = writeln!(io::stderr(), "{said}ledger: {ledger}");
 }

@@ -215,5 +215,5 @@ fn no_record_stays_behind_when_the_consumer_falls_asleep() {
         "of {races} races: {slept} slept, {woken} woken, {stayed} stayed"
     );
     let tally = pipe.tally().unwrap().total().unwrap();
-    assert_eq!((tally.attempted, tally.failed()), (received.total(), 0));
+    assert_eq!((tally.attempted(), tally.failed()), (received.total(), 0));
 }

@@ -1,7 +1,11 @@
 //! `bpf(2)`: `include/uapi/linux/bpf.h`.
 
+#[cfg(feature = "trace")]
+pub(crate) mod multi;
+
 use super::call;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 const BPF_MAP_LOOKUP_ELEM: libc::c_int = 1;
@@ -10,6 +14,8 @@ const BPF_MAP_DELETE_ELEM: libc::c_int = 3;
 const BPF_OBJ_GET: libc::c_int = 7;
 const BPF_PROG_TEST_RUN: libc::c_int = 10;
 const BPF_OBJ_GET_INFO_BY_FD: libc::c_int = 15;
+#[cfg(feature = "trace")]
+const BPF_LINK_CREATE: libc::c_int = 28;
 
 /// `BPF_MAP_TYPE_PERF_EVENT_ARRAY`.
 pub(crate) const MAP_TYPE_PERF_EVENT_ARRAY: u32 = 4;
@@ -136,41 +142,49 @@ pub(crate) fn map_delete(map: BorrowedFd<'_>, key: u32) -> io::Result<()> {
     unsafe { bpf(BPF_MAP_DELETE_ELEM, &attr, 16) }.map(drop)
 }
 
-/// `BPF_MAP_LOOKUP_ELEM` of a map whose keys are `u32`, into `value`: for a per-CPU map, one value
-/// for each possible CPU, each padded to 8 bytes. The caller has checked that `value` is as long as
-/// the kernel will write.
-pub(crate) fn map_lookup(map: &MapFd, key: u32, value: &mut [u64]) -> io::Result<()> {
-    assert!(size_of_val(value) >= map.lookup_len, "the kernel writes more than there is room for");
-    let attr = Attr::default()
-        .fd_at(0, map.as_fd())
-        .pointer_at(8, &raw const key)
-        .pointer_at(16, value.as_mut_ptr());
-    // SAFETY: the key is 4 bytes, which MapFd has checked, and the value is as long as it has to be.
-    unsafe { bpf(BPF_MAP_LOOKUP_ELEM, &attr, 32) }.map(drop)
-}
-
-/// A per-CPU array, and how many bytes the kernel writes when one of its keys is looked up.
+/// A per-CPU array.
 #[derive(Debug)]
-pub(crate) struct MapFd {
+pub(crate) struct PerCpuArray {
     fd: OwnedFd,
-    lookup_len: usize,
+    /// 64-bit words that a value takes.
+    words: usize,
+    possible_cpus: usize,
 }
 
-impl MapFd {
-    /// `None` if the map is not a per-CPU array.
-    pub(crate) fn per_cpu_array(fd: OwnedFd, possible_cpus: usize) -> io::Result<Option<Self>> {
-        let info = map_info(fd.as_fd())?;
-        if info.map_type != MAP_TYPE_PERCPU_ARRAY || info.key_size != 4 {
-            return Ok(None);
+impl PerCpuArray {
+    /// Opens a map. If it is not a per-CPU array, or not a wanted one, gives what it is.
+    pub(crate) fn open(
+        map: BorrowedFd<'_>,
+        possible_cpus: usize,
+        is_wanted: impl FnOnce(&MapInfo) -> bool,
+    ) -> io::Result<Result<Self, MapInfo>> {
+        let info = map_info(map)?;
+        if info.map_type != MAP_TYPE_PERCPU_ARRAY || info.key_size != 4 || !is_wanted(&info) {
+            return Ok(Err(info));
         }
-        let lookup_len = (info.value_size as usize).next_multiple_of(8) * possible_cpus;
-        Ok(Some(Self { fd, lookup_len }))
+        let words = (info.value_size as usize).div_ceil(8);
+        Ok(Ok(Self { fd: map.try_clone_to_owned()?, words, possible_cpus }))
     }
-}
 
-impl AsFd for MapFd {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+    /// Gives the values of each of `keys` to `each`, which is told which possible CPU's it is:
+    /// `BPF_MAP_LOOKUP_ELEM`.
+    pub(crate) fn read(
+        &self,
+        keys: Range<u32>,
+        mut each: impl FnMut(usize, &[u64]),
+    ) -> io::Result<()> {
+        let mut values = vec![0u64; self.words * self.possible_cpus];
+        for key in keys {
+            let attr = Attr::default()
+                .fd_at(0, self.fd.as_fd())
+                .pointer_at(8, &raw const key)
+                .pointer_at(16, values.as_mut_ptr());
+            // SAFETY: keys have 4 bytes, and there is room for a value of each possible CPU, padded to
+            // 8 bytes.
+            unsafe { bpf(BPF_MAP_LOOKUP_ELEM, &attr, 32) }?;
+            values.chunks_exact(self.words).enumerate().for_each(|(at, value)| each(at, value));
+        }
+        Ok(())
     }
 }
 
@@ -194,17 +208,13 @@ pub(crate) fn open_pinned(path: &std::ffi::CStr) -> io::Result<OwnedFd> {
 
 #[cfg(feature = "trace")]
 mod attach {
-    use super::{Attr, bpf_fd};
+    use super::{Attr, BPF_LINK_CREATE, BPF_OBJ_GET_INFO_BY_FD, bpf_fd, bpf_mut};
     use std::ffi::CStr;
     use std::io;
     use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-    const BPF_PROG_LOAD: libc::c_int = 5;
     const BPF_RAW_TRACEPOINT_OPEN: libc::c_int = 17;
-    const BPF_LINK_CREATE: libc::c_int = 28;
     const BPF_PERF_EVENT: u32 = 41;
-    const BPF_TRACE_KPROBE_MULTI: u32 = 42;
-    const BPF_PROG_TYPE_KPROBE: u32 = 2;
 
     /// `BPF_LINK_CREATE` of a program to a perf event, with a cookie (5.15+).
     pub(crate) fn link_perf_event(
@@ -221,30 +231,40 @@ mod attach {
         unsafe { bpf_fd(BPF_LINK_CREATE, &attr, 24) }
     }
 
-    /// `BPF_PROG_LOAD` of a program for many functions that does nothing.
-    pub(crate) fn load_empty_kprobe_multi() -> io::Result<OwnedFd> {
-        // r0 = 0; exit
-        let instructions: [u64; 2] = [0xb7, 0x95];
-        let attr = Attr::default()
-            .u32_at(0, BPF_PROG_TYPE_KPROBE)
-            .u32_at(4, instructions.len() as u32)
-            .pointer_at(8, instructions.as_ptr())
-            .pointer_at(16, c"GPL".as_ptr())
-            .u32_at(68, BPF_TRACE_KPROBE_MULTI);
-        // SAFETY: the kernel reads the instructions and the licence, which is terminated.
-        unsafe { bpf_fd(BPF_PROG_LOAD, &attr, 72) }
-    }
-
-    /// `BPF_LINK_CREATE` of such a program to one function (5.18+).
-    pub(crate) fn link_kprobe_multi(program: &OwnedFd, function: &CStr) -> io::Result<OwnedFd> {
-        let functions = [function.as_ptr()];
-        let attr = Attr::default()
-            .fd_at(0, program.as_fd())
-            .u32_at(8, BPF_TRACE_KPROBE_MULTI)
-            .u32_at(20, functions.len() as u32)
-            .pointer_at(24, functions.as_ptr());
-        // SAFETY: the kernel reads an array of one name, which is terminated.
-        unsafe { bpf_fd(BPF_LINK_CREATE, &attr, 48) }
+    /// How many hits of the kprobe, or returns of the kretprobe, that a link leads to the kernel has not
+    /// passed on: `bpf_link_info::perf_event.kprobe.missed` (6.7+). `None` if the kernel does not tell, or
+    /// the link leads to something else.
+    pub(crate) fn kprobe_missed(link: &OwnedFd) -> io::Result<Option<u64>> {
+        const BPF_LINK_TYPE_PERF_EVENT: u32 = 7;
+        const BPF_PERF_EVENT_KPROBE: u32 = 3;
+        const BPF_PERF_EVENT_KRETPROBE: u32 = 4;
+        #[repr(C)]
+        #[derive(Default)]
+        struct Info {
+            link_type: u32,
+            id: u32,
+            program: u32,
+            _padding: u32,
+            event_type: u32,
+            _more_padding: u32,
+            name: u64,
+            name_len: u32,
+            offset: u32,
+            address: u64,
+            missed: u64,
+        }
+        let mut info = Info::default();
+        let mut attr = Attr::default()
+            .fd_at(0, link.as_fd())
+            .u32_at(4, size_of::<Info>() as u32)
+            .pointer_at(8, &raw mut info);
+        // SAFETY: `info` is writable for the length given.
+        unsafe { bpf_mut(BPF_OBJ_GET_INFO_BY_FD, &mut attr, 16) }?;
+        // The kernel says how much it has written.
+        let is_told = attr.u32_from(4) as usize >= size_of::<Info>()
+            && info.link_type == BPF_LINK_TYPE_PERF_EVENT
+            && matches!(info.event_type, BPF_PERF_EVENT_KPROBE | BPF_PERF_EVENT_KRETPROBE);
+        Ok(is_told.then_some(info.missed))
     }
 
     /// `BPF_RAW_TRACEPOINT_OPEN`.
@@ -255,6 +275,4 @@ mod attach {
     }
 }
 #[cfg(feature = "trace")]
-pub(crate) use attach::{
-    link_kprobe_multi, link_perf_event, load_empty_kprobe_multi, open_raw_tracepoint,
-};
+pub(crate) use attach::{kprobe_missed, link_perf_event, open_raw_tracepoint};

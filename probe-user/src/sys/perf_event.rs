@@ -76,6 +76,16 @@ pub(crate) enum WakeAt {
     Bytes(u32),
 }
 
+/// An instruction of the kernel.
+#[cfg(feature = "trace")]
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Place<'f> {
+    /// So many bytes behind the beginning of a function.
+    Function { name: &'f std::ffi::CStr, offset: u64 },
+    /// Where it is.
+    Address(u64),
+}
+
 /// An open perf event.
 #[derive(Debug)]
 pub(crate) struct PerfEvent {
@@ -114,13 +124,20 @@ impl PerfEvent {
         }
     }
 
-    /// A kprobe at the start of `function`, on every CPU, enabled. `pmu` is the kprobe PMU's type.
+    /// A kprobe at a place, or where the function that begins there returns, on every CPU, enabled. `pmu`
+    /// is the kprobe PMU's type.
     #[cfg(feature = "trace")]
-    pub(crate) fn kprobe(pmu: u32, function: &std::ffi::CStr, offset: u64) -> io::Result<Self> {
+    pub(crate) fn kprobe(pmu: u32, place: Place<'_>, returns: bool) -> io::Result<Self> {
+        let (config1, config2) = match place {
+            Place::Function { name, offset } => (name.as_ptr().expose_provenance() as u64, offset),
+            Place::Address(address) => (0, address),
+        };
         let attr = Attr {
             kind: pmu,
-            config1: function.as_ptr().expose_provenance() as u64,
-            config2: offset,
+            // "retprobe" in /sys/bus/event_source/devices/kprobe/format/
+            config: u64::from(returns),
+            config1,
+            config2,
             ..Attr::new()
         };
         attr.open(-1, 0)

@@ -1,29 +1,72 @@
 //! Attaching programs to hooks.
 
+mod kprobe;
+mod multi;
+
 use super::error::TraceError;
 use super::features;
 use super::object::{Object, SLOTS};
+use super::probe::Probe;
 use super::spec::{ProbeSpec, Provider};
-use super::symbols;
+use super::symbols::{self, Lookup};
 use super::tracefs::Tracefs;
 use crate::sys::bpf;
 use crate::sys::perf_event::PerfEvent;
+use std::collections::HashMap;
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-
-/// The tracepoint whose hits are records of their own kind.
-pub(super) const EXEC: (&str, &str) = ("sched", "sched_process_exec");
 
 /// What keeps a program attached. To drop it detaches.
 #[derive(Debug)]
 pub(super) enum Link {
     /// A link of the kernel, and the event it leads to.
-    PerfEvent { _link: OwnedFd, _event: PerfEvent },
+    PerfEvent { link: OwnedFd, _event: PerfEvent },
     /// An event that the program was given to, before there were links.
     LegacyPerfEvent { _event: PerfEvent },
     /// A raw tracepoint.
     RawTracepoint { _link: OwnedFd },
+    /// Many functions at once.
+    Multi { _link: OwnedFd },
+}
+
+impl Link {
+    /// How many hits the kernel has not passed on, if it tells.
+    pub(super) fn missed(&self) -> Option<u64> {
+        match self {
+            Self::PerfEvent { link, .. } => bpf::kprobe_missed(link).ok().flatten(),
+            Self::LegacyPerfEvent { .. } | Self::RawTracepoint { .. } | Self::Multi { .. } => None,
+        }
+    }
+}
+
+/// All that is attached.
+#[derive(Debug, Default)]
+pub(super) struct Links {
+    /// With the number of the probe, where a link is of one alone. Dropped first: nobody is followed in
+    /// vain meanwhile.
+    probes: Vec<(Option<usize>, Link)>,
+    /// Those of the programs that follow the descendants of a process.
+    pub(super) followers: Vec<Link>,
+}
+
+impl Links {
+    /// Adds those of the probe of this number.
+    pub(super) fn add(&mut self, number: usize, links: Vec<Link>) {
+        self.probes.extend(links.into_iter().map(|link| (Some(number), link)));
+    }
+
+    /// How many hits of each of `count` probes the kernel has not passed on, if it tells. Of a call, it has
+    /// passed on the return only if it has passed on the entry.
+    pub(super) fn missed(&self, count: usize) -> Vec<Option<u64>> {
+        let mut missed = vec![None; count];
+        for (number, link) in &self.probes {
+            if let Some(most) = number.and_then(|number| missed.get_mut(number)) {
+                *most = link.missed().max(*most);
+            }
+        }
+        missed
+    }
 }
 
 /// Attaches probes, and the programs that they need.
@@ -32,32 +75,44 @@ pub(super) struct Attacher<'o> {
     object: &'o mut Object,
     tracefs: Option<Tracefs>,
     cookies: bool,
+    /// Where functions of modules begin, for those modules that were asked for.
+    addresses: HashMap<String, HashMap<String, Vec<u64>>>,
 }
 
 impl<'o> Attacher<'o> {
     pub(super) fn new(object: &'o mut Object, tracefs: Option<Tracefs>) -> Self {
-        Self { object, tracefs, cookies: features::has_cookies() }
+        let addresses = HashMap::new();
+        Self { object, tracefs, cookies: features::has_cookies(), addresses }
     }
 
-    /// Checks that the kernel can tell the probes apart.
-    pub(super) fn check(&self, specs: &[ProbeSpec]) -> Result<(), TraceError> {
-        let needs_slot = |spec: &ProbeSpec| match spec.provider() {
+    /// Checks that all of it can be attached, and that the kernel can tell the probes apart.
+    pub(super) fn check(&self, probes: &[Probe]) -> Result<(), TraceError> {
+        let needs_slot = |probe: &Probe| match probe.spec().provider() {
             Provider::RawTracepoint => true,
             _ => !self.cookies,
         };
-        if specs.len() > SLOTS && specs[SLOTS..].iter().any(needs_slot) {
-            return Err(TraceError::TooManyProbes { count: specs.len(), most: SLOTS });
+        if probes.len() > SLOTS && probes[SLOTS..].iter().any(needs_slot) {
+            return Err(TraceError::TooManyProbes { count: probes.len(), most: SLOTS });
         }
         Ok(())
     }
 
-    /// Attaches the `number`th probe.
-    pub(super) fn attach(&mut self, spec: &ProbeSpec, number: u32) -> Result<Link, TraceError> {
-        match spec.provider() {
-            Provider::Kprobe => self.kprobe(spec, number),
+    /// Attaches the `number`th probe: one link, or those of a call's entry and its return, to be dropped in
+    /// this order.
+    pub(super) fn attach(&mut self, probe: &Probe, number: u32) -> Result<Vec<Link>, TraceError> {
+        let spec = probe.spec();
+        let link = match spec.provider() {
+            Provider::Kprobe if probe.is_call() => {
+                // The return first: no call is kept whose return nobody waits for.
+                let returned = self.kprobe_as(spec, "call_return", true, number)?;
+                return Ok(vec![self.kprobe_as(spec, "call_entry", false, number)?, returned]);
+            }
+            Provider::Kprobe | Provider::Kretprobe => self.kprobe(spec, number),
             Provider::Tracepoint => self.tracepoint(spec, number),
             Provider::RawTracepoint => self.raw_tracepoint(spec, number),
-        }
+            _ => refuse(spec).and(Err(TraceError::NoProbe)),
+        };
+        Ok(vec![link?])
     }
 
     /// Attaches the programs that follow the descendants of a process.
@@ -74,23 +129,10 @@ impl<'o> Attacher<'o> {
         ])
     }
 
-    fn kprobe(&mut self, spec: &ProbeSpec, number: u32) -> Result<Link, TraceError> {
-        let pmu =
-            features::kprobe_pmu().ok_or_else(|| TraceError::NoKprobes { spec: spec.clone() })?;
-        let event = PerfEvent::kprobe(pmu, &c_name(spec)?, 0)
-            .map_err(|error| why_no_kprobe(spec, error))?;
-        self.perf_event(spec, event, "kprobe", number)
-    }
-
     fn tracepoint(&mut self, spec: &ProbeSpec, number: u32) -> Result<Link, TraceError> {
-        let id = self.tracefs()?.id(spec)?;
-        let failed = |source| TraceError::Attach { spec: spec.clone(), source };
-        let event = PerfEvent::tracepoint(id).map_err(failed)?;
-        if spec.tracepoint() == Some(EXEC) {
-            // It knows its number by a global.
-            let program = self.object.program("process_exec")?;
-            return legacy(program, event).map_err(failed);
-        }
+        let id = Tracefs::opened(&mut self.tracefs)?.id(spec)?;
+        let event = PerfEvent::tracepoint(id)
+            .map_err(|source| TraceError::Attach { spec: spec.clone(), source })?;
         self.perf_event(spec, event, "tracepoint", number)
     }
 
@@ -99,7 +141,7 @@ impl<'o> Attacher<'o> {
         match bpf::open_raw_tracepoint(&c_name(spec)?, program) {
             Ok(link) => Ok(Link::RawTracepoint { _link: link }),
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {
-                let near = self.tracefs()?.near_raw(spec.name());
+                let near = Tracefs::opened(&mut self.tracefs)?.near_raw(spec.name());
                 Err(TraceError::UnknownTracepoint { spec: spec.clone(), near })
             }
             Err(source) => Err(TraceError::Attach { spec: spec.clone(), source }),
@@ -117,20 +159,27 @@ impl<'o> Attacher<'o> {
         let link = if self.cookies {
             let program = self.object.program(&format!("{sort}_by_cookie"))?;
             bpf::link_perf_event(program, event.as_fd(), u64::from(number))
-                .map(|link| Link::PerfEvent { _link: link, _event: event })
+                .map(|link| Link::PerfEvent { link, _event: event })
         } else {
             legacy(self.object.program(&format!("{sort}_slot_{number}"))?, event)
         };
         link.map_err(|source| TraceError::Attach { spec: spec.clone(), source })
     }
+}
 
-    fn tracefs(&mut self) -> Result<&Tracefs, TraceError> {
-        let tracefs = match self.tracefs.take() {
-            Some(tracefs) => tracefs,
-            None => Tracefs::open()?,
-        };
-        Ok(self.tracefs.insert(tracefs))
-    }
+/// Refuses what can be written, but not attached.
+pub(super) fn refuse(spec: &ProbeSpec) -> Result<(), TraceError> {
+    let what = match spec.provider() {
+        Provider::Kprobe | Provider::Kretprobe | Provider::Tracepoint => None,
+        Provider::RawTracepoint => spec.is_glob().then_some("a pattern of raw tracepoints"),
+        provider => Some(provider.name()),
+    };
+    let Some(what) = what else { return Ok(()) };
+    let source = io::Error::new(
+        io::ErrorKind::Unsupported,
+        format!("{what} is understood, but nothing can be attached by it yet"),
+    );
+    Err(TraceError::Attach { spec: spec.clone(), source })
 }
 
 fn legacy(program: BorrowedFd<'_>, event: PerfEvent) -> io::Result<Link> {
@@ -144,21 +193,37 @@ fn c_name(spec: &ProbeSpec) -> Result<CString, TraceError> {
         .map_err(|error| TraceError::Attach { spec: spec.clone(), source: error.into() })
 }
 
-/// The kernel's errno says little: what it means, the symbol table tells.
-fn why_no_kprobe(spec: &ProbeSpec, source: io::Error) -> TraceError {
+/// Why a function cannot be probed, of which the symbol table knows this.
+pub(super) fn unprobeable(spec: &ProbeSpec, found: Lookup) -> TraceError {
     let spec = spec.clone();
-    match source.raw_os_error() {
-        Some(libc::ENOENT | libc::EADDRNOTAVAIL | libc::EINVAL | libc::EOPNOTSUPP) => {
-            let found = symbols::look_up(spec.name());
-            match found.count {
-                0 => TraceError::UnknownFunction { spec, near: found.near },
-                1 => TraceError::Blacklisted { spec },
-                count if !symbols::is_blacklisted(spec.name()) => {
-                    TraceError::Ambiguous { spec, count }
-                }
-                _ => TraceError::Blacklisted { spec },
-            }
+    match found.count {
+        0 => TraceError::UnknownFunction { spec, near: found.near },
+        _ if symbols::is_blacklisted(spec.name()) => TraceError::Blacklisted { spec },
+        _ if spec.offset() != 0 => TraceError::NoInstruction { spec },
+        1 => TraceError::Blacklisted { spec },
+        count => TraceError::Ambiguous { spec, count },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::refuse;
+
+    #[test]
+    fn what_cannot_be_attached_is_refused_by_name() {
+        for (spec, what) in [
+            ("f:f", "fentry"),
+            ("fr:f", "fexit"),
+            ("u:a:f", "uprobe"),
+            ("ur:a:f", "uretprobe"),
+            ("ksyscall:f", "ksyscall"),
+            ("rt:*", "a pattern of raw tracepoints"),
+        ] {
+            let told = refuse(&spec.parse().unwrap()).unwrap_err().to_string();
+            assert!(told.contains(&format!(": {what} is understood, but")), "{told}");
         }
-        _ => TraceError::Attach { spec, source },
+        for spec in ["f", "kr:f", "t:a:b", "rt:a", "f()", "f/pid/", "f*", "k:m:f", "f+1", "t:a:*"] {
+            assert!(refuse(&spec.parse().unwrap()).is_ok(), "{spec}");
+        }
     }
 }

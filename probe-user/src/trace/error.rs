@@ -1,10 +1,12 @@
 //! What can go wrong with a trace, and what to do about it.
 
 use super::capabilities::Capabilities;
-use super::spec::ProbeSpec;
+use super::spec::{ProbeSpec, SpecError};
 use crate::error::{OpenError, PollError, TallyError};
 use crate::escape::Escaped;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 
 /// Why a trace failed.
 #[derive(Debug, thiserror::Error)]
@@ -22,12 +24,24 @@ pub enum TraceError {
     /// There is nothing to trace.
     #[error("no probe was given")]
     NoProbe,
+    /// A field or a predicate of a probe names what there is not, or what cannot be read.
+    #[error(transparent)]
+    Field(#[from] SpecError),
     /// The kernel has no kprobes.
     #[error(
         "cannot probe {spec}: this kernel has no kprobes. It needs CONFIG_KPROBES, \
          CONFIG_KPROBE_EVENTS and CONFIG_PERF_EVENTS; tracepoint: and rawtp: work without"
     )]
     NoKprobes {
+        /// The probe.
+        spec: ProbeSpec,
+    },
+    /// Entry and return of something that is no function of the kernel.
+    #[error(
+        "cannot tell entry and return of {spec} in one event: --ret is for functions of the kernel, \
+         FUNCTION or kprobe:FUNCTION"
+    )]
+    NoCall {
         /// The probe.
         spec: ProbeSpec,
     },
@@ -47,6 +61,26 @@ pub enum TraceError {
         "cannot probe {spec}: the kernel does not allow probes on this function (it is on the kprobe blacklist)"
     )]
     Blacklisted {
+        /// The probe.
+        spec: ProbeSpec,
+    },
+    /// The module is not loaded, or has no functions.
+    #[error(
+        "cannot probe {spec}: no module {module} is loaded (a tracepoint is written \
+             tracepoint:CATEGORY:NAME)"
+    )]
+    UnknownModule {
+        /// The probe.
+        spec: ProbeSpec,
+        /// The module.
+        module: String,
+    },
+    /// No instruction that can be probed begins at the offset.
+    #[error(
+        "cannot probe {spec}: the kernel takes no probe there. An offset has to be where an instruction \
+         of the function begins (objdump -d vmlinux shows them), not in what ftrace keeps for itself"
+    )]
+    NoInstruction {
         /// The probe.
         spec: ProbeSpec,
     },
@@ -78,6 +112,58 @@ pub enum TraceError {
         count: usize,
         /// How many work.
         most: usize,
+    },
+    /// What should be a pattern is none.
+    #[error("`{pattern}` is no pattern of names: {what}", pattern = Escaped(pattern.as_bytes()))]
+    Pattern {
+        /// What was written.
+        pattern: String,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+    /// A pattern stands for nothing that can be probed.
+    #[error("cannot probe {spec}: {}", no_match(*denied, *ambiguous))]
+    NoMatch {
+        /// The pattern.
+        spec: ProbeSpec,
+        /// How many functions match that must not be probed.
+        denied: usize,
+        /// And how many that share their name with others.
+        ambiguous: usize,
+    },
+    /// Patterns stand for more than one would trace by mistake.
+    #[error(
+        "the patterns stand for {count} probes, and more than {most} take long to attach and cost much \
+         when they are hit: narrow {spec} or leave some out (-x GLOB), or lift the limit (--force)"
+    )]
+    TooManyMatches {
+        /// The pattern that stands for the most.
+        spec: ProbeSpec,
+        /// How many probes all patterns stand for.
+        count: usize,
+        /// How many are attached without being told to.
+        most: usize,
+    },
+    /// The names of the kernel's functions could not be read.
+    #[error("cannot read the names of the kernel's functions in /proc/kallsyms: {source}")]
+    Symbols {
+        /// Why.
+        source: io::Error,
+    },
+    /// It is not known where a function of a module is.
+    #[error(
+        "cannot probe {spec}: the kernel does not say where its functions are. It does for root, or with \
+         CAP_SYSLOG, while the sysctl kernel.kptr_restrict is not 2"
+    )]
+    HiddenAddress {
+        /// The probe.
+        spec: ProbeSpec,
+    },
+    /// The counts of hits could not be read.
+    #[error("cannot read what was counted: {source}")]
+    Counts {
+        /// Why.
+        source: io::Error,
     },
     /// Tracefs is not there.
     #[error(
@@ -122,6 +208,16 @@ pub enum TraceError {
         /// Its id.
         pid: u32,
     },
+    /// There is no such cgroup, or it is none of version 2.
+    #[error("cannot trace the cgroup {}: {}; a directory of the cgroup v2 file system is wanted, like \
+             /sys/fs/cgroup/user.slice", Escaped(path.as_os_str().as_bytes()), chain(source.as_ref()))]
+    NoCgroup {
+        /// Its directory.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// The command could not be started.
     #[error("cannot run `{command}`: {source}")]
     Command {
@@ -144,6 +240,22 @@ pub enum TraceError {
 impl TraceError {
     pub(crate) fn load(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self::Load { source: source.into() }
+    }
+}
+
+/// Why a pattern stands for nothing.
+fn no_match(denied: usize, ambiguous: usize) -> String {
+    match (denied, ambiguous) {
+        (0, 0) => "nothing that the kernel has is matched by this pattern".to_owned(),
+        (denied, 0) => format!(
+            "{denied} functions match, but must not be probed: the kernel forbids it, or the tracer's \
+             own programs run them. A name in full is tried, whatever it is"
+        ),
+        (denied, ambiguous) => format!(
+            "{} functions match, but {ambiguous} have names that others have, too, and {denied} must not \
+             be probed",
+            denied + ambiguous
+        ),
     }
 }
 

@@ -1,7 +1,9 @@
 //! Trace events: the tracer's records, as one type.
 
-use probe_common::process::ProcessExec;
-use probe_common::trace::{KprobeHit, Task, TracepointHit};
+use super::probe::Probe;
+use super::resolve::PlannedField;
+use super::shape::{Field, Shape};
+use probe_common::trace::{ProbeHit, Task};
 use probe_common::{RawRecord, Record};
 
 /// A probe was hit.
@@ -16,47 +18,107 @@ pub struct TraceEvent<'r> {
     pub task: &'r Task,
     /// Which of the tracer's probes, in the order in which they were given.
     pub probe: u32,
-    /// What is told beyond that.
-    pub detail: Detail<'r>,
+    /// Which fields could not be read, a bit each.
+    faults: u32,
+    /// A word for each field, then strings and arrays.
+    tail: &'r [u8],
 }
 
-/// What a sort of probe tells.
+/// The value of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Detail<'r> {
-    /// The argument registers of a kernel function.
-    Args(&'r [u64]),
-    /// A process executed a file, from its thread `old_tid`.
-    Exec {
-        /// The file's name as it was given to `execve`.
-        filename: &'r [u8],
-        /// The thread that called it.
-        old_tid: u32,
-    },
-    /// Nothing.
-    None,
+pub enum Value<'r> {
+    /// An integer, as its [`Shape`] says.
+    Integer(u64),
+    /// A string or bytes.
+    Bytes(&'r [u8]),
+    /// It could not be read: the memory is not there, or not in memory right now.
+    Fault,
 }
 
 impl<'r> TraceEvent<'r> {
     /// Reads a record. `None` if it is none of the tracer's, or too short for its kind.
     #[inline]
     pub fn decode(cpu: u32, record: RawRecord<'r>) -> Option<Self> {
-        let (task, probe, detail) = match record.kind {
-            KprobeHit::KIND => {
-                let (hit, _) = record.read::<KprobeHit>()?;
-                let args = hit.args.get(..hit.arg_count as usize)?;
-                (&hit.task, hit.probe, Detail::Args(args))
-            }
-            TracepointHit::KIND => {
-                let (hit, _) = record.read::<TracepointHit>()?;
-                (&hit.task, hit.probe, Detail::None)
-            }
-            ProcessExec::KIND => {
-                let (exec, filename) = record.read::<ProcessExec>()?;
-                (&exec.task, exec.probe, Detail::Exec { filename, old_tid: exec.old_tid })
-            }
-            _ => return None,
+        if record.kind != ProbeHit::KIND {
+            return None;
+        }
+        let (hit, tail) = record.read::<ProbeHit>()?;
+        let &ProbeHit { probe, faults, .. } = hit;
+        Some(Self { time: record.time, cpu, task: &hit.task, probe, faults, tail })
+    }
+
+    /// The fields of `probe`, which has to be the one that was hit, and their values.
+    pub fn values<'e>(
+        &'e self,
+        probe: &'e Probe,
+    ) -> impl ExactSizeIterator<Item = (&'e Field, Value<'r>)> + use<'e, 'r> {
+        probe.slots().iter().map(|field| (&field.field, self.value(field)))
+    }
+
+    fn value(&self, field: &PlannedField) -> Value<'r> {
+        if self.faults.checked_shr(field.slot.into()).is_none_or(|faults| faults & 1 != 0) {
+            return Value::Fault;
+        }
+        let Some(word) = self.tail.get(8 * usize::from(field.slot)..).and_then(<[u8]>::first_chunk)
+        else {
+            return Value::Fault;
         };
-        Some(Self { time: record.time, cpu, task, probe, detail })
+        let word = u64::from_ne_bytes(*word);
+        match field.field.shape {
+            Shape::Text | Shape::Bytes => {
+                let (begin, len) = ((word & 0xffff_ffff) as usize, (word >> 32) as usize);
+                let bytes = self.tail.get(begin..).and_then(|rest| rest.get(..len));
+                bytes.map_or(Value::Fault, Value::Bytes)
+            }
+            _ => Value::Integer(word),
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use probe_common::trace::COMM_LEN;
+    use zerocopy::IntoBytes;
+
+    /// A record's bytes: integers and strings, field by field.
+    pub(crate) struct Hit {
+        bytes: Vec<u64>,
+        len: usize,
+    }
+
+    impl Hit {
+        pub(crate) fn new(comm: &[u8], faults: u32, values: &[Value<'_>]) -> Self {
+            let mut name = [0; COMM_LEN];
+            name[..comm.len()].copy_from_slice(comm);
+            let task = Task { pid: 100, tid: 101, comm: name };
+            let hit = ProbeHit { task, probe: 0, faults };
+            let (mut words, mut data) = (Vec::new(), Vec::new());
+            for value in values {
+                words.push(match value {
+                    Value::Integer(integer) => *integer,
+                    Value::Bytes(bytes) => {
+                        let begin = 8 * values.len() + data.len();
+                        data.extend_from_slice(bytes);
+                        begin as u64 | (bytes.len() as u64) << 32
+                    }
+                    Value::Fault => 0,
+                });
+            }
+            let bytes = [hit.as_bytes(), words.as_bytes(), &data].concat();
+            let mut aligned = vec![0u64; bytes.len().div_ceil(8)];
+            aligned.as_mut_bytes()[..bytes.len()].copy_from_slice(&bytes);
+            Self { bytes: aligned, len: bytes.len() }
+        }
+
+        pub(crate) fn record(&self) -> RawRecord<'_> {
+            let payload = &self.bytes.as_bytes()[..self.len];
+            RawRecord { kind: ProbeHit::KIND, time: 12_000_000_345, payload }
+        }
+
+        pub(crate) fn event(&self) -> TraceEvent<'_> {
+            TraceEvent::decode(3, self.record()).unwrap()
+        }
     }
 }

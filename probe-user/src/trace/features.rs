@@ -2,7 +2,10 @@
 
 use super::capabilities::Capabilities;
 use super::error::TraceError;
+use crate::sys::bpf;
 use std::fs;
+use std::io;
+use std::sync::LazyLock;
 
 /// Checks, before anything is done, that programs can be loaded at all: the kernel's own `EPERM`
 /// would not say what is missing.
@@ -23,4 +26,15 @@ pub(super) fn kprobe_pmu() -> Option<u32> {
 /// Whether programs can be attached with a cookie (5.15+).
 pub(super) fn has_cookies() -> bool {
     aya::features().bpf_cookie()
+}
+
+/// Whether one program can be attached to many functions at once (5.18+, with CONFIG_FPROBE).
+pub(super) fn has_kprobe_multi() -> bool {
+    static HAS: LazyLock<bool> = LazyLock::new(bpf::multi::has_kprobe_multi);
+    *HAS
+}
+
+/// Whether a call failed for want of a privilege.
+pub(super) fn is_refusal(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::PermissionDenied
 }

@@ -31,16 +31,32 @@
 //! ```
 
 mod attach;
+pub(crate) mod btf;
+mod calls;
 mod capabilities;
 pub mod check;
 mod command;
+mod count;
+mod delivery;
+mod deny;
 mod error;
 mod event;
+mod expand;
 mod features;
+mod filter;
+mod glob;
+mod info;
 mod ledger;
+mod list;
+mod missed;
 mod object;
 pub mod output;
+mod planner;
 pub mod privileges;
+mod probe;
+pub(crate) mod resolve;
+mod selection;
+mod shape;
 mod spec;
 mod symbols;
 mod tracefs;
@@ -48,8 +64,18 @@ mod tracer;
 
 pub use capabilities::Capabilities;
 pub use command::TracedCommand;
+pub use count::{Counter, Counts};
 pub use error::TraceError;
-pub use event::{Detail, TraceEvent};
+pub use event::{TraceEvent, Value};
+pub use expand::LeftOut;
+pub use info::{Info, InfoField, Member, Parameter, Signature};
 pub use ledger::Ledger;
-pub use spec::{ProbeSpec, Provider, SpecError};
-pub use tracer::{Scope, Tracer, TracerBuilder};
+pub use list::{Listed, Listing, list};
+pub use missed::Missed;
+pub use probe::Probe;
+pub use shape::{Enumeration, Field, Shape};
+pub use spec::{
+    At, Comparison, FieldBase, FieldPath, FieldSpec, FieldType, Literal, Operator, PathStep,
+    Predicate, ProbeSpec, Provider, SpecError,
+};
+pub use tracer::{Attaching, Scope, Tracer, TracerBuilder};

@@ -4,24 +4,22 @@
 
 #[path = "../suite/left.rs"]
 pub mod left;
+#[path = "../suite/set_on_drop.rs"]
+pub mod set_on_drop;
 pub mod unprivileged;
+#[path = "../suite/version.rs"]
+pub mod version;
 
+use jsonschema::Validator;
 use left::KernelObjects;
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
-use std::sync::OnceLock;
-
-/// The version of the kernel that runs: its first two numbers.
-pub fn kernel() -> (u32, u32) {
-    let name = rustix::system::uname();
-    let release = name.release().to_str().unwrap();
-    let mut numbers = release.split(['.', '-']).map(|part| part.parse().unwrap_or(0));
-    (numbers.next().unwrap(), numbers.next().unwrap())
-}
+use std::sync::{LazyLock, OnceLock};
 
 pub fn binary() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_probe"))
@@ -61,16 +59,41 @@ pub fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// The standard output, which has to be JSON lines and nothing else, by time: events come in the
-/// order of their CPU, not in one order for all CPUs.
-pub fn json_lines(output: &Output) -> Vec<serde_json::Value> {
-    let parse = |line: &str| match serde_json::from_str(line) {
-        Ok(serde_json::Value::Object(object)) => serde_json::Value::Object(object),
-        other => panic!("{line:?} is {other:?}"),
+/// The standard output, which has to be JSON lines and nothing else: what is traced, what happened,
+/// and the ledger, each as the published schema describes it.
+pub fn all_json_lines(output: &Output) -> Vec<Value> {
+    static VALIDATOR: LazyLock<Validator> = LazyLock::new(|| {
+        let schema = include_str!("../../../docs/events.schema.json");
+        jsonschema::validator_for(&serde_json::from_str(schema).unwrap()).unwrap()
+    });
+    let parse = |line: &str| {
+        let value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{line:?}: {error}"));
+        if let Err(error) = VALIDATOR.validate(&value) {
+            panic!("{line}: {error}");
+        }
+        value
     };
-    let mut lines: Vec<_> = stdout(output).lines().map(parse).collect();
+    let lines: Vec<_> = stdout(output).lines().map(parse).collect();
+    let types = [lines.first(), lines.last()].map(|line| line.map(|line| &line["type"]));
+    assert_eq!(types, [Some(&"trace".into()), Some(&"ledger".into())], "{}", stderr(output));
+    lines
+}
+
+/// The events among them, by time: they come in the order of their CPU, not in one order for all CPUs.
+pub fn json_lines(output: &Output) -> Vec<Value> {
+    let mut lines = all_json_lines(output);
+    lines.retain(|line| line.get("time").is_some());
     lines.sort_by_key(|line| line["time"].as_u64().unwrap());
     lines
+}
+
+/// The events of a command, none of which is lost.
+pub fn events(probes: &[&str], command: &[&str]) -> Vec<Value> {
+    let mut run = probe(["trace", "-F", "jsonl"]);
+    let output = run.args(probes).arg("--").args(command).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(stderr(&output).contains(" + lost 0; complete"), "{}", stderr(&output));
+    json_lines(&output)
 }
 
 /// What the line says that accounts for every record.
@@ -124,7 +147,8 @@ impl Run {
         Self { child, stdout }
     }
 
-    /// The table's heading is printed once the probes are attached.
+    /// The first line, which is the table's heading or tells what is traced, is printed once the probes
+    /// are attached.
     pub fn wait_for_heading(&mut self) {
         let mut heading = String::new();
         self.stdout.read_line(&mut heading).unwrap();

@@ -11,7 +11,7 @@ pub const BPF: u32 = 39;
 
 /// Whether this kernel counts maps against `RLIMIT_MEMLOCK`.
 pub fn maps_are_locked_memory() -> bool {
-    super::kernel() < (5, 11)
+    super::version::kernel() < (5, 11)
 }
 
 /// `probe` as nobody, with these capabilities and no other; where maps are locked memory, with so

@@ -7,6 +7,8 @@
 
 pub mod left;
 pub mod records;
+pub mod set_on_drop;
+pub mod version;
 
 use aya::programs::{
     ProgramError, RawTracePoint, RawTracePointRunOptions, SchedClassifier, TestRun, TestRunOptions,
@@ -23,7 +25,6 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Deref, DerefMut};
-use std::sync::atomic::{AtomicBool, Ordering};
 
 pub static OBJECT: &[u8] = aya::include_bytes_aligned!("../ebpf/suite.bpf.o");
 
@@ -76,12 +77,6 @@ pub fn now(clock: ClockId) -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-pub fn kernel_is_at_least(major: u32, minor: u32) -> bool {
-    let release = rustix::system::uname().release().to_string_lossy().into_owned();
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|n| n.parse().ok());
-    (numbers.next(), numbers.next()) >= (Some(major), Some(minor))
-}
-
 pub fn online() -> Vec<u32> {
     probe_user::cpus::online().unwrap()
 }
@@ -122,13 +117,11 @@ pub fn stay_on(cpu: u32) {
     sched_setaffinity(None, &set).unwrap();
 }
 
-/// Ends the threads that look at it, even if a test panics while it waits for them.
-pub struct SetOnDrop<'f>(pub &'f AtomicBool);
-
-impl Drop for SetOnDrop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
+/// Keeps this thread, and those it starts, on other CPUs than `cpu`.
+pub fn stay_off(cpu: u32) {
+    let mut set = CpuSet::new();
+    online().into_iter().filter(|&other| other != cpu).for_each(|other| set.set(other as usize));
+    sched_setaffinity(None, &set).unwrap();
 }
 
 /// How many descriptors this process has.

@@ -1,12 +1,11 @@
 //! What decides over tracing besides the kernel's version: privileges, settings, limits.
 
 use super::{Feature, Finding};
+use crate::hotplug::CpuWatch;
+use crate::trace::btf::Btf;
 use crate::trace::capabilities::Capabilities;
-use rustix::net::netlink::{KOBJECT_UEVENT, SocketAddrNetlink};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
 use rustix::process::{Resource, getrlimit};
 use std::fs;
-use std::io;
 use std::path::Path;
 
 /// The capabilities that make a difference.
@@ -86,35 +85,26 @@ pub(super) fn memory_limits(held: Capabilities) -> String {
 
 /// The kernel's types, as it gives them to everybody.
 pub(super) fn btf() -> Finding {
-    const PATH: &str = "/sys/kernel/btf/vmlinux";
-    match fs::File::open(PATH) {
-        Ok(_) => Finding::yes(Feature::Btf, "nothing of it yet: arguments are shown as registers"),
+    match Btf::kernel() {
+        Ok(_) => Finding::yes(Feature::Btf, "names and types of arguments"),
         Err(error) => Finding::no(
             Feature::Btf,
-            "arguments are shown as registers, as they are with it",
-            format!("a kernel with CONFIG_DEBUG_INFO_BTF ({PATH}: {error})"),
+            "arguments are shown as registers",
+            format!("a kernel with CONFIG_DEBUG_INFO_BTF ({error})"),
         ),
     }
 }
 
 /// Whether the kernel's notices of CPUs reach this process.
 pub(super) fn cpu_hotplug() -> Finding {
-    match listen_for_uevents() {
-        Ok(()) => Finding::yes(Feature::CpuHotplug, "uevents tell of CPUs that come and go"),
+    match CpuWatch::new() {
+        Ok(_) => Finding::yes(Feature::CpuHotplug, "uevents tell of CPUs that come and go"),
         Err(error) => Finding::no(
             Feature::CpuHotplug,
             format!("nothing tells of CPUs that come later ({error})"),
             "let the process have a NETLINK_KOBJECT_UEVENT socket (CONFIG_NET, seccomp)",
         ),
     }
-}
-
-fn listen_for_uevents() -> io::Result<()> {
-    /// The multicast group of what the kernel itself sends.
-    const KERNEL: u32 = 1;
-    let (family, kind) = (AddressFamily::NETLINK, SocketType::DGRAM);
-    let socket = socket_with(family, kind, SocketFlags::CLOEXEC, Some(KOBJECT_UEVENT))?;
-    Ok(bind(&socket, &SocketAddrNetlink::new(0, KERNEL))?)
 }
 
 fn sysctl<T: std::str::FromStr>(name: &str) -> Option<T> {

@@ -6,17 +6,17 @@ use crate::cpus;
 use crate::error::OpenError;
 use crate::evpipe::EvPipe;
 use crate::options::Options;
-use crate::sys::bpf;
+use crate::sys::bpf::multi::{Places, link_kprobe_multi, load_empty_kprobe_multi};
 use crate::sys::memory::page_size;
 use crate::sys::perf_event::{PerfEvent, WakeAt};
 use crate::trace::attach::Attacher;
 use crate::trace::capabilities::Capabilities;
 use crate::trace::error::TraceError;
-use crate::trace::features;
+use crate::trace::features::{self, is_refusal};
 use crate::trace::object::{Config, Object, SLOTS};
+use crate::trace::probe::Probe;
 use crate::trace::spec::ProbeSpec;
 use crate::trace::tracefs::Tracefs;
-use std::io;
 
 const KPROBES: &str = "a kernel with CONFIG_KPROBES, CONFIG_KPROBE_EVENTS and CONFIG_PERF_EVENTS";
 const WITHOUT_KPROBES: &str = "nothing; tracepoint: and rawtp: work without";
@@ -68,7 +68,7 @@ impl Trial {
     fn programs(&mut self) -> Finding {
         // Should a program be hit, this process has nothing to tell.
         let config = Config { only_pid: std::process::id(), ..Config::default() };
-        let loaded = Object::load(&config).and_then(|mut object| {
+        let loaded = Object::load(&config, &[]).and_then(|mut object| {
             object.program("raw_tracepoint_slot_0")?;
             Ok(object)
         });
@@ -158,7 +158,8 @@ impl Trial {
         let attached = spec
             .parse::<ProbeSpec>()
             .map_err(TraceError::load)
-            .and_then(|spec| Attacher::new(object, None).attach(&spec, 0));
+            .map(|spec| Probe::new(spec, Vec::new()))
+            .and_then(|probe| Attacher::new(object, None).attach(&probe, 0));
         match attached {
             Ok(_) => Finding::yes(feature, uses),
             Err(TraceError::Attach { source, .. }) if is_refusal(&source) => {
@@ -187,11 +188,12 @@ impl Trial {
 
     fn kprobe_multi(&self) -> Finding {
         let feature = Feature::KprobeMulti;
-        let linked = bpf::load_empty_kprobe_multi()
-            .and_then(|program| bpf::link_kprobe_multi(&program, c"kernel_restart"));
-        let uses = "a perf event for each kprobe";
+        let linked = load_empty_kprobe_multi().and_then(|program| {
+            link_kprobe_multi(&program, Places::Names(&[c"kernel_restart"]), &[0], false)
+        });
+        let uses = "a perf event for each function that a pattern matches";
         match linked {
-            Ok(_) => Finding::yes(feature, "nothing of it yet: each kprobe has a perf event"),
+            Ok(_) => Finding::yes(feature, "one link for all functions that a pattern matches"),
             Err(error) if is_refusal(&error) => Finding::no(feature, uses, self.permission()),
             Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
                 Finding::no(feature, uses, "a kernel with CONFIG_FPROBE")
@@ -245,8 +247,4 @@ fn exact_loss(pipe: &EvPipe) -> Finding {
             Finding::no(Feature::ExactLoss, uses, "kernel 6.0 (PERF_FORMAT_LOST)")
         }
     }
-}
-
-fn is_refusal(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::PermissionDenied
 }

@@ -1,158 +1,206 @@
-//! One JSON object a line.
+//! One JSON object a line, as `docs/events.schema.json` describes them.
 
-use crate::consumer::Loss;
-use crate::escape::is_unsafe;
-use crate::trace::event::{Detail, TraceEvent};
-use crate::trace::spec::{ProbeSpec, Provider};
+use super::clock::Stamp;
+use super::form::{About, Form};
+use super::json;
+use super::lines::{CpuLine, LedgerLine, LostLine, MalformedLine, TraceLine};
+use super::value::error_of;
+use crate::consumer::{CpuChange, Loss, Malformed};
+use crate::trace::event::{TraceEvent, Value};
+use crate::trace::ledger::Ledger;
+use crate::trace::probe::Probe;
+use crate::trace::shape::Shape;
 use serde::Serialize;
-use serde::ser::{SerializeMap, Serializer};
-use serde_json::ser::Formatter;
-use std::borrow::Cow;
-use std::io::{self, Write};
+use std::io::Write;
 
-/// An event, with its members in the order in which they are written.
-#[derive(Serialize)]
-struct Line<'e> {
-    r#type: &'static str,
-    time: u64,
-    cpu: u32,
-    pid: u32,
-    tid: u32,
-    comm: Cow<'e, str>,
-    probe: &'e str,
-    args: Args<'e>,
+/// Writes a line for everything that happens.
+#[derive(Debug)]
+pub(super) struct Jsonl {
+    /// By the numbers of the probes.
+    keys: Vec<Keys>,
 }
 
-struct Args<'e>(Detail<'e>);
+/// What is the same in all events of a probe.
+#[derive(Debug)]
+struct Keys {
+    /// Before the time.
+    start: Vec<u8>,
+    /// From behind the task's name to the first field.
+    probe: Vec<u8>,
+    /// Before each field's value.
+    fields: Vec<Vec<u8>>,
+}
 
-impl Serialize for Args<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        const NAMES: [&str; 6] = ["arg0", "arg1", "arg2", "arg3", "arg4", "arg5"];
-        let mut map = serializer.serialize_map(None)?;
-        match self.0 {
-            Detail::Args(args) => {
-                for (name, arg) in NAMES.iter().zip(args) {
-                    map.serialize_entry(name, arg)?;
-                }
-            }
-            Detail::Exec { filename, old_tid } => {
-                map.serialize_entry("filename", &String::from_utf8_lossy(filename))?;
-                map.serialize_entry("old_tid", &old_tid)?;
-            }
-            Detail::None => {}
-        }
-        map.end()
+impl Jsonl {
+    pub(super) fn new(probes: &[Probe]) -> Self {
+        Self { keys: probes.iter().map(Keys::of).collect() }
     }
 }
 
-/// Escapes what JSON allows as it is and a terminal does not show as itself.
-struct Harmless;
+impl Keys {
+    fn of(probe: &Probe) -> Self {
+        let (mut start, mut middle) = (b"{\"type\":".to_vec(), b",\"probe\":".to_vec());
+        json::string(&mut start, probe.kind().as_bytes());
+        start.extend_from_slice(b",\"time\":");
+        json::string(&mut middle, probe.spec().name().as_bytes());
+        middle.extend_from_slice(b",\"args\":{");
+        let key = |(n, name): (usize, &str)| {
+            let mut key = if n == 0 { Vec::new() } else { vec![b','] };
+            json::string(&mut key, name.as_bytes());
+            key.push(b':');
+            key
+        };
+        let names = probe.fields().map(|field| field.name.as_str());
+        Self { start, probe: middle, fields: names.enumerate().map(key).collect() }
+    }
+}
 
-impl Formatter for Harmless {
-    fn write_string_fragment<W: Write + ?Sized>(
+impl Form for Jsonl {
+    fn start(&mut self, out: &mut Vec<u8>, about: &About<'_>) {
+        line(out, &TraceLine::of(about));
+    }
+
+    fn event(
         &mut self,
-        writer: &mut W,
-        fragment: &str,
-    ) -> io::Result<()> {
-        let mut rest = fragment;
-        while let Some((at, char)) = rest.char_indices().find(|&(_, char)| is_unsafe(char)) {
-            writer.write_all(&rest.as_bytes()[..at])?;
-            for unit in char.encode_utf16(&mut [0; 2]) {
-                write!(writer, "\\u{unit:04x}")?;
+        out: &mut Vec<u8>,
+        event: &TraceEvent<'_>,
+        probe: &Probe,
+        stamp: Stamp<'_>,
+    ) {
+        let Some(keys) = self.keys.get(event.probe as usize) else { return };
+        out.extend_from_slice(&keys.start);
+        json::number(out, event.time);
+        time(out, stamp);
+        out.extend_from_slice(b",\"cpu\":");
+        json::number(out, event.cpu);
+        out.extend_from_slice(b",\"pid\":");
+        json::number(out, event.task.pid);
+        out.extend_from_slice(b",\"tid\":");
+        json::number(out, event.task.tid);
+        out.extend_from_slice(b",\"comm\":");
+        json::string(out, event.task.comm());
+        out.extend_from_slice(&keys.probe);
+        let (mut faults, mut error) = (false, None);
+        for (key, (field, value)) in keys.fields.iter().zip(event.values(probe)) {
+            out.extend_from_slice(key);
+            json::value(out, &field.shape, value);
+            match value {
+                Value::Fault => faults = true,
+                Value::Integer(value) if field.shape == Shape::Result => error = error_of(value),
+                _ => {}
             }
-            rest = &rest[at + char.len_utf8()..];
         }
-        writer.write_all(rest.as_bytes())
+        out.push(b'}');
+        if faults {
+            out.extend_from_slice(b",\"faults\":");
+            let of_fault = event.values(probe).filter(|(_, value)| *value == Value::Fault);
+            json::serialize(out, &of_fault.map(|(field, _)| &*field.name).collect::<Vec<_>>());
+        }
+        if let Some(error) = error {
+            // A Vec takes everything.
+            let _ = write!(out, ",\"errno\":\"{error:?}\"");
+        }
+        out.extend_from_slice(b"}\n");
+    }
+
+    fn lost(&mut self, out: &mut Vec<u8>, loss: &Loss) {
+        line(out, &LostLine::of(loss));
+    }
+
+    fn malformed(&mut self, out: &mut Vec<u8>, malformed: &Malformed) {
+        line(out, &MalformedLine::of(malformed));
+    }
+
+    fn cpu_changed(&mut self, out: &mut Vec<u8>, change: &CpuChange<'_>) {
+        line(out, &CpuLine::of(change));
+    }
+
+    fn end(&mut self, out: &mut Vec<u8>, printed: u64, ledger: &Ledger) {
+        line(out, &LedgerLine::of(printed, ledger));
     }
 }
 
-pub(super) fn event(
-    mut writer: &mut impl Write,
-    event: &TraceEvent<'_>,
-    spec: &ProbeSpec,
-) -> io::Result<()> {
-    let r#type = match (event.detail, spec.provider()) {
-        (Detail::Exec { .. }, _) => "exec",
-        (_, Provider::Kprobe) => "kprobe",
-        (_, Provider::Tracepoint) => "tracepoint",
-        (_, Provider::RawTracepoint) => "rawtp",
-    };
-    let line = Line {
-        r#type,
-        time: event.time,
-        cpu: event.cpu,
-        pid: event.task.pid,
-        tid: event.task.tid,
-        comm: String::from_utf8_lossy(event.task.comm()),
-        probe: spec.name(),
-        args: Args(event.detail),
-    };
-    line.serialize(&mut serde_json::Serializer::with_formatter(&mut writer, Harmless))?;
-    writer.write_all(b"\n")
+fn time(out: &mut Vec<u8>, stamp: Stamp<'_>) {
+    match stamp {
+        Stamp::Mono => {}
+        Stamp::Local { date_and_time, nanoseconds, offset } => {
+            // A Vec takes everything.
+            let _ = write!(out, ",\"local\":\"{date_and_time}.{nanoseconds:09}{offset}\"");
+        }
+        Stamp::Delta(delta) => {
+            out.extend_from_slice(b",\"delta\":");
+            json::number(out, delta);
+        }
+    }
 }
 
-/// Records that are missing here.
-#[derive(Serialize)]
-struct LostLine {
-    r#type: &'static str,
-    cpu: u32,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    records: Option<u64>,
-    outputs: u64,
-}
-
-pub(super) fn lost(mut writer: &mut impl Write, loss: &Loss) -> io::Result<()> {
-    let &Loss { cpu, records, count: outputs } = loss;
-    serde_json::to_writer(&mut writer, &LostLine { r#type: "lost", cpu, records, outputs })?;
-    writer.write_all(b"\n")
+fn line(out: &mut Vec<u8>, line: &impl Serialize) {
+    json::serialize(out, line);
+    out.push(b'\n');
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::task;
+    use super::super::tests::probe;
     use super::*;
     use crate::escape::tests::{hostile, reaches_the_terminal_raw};
+    use crate::trace::event::tests::Hit;
     use proptest::prelude::*;
 
-    fn written(hit: &TraceEvent<'_>, spec: &str) -> String {
+    fn written(hit: &Hit, probe: &Probe) -> String {
         let mut bytes = Vec::new();
-        event(&mut bytes, hit, &spec.parse().unwrap()).unwrap();
+        let mut form = Jsonl::new(std::slice::from_ref(probe));
+        form.event(&mut bytes, &hit.event(), probe, Stamp::Mono);
         String::from_utf8(bytes).unwrap()
     }
 
     #[test]
     fn every_event_is_one_valid_line() {
-        let task = task(b"a\"\n\x1b\xff");
-        let args = [0, 1, 2, 3, 4, u64::MAX];
-        let hit =
-            TraceEvent { time: 7, cpu: 3, task: &task, probe: 0, detail: Detail::Args(&args) };
+        let fields = [
+            ("dfd", Shape::Signed),
+            ("filename", Shape::Text),
+            ("big", Shape::Unsigned),
+            ("small", Shape::Signed),
+            ("at", Shape::Pointer),
+            ("bytes", Shape::Bytes),
+            ("gone", Shape::Text),
+            ("ok", Shape::Bool),
+            ("ret", Shape::Result),
+        ];
+        let values = [
+            Value::Integer(-100i64 as u64),
+            Value::Bytes(b"/etc/\x1b\xff"),
+            Value::Integer(u64::MAX),
+            Value::Integer(i64::MIN as u64),
+            Value::Integer(0xfff0),
+            Value::Bytes(&[0, 255]),
+            Value::Fault,
+            Value::Integer(0),
+            Value::Integer(-2i64 as u64),
+        ];
+        let hit = Hit::new(b"a\"\n\x1b\xff", 1 << 6, &values);
         assert_eq!(
-            written(&hit, "vfs_read"),
-            "{\"type\":\"kprobe\",\"time\":7,\"cpu\":3,\"pid\":100,\"tid\":101,\
-             \"comm\":\"a\\\"\\n\\u001b\u{fffd}\",\"probe\":\"vfs_read\",\"args\":{\"arg0\":0,\
-             \"arg1\":1,\"arg2\":2,\"arg3\":3,\"arg4\":4,\"arg5\":18446744073709551615}}\n"
+            written(&hit, &probe("vfs_read", &fields)),
+            "{\"type\":\"kprobe\",\"time\":12000000345,\"cpu\":3,\"pid\":100,\"tid\":101,\
+             \"comm\":\"a\\\"\\n\\u001b\u{fffd}\",\"probe\":\"vfs_read\",\"args\":{\"dfd\":-100,\
+             \"filename\":\"/etc/\\u001b\u{fffd}\",\"big\":\"18446744073709551615\",\
+             \"small\":\"-9223372036854775808\",\"at\":\"0xfff0\",\"bytes\":\"00ff\",\"gone\":null,\
+             \"ok\":false,\"ret\":-2},\"faults\":[\"gone\"],\"errno\":\"ENOENT\"}\n"
         );
-        let exec = TraceEvent { detail: Detail::Exec { filename: b"/a b", old_tid: 9 }, ..hit };
-        let line = written(&exec, "tracepoint:sched:sched_process_exec");
-        let value: serde_json::Value = serde_json::from_str(&line).unwrap();
-        assert_eq!(value["type"], "exec");
-        assert_eq!(value["args"], serde_json::json!({"filename": "/a b", "old_tid": 9}));
         let mut bytes = Vec::new();
-        lost(&mut bytes, &Loss { cpu: 3, count: 2, records: Some(90) }).unwrap();
+        Jsonl::new(&[]).lost(&mut bytes, &Loss { cpu: 3, count: 2, records: Some(90) });
         assert_eq!(bytes, b"{\"type\":\"lost\",\"cpu\":3,\"records\":90,\"outputs\":2}\n");
-        let raw = TraceEvent { detail: Detail::None, ..hit };
-        let value: serde_json::Value = serde_json::from_str(&written(&raw, "rt:x")).unwrap();
+        let raw = written(&Hit::new(b"a", 0, &[]), &probe("rt:x", &[]));
+        let value: serde_json::Value = serde_json::from_str(&raw).unwrap();
         assert_eq!((&value["type"], &value["probe"]), (&"rawtp".into(), &"x".into()));
         assert_eq!(value["args"], serde_json::json!({}));
     }
 
     #[test]
     fn what_json_leaves_alone_is_escaped_too() {
-        let task = task("\u{9b}\u{7f}\u{202e}".as_bytes());
         let filename = "/\u{e0041}ä\u{2028}".as_bytes();
-        let detail = Detail::Exec { filename, old_tid: 9 };
-        let hit = TraceEvent { time: 7, cpu: 3, task: &task, probe: 0, detail };
-        let line = written(&hit, "tracepoint:sched:sched_process_exec");
+        let hit = Hit::new("\u{9b}\u{7f}\u{202e}".as_bytes(), 0, &[Value::Bytes(filename)]);
+        let line = written(&hit, &probe("t:a:b", &[("filename", Shape::Text)]));
         assert!(line.contains(r#""comm":"\u009b\u007f\u202e""#), "{line}");
         assert!(line.contains(r#""filename":"/\udb40\udc41ä\u2028""#), "{line}");
     }
@@ -160,14 +208,12 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_one_line_that_round_trips(comm in hostile(6), filename in hostile(40)) {
-            let task = task(&comm[..comm.len().min(15)]);
-            let detail = Detail::Exec { filename: &filename, old_tid: 9 };
-            let hit = TraceEvent { time: 7, cpu: 3, task: &task, probe: 0, detail };
-            let line = written(&hit, "tracepoint:sched:sched_process_exec");
+            let hit = Hit::new(&comm[..comm.len().min(15)], 0, &[Value::Bytes(&filename)]);
+            let line = written(&hit, &probe("t:a:b", &[("filename", Shape::Text)]));
             let text = line.strip_suffix('\n').unwrap();
             prop_assert!(!text.chars().any(reaches_the_terminal_raw), "{text:?}");
             let value: serde_json::Value = serde_json::from_str(text).unwrap();
-            prop_assert_eq!(&value["comm"], &*String::from_utf8_lossy(task.comm()));
+            prop_assert_eq!(&value["comm"], &*String::from_utf8_lossy(hit.event().task.comm()));
             prop_assert_eq!(&value["args"]["filename"], &*String::from_utf8_lossy(&filename));
         }
     }

@@ -1,101 +1,153 @@
 //! Aligned columns.
 
+use super::clock::Stamp;
+use super::form::{About, Form};
+use super::value::Shown;
 use crate::consumer::Loss;
 use crate::escape::Escaped;
-use crate::trace::event::{Detail, TraceEvent};
-use crate::trace::spec::ProbeSpec;
-use std::io::{self, Write};
+use crate::trace::event::TraceEvent;
+use crate::trace::probe::Probe;
+use std::io::Write;
 
 /// A task's name has up to 15 bytes.
 const COMM_WIDTH: usize = 15;
 const PROBE_WIDTH: usize = 24;
 
-pub(super) fn header(writer: &mut impl Write) -> io::Result<()> {
-    writeln!(
-        writer,
-        "{:>16} {:>3} {:>7} {:>7} {:<COMM_WIDTH$} {:<PROBE_WIDTH$} ARGS",
-        "TIME", "CPU", "PID", "TID", "COMM", "PROBE"
-    )
+/// Writes a line for each event.
+#[derive(Debug)]
+pub(super) struct Table;
+
+/// Appends text. A Vec takes everything.
+macro_rules! put {
+    ($out:expr, $($text:tt)*) => { let _ = write!($out, $($text)*); };
 }
 
-pub(super) fn event(
-    writer: &mut impl Write,
-    event: &TraceEvent<'_>,
-    spec: &ProbeSpec,
-) -> io::Result<()> {
-    let (seconds, nanoseconds) = (event.time / 1_000_000_000, event.time % 1_000_000_000);
-    // The width of a Display is only honoured where the implementation pads: a String's does.
-    let comm = Escaped(event.task.comm()).to_string();
-    write!(
-        writer,
-        "{seconds:>6}.{nanoseconds:09} {:>3} {:>7} {:>7} {comm:<COMM_WIDTH$} {}",
-        event.cpu,
-        event.task.pid,
-        event.task.tid,
-        spec.name()
-    )?;
-    // Nothing pads the end of a line.
-    let pad = PROBE_WIDTH.saturating_sub(spec.name().len());
-    match event.detail {
-        Detail::Args(args) => {
-            write!(writer, "{:pad$}", "")?;
-            for (number, arg) in args.iter().enumerate() {
-                write!(writer, " arg{number}={arg:#x}")?;
-            }
-        }
-        Detail::Exec { filename, .. } => {
-            write!(writer, "{:pad$} filename={}", "", Escaped(filename))?
-        }
-        Detail::None => {}
+impl Form for Table {
+    fn start(&mut self, out: &mut Vec<u8>, _: &About<'_>) {
+        put!(
+            out,
+            "{:>16} {:>3} {:>7} {:>7} {:<COMM_WIDTH$} {:<PROBE_WIDTH$} ARGS\n",
+            "TIME",
+            "CPU",
+            "PID",
+            "TID",
+            "COMM",
+            "PROBE"
+        );
     }
-    writeln!(writer)
+
+    fn event(
+        &mut self,
+        out: &mut Vec<u8>,
+        event: &TraceEvent<'_>,
+        probe: &Probe,
+        stamp: Stamp<'_>,
+    ) {
+        time(out, event.time, stamp);
+        put!(out, " {:>3} {:>7} {:>7} ", event.cpu, event.task.pid, event.task.tid);
+        comm(out, event.task.comm());
+        let name = probe.spec().name();
+        out.extend_from_slice(name.as_bytes());
+        // Nothing pads the end of a line.
+        if probe.fields().len() != 0 {
+            put!(out, "{:1$}", "", PROBE_WIDTH.saturating_sub(name.len()));
+        }
+        for (field, value) in event.values(probe) {
+            put!(out, " {}={}", field.name, Shown(&field.shape, value));
+        }
+        out.push(b'\n');
+    }
+
+    fn lost(&mut self, out: &mut Vec<u8>, loss: &Loss) {
+        put!(
+            out,
+            "{:>16} {:>3} {:>7} {:>7} {:<COMM_WIDTH$} {:<PROBE_WIDTH$}",
+            "-",
+            loss.cpu,
+            "-",
+            "-",
+            "-",
+            "LOST"
+        );
+        if let Some(records) = loss.records {
+            put!(out, " records={records}");
+        }
+        put!(out, " outputs={}\n", loss.count);
+    }
 }
 
-/// Where records are missing. Nobody knows exactly when they were lost.
-pub(super) fn lost(writer: &mut impl Write, loss: &Loss) -> io::Result<()> {
-    write!(
-        writer,
-        "{:>16} {:>3} {:>7} {:>7} {:<COMM_WIDTH$} {:<PROBE_WIDTH$}",
-        "-", loss.cpu, "-", "-", "-", "LOST"
-    )?;
-    if let Some(records) = loss.records {
-        write!(writer, " records={records}")?;
+/// Seconds, or the time of day to microseconds.
+fn time(out: &mut Vec<u8>, time: u64, stamp: Stamp<'_>) {
+    let parts = |time: u64| (time / 1_000_000_000, time % 1_000_000_000);
+    match stamp {
+        Stamp::Mono => {
+            let (seconds, nanoseconds) = parts(time);
+            put!(out, "{seconds:>6}.{nanoseconds:09}");
+        }
+        Stamp::Delta(delta) => {
+            let sign = if delta < 0 { '-' } else { '+' };
+            let (seconds, nanoseconds) = parts(delta.unsigned_abs());
+            put!(out, "{sign}{seconds:>5}.{nanoseconds:09}");
+        }
+        Stamp::Local { date_and_time, nanoseconds, .. } => {
+            let clock = date_and_time.split_once('T').map_or("", |(_, clock)| clock);
+            put!(out, " {clock}.{:06}", nanoseconds / 1000);
+        }
     }
-    writeln!(writer, " outputs={}", loss.count)
+}
+
+/// A task's name, and blanks up to the next column.
+fn comm(out: &mut Vec<u8>, name: &[u8]) {
+    let start = out.len();
+    put!(out, "{}", Escaped(name));
+    let width = String::from_utf8_lossy(&out[start..]).chars().count();
+    put!(out, "{:1$}", "", 1 + COMM_WIDTH.saturating_sub(width));
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::task;
+    use super::super::tests::probe;
     use super::*;
     use crate::escape::tests::{hostile, reaches_the_terminal_raw};
+    use crate::trace::event::Value;
+    use crate::trace::event::tests::Hit;
+    use crate::trace::shape::Shape;
     use proptest::prelude::*;
 
     #[test]
     fn columns_are_under_their_headings() {
         let mut bytes = Vec::new();
-        header(&mut bytes).unwrap();
-        let task = task(b"evil\x1b[2J");
-        let args = [1, u64::MAX];
-        let hit = TraceEvent {
-            time: 12_000_000_345,
-            cpu: 3,
-            task: &task,
-            probe: 0,
-            detail: Detail::Args(&args),
+        Table.start(&mut bytes, &About { probes: &[], realtime_offset: 0 });
+        let read = Hit::new(b"evil\x1b[2J", 0, &[Value::Integer(0), Value::Integer(u64::MAX)]);
+        let fields = [("file", Shape::Pointer), ("ret", Shape::Result)];
+        Table.event(&mut bytes, &read.event(), &probe("vfs_read", &fields), Stamp::Mono);
+        let exec = Hit::new(b"sh", 0, &[Value::Bytes(b"/bin/a\nb")]);
+        let fields = [("filename", Shape::Text)];
+        let spec = "tracepoint:sched:sched_process_exec";
+        let local = Stamp::Local {
+            date_and_time: "2026-11-22T07:16:40",
+            nanoseconds: 1_999,
+            offset: "+05:30",
         };
-        event(&mut bytes, &hit, &"vfs_read".parse().unwrap()).unwrap();
-        let exec =
-            TraceEvent { detail: Detail::Exec { filename: b"/bin/a\nb", old_tid: 1 }, ..hit };
-        event(&mut bytes, &exec, &"tracepoint:sched:sched_process_exec".parse().unwrap()).unwrap();
-        lost(&mut bytes, &Loss { cpu: 3, count: 2, records: Some(90) }).unwrap();
+        Table.event(&mut bytes, &exec.event(), &probe(spec, &fields), local);
+        let nothing = Hit::new(b"sh", 0, &[]);
+        Table.event(
+            &mut bytes,
+            &nothing.event(),
+            &probe("rt:x", &[]),
+            Stamp::Delta(-1_000_000_002),
+        );
+        Table.event(&mut bytes, &nothing.event(), &probe("rt:x", &[]), Stamp::Delta(3));
+        Table.lost(&mut bytes, &Loss { cpu: 3, count: 2, records: Some(90) });
         let text = String::from_utf8(bytes).unwrap();
         assert_eq!(
             text.lines().collect::<Vec<_>>(),
             [
                 "            TIME CPU     PID     TID COMM            PROBE                    ARGS",
-                "    12.000000345   3     100     101 evil\\u{1b}[2J   vfs_read                 arg0=0x1 arg1=0xffffffffffffffff",
-                "    12.000000345   3     100     101 evil\\u{1b}[2J   sched:sched_process_exec filename=/bin/a\\nb",
+                "    12.000000345   3     100     101 evil\\u{1b}[2J   vfs_read                 file=NULL ret=-1 EPERM",
+                " 07:16:40.000001   3     100     101 sh              sched:sched_process_exec filename=\"/bin/a\\nb\"",
+                "-    1.000000002   3     100     101 sh              x",
+                "+    0.000000003   3     100     101 sh              x",
                 "               -   3       -       - -               LOST                     records=90 outputs=2",
             ]
         );
@@ -104,11 +156,10 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_one_line(comm in hostile(6), filename in hostile(40)) {
-            let task = task(&comm[..comm.len().min(15)]);
-            let detail = Detail::Exec { filename: &filename, old_tid: 1 };
-            let hit = TraceEvent { time: 1, cpu: 3, task: &task, probe: 0, detail };
+            let hit = Hit::new(&comm[..comm.len().min(15)], 0, &[Value::Bytes(&filename)]);
             let mut bytes = Vec::new();
-            event(&mut bytes, &hit, &"tracepoint:a:b".parse().unwrap()).unwrap();
+            let fields = [("filename", Shape::Text)];
+            Table.event(&mut bytes, &hit.event(), &probe("t:a:b", &fields), Stamp::Mono);
             let text = String::from_utf8(bytes).unwrap();
             let line = text.strip_suffix('\n').unwrap();
             prop_assert!(!line.chars().any(reaches_the_terminal_raw), "{line:?}");

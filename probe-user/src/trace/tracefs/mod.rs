@@ -1,6 +1,11 @@
 //! Tracefs: the ids and formats of tracepoints.
 
+mod format;
+
+pub(super) use format::{Format, FormatField, Place};
+
 use super::error::TraceError;
+use super::glob::{self, Glob};
 use super::spec::ProbeSpec;
 use super::symbols::nearest;
 use std::fs;
@@ -41,6 +46,15 @@ impl Tracefs {
         Ok(Self { root: MOUNT_POINT.into() })
     }
 
+    /// The one that was opened before, or else opens it, and keeps it for the next time.
+    pub(super) fn opened(kept: &mut Option<Self>) -> Result<&Self, TraceError> {
+        let tracefs = match kept.take() {
+            Some(tracefs) => tracefs,
+            None => Self::open()?,
+        };
+        Ok(kept.insert(tracefs))
+    }
+
     /// Where it is mounted.
     pub(super) fn root(&self) -> &Path {
         &self.root
@@ -48,9 +62,20 @@ impl Tracefs {
 
     /// The id of a tracepoint, by which perf events name it.
     pub(super) fn id(&self, spec: &ProbeSpec) -> Result<u64, TraceError> {
-        let path = self.event(spec)?.join("id");
+        let (path, id) = self.read(spec, "id")?;
+        id.trim().parse().map_err(|_| format_error(&path, "a number"))
+    }
+
+    /// What a tracepoint's data is made of.
+    pub(super) fn format(&self, spec: &ProbeSpec) -> Result<Format, TraceError> {
+        Ok(Format::parse(&self.read(spec, "format")?.1))
+    }
+
+    /// A file of a tracepoint, with its path.
+    fn read(&self, spec: &ProbeSpec, file: &str) -> Result<(PathBuf, String), TraceError> {
+        let path = self.event(spec)?.join(file);
         match fs::read_to_string(&path) {
-            Ok(id) => id.trim().parse().map_err(|_| format_error(&path, "a number")),
+            Ok(text) => Ok((path, text)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let near = nearest(spec.name(), self.all());
                 Err(TraceError::UnknownTracepoint { spec: spec.clone(), near })
@@ -59,11 +84,9 @@ impl Tracefs {
         }
     }
 
-    /// Where a field stands in a tracepoint's data, in bytes.
-    pub(super) fn field_offset(&self, spec: &ProbeSpec, field: &str) -> Result<u32, TraceError> {
-        let path = self.event(spec)?.join("format");
-        let format = fs::read_to_string(&path).map_err(|source| TraceError::Tracefs { source })?;
-        offset_in(&format, field).ok_or_else(|| format_error(&path, "a field of that name"))
+    /// Tracepoints that match, as `category:name`, in order.
+    pub(super) fn matching(&self, glob: &Glob) -> Vec<String> {
+        glob::tracepoints(self.all(), glob)
     }
 
     /// Names like a raw tracepoint's.
@@ -96,36 +119,4 @@ impl Tracefs {
 
 fn format_error(path: &Path, what: &'static str) -> TraceError {
     TraceError::Format { path: path.display().to_string(), what }
-}
-
-/// Reads "\tfield:pid_t old_pid;\toffset:16;\tsize:4;\tsigned:1;".
-fn offset_in(format: &str, field: &str) -> Option<u32> {
-    format.lines().find_map(|line| {
-        let declaration = line.trim_start().strip_prefix("field:")?;
-        let (declaration, rest) = declaration.split_once(';')?;
-        let name = declaration.rsplit([' ', '*']).next()?.split('[').next()?;
-        if name != field {
-            return None;
-        }
-        let offset = rest.trim_start().strip_prefix("offset:")?.split(';').next()?;
-        offset.parse().ok()
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::offset_in;
-
-    #[test]
-    fn offsets_are_read_from_a_format() {
-        let format = "name: sched_process_exec\nID: 273\nformat:\n\
-            \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\n\
-            \tfield:__data_loc char[] filename;\toffset:8;\tsize:4;\tsigned:0;\n\
-            \tfield:pid_t old_pid;\toffset:16;\tsize:4;\tsigned:1;\n\
-            \tfield:char comm[16];\toffset:20;\tsize:16;\tsigned:0;\n";
-        assert_eq!(offset_in(format, "filename"), Some(8));
-        assert_eq!(offset_in(format, "old_pid"), Some(16));
-        assert_eq!(offset_in(format, "comm"), Some(20));
-        assert_eq!(offset_in(format, "pid"), None);
-    }
 }

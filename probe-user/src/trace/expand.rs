@@ -1,0 +1,191 @@
+//! Patterns: what they stand for, on this kernel.
+
+use super::error::TraceError;
+use super::features;
+use super::glob::{Functions, Glob};
+use super::object::SLOTS;
+use super::spec::{ProbeSpec, Provider};
+use super::tracefs::Tracefs;
+use std::fmt;
+
+/// Most functions that patterns may stand for, unless [`force`](super::TracerBuilder::force) is set, where
+/// all of them are attached at once (kprobe.multi).
+///
+/// That is quick, and costs what is traced little; each of them takes 1.4 KiB of the kernel's memory.
+const MOST_AT_ONCE: usize = 10_000;
+
+/// And where each is attached by itself: that takes the kernel a grace period of RCU each, and as much
+/// again to detach it.
+const MOST_ONE_BY_ONE: usize = 1_000;
+
+/// What a spec stands for.
+#[derive(Debug)]
+pub(super) struct Expansion {
+    /// One for each function or tracepoint; the spec itself, if it is no pattern.
+    pub(super) specs: Vec<ProbeSpec>,
+    /// What is left out, if it is one.
+    pub(super) left_out: Option<LeftOut>,
+}
+
+/// What a pattern matches, and what is not probed all the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LeftOut {
+    /// The pattern.
+    pub pattern: ProbeSpec,
+    /// Functions that must not be probed: the kernel forbids it, or the tracer's own programs run them.
+    pub denied: usize,
+    /// Functions that share their name with others.
+    pub ambiguous: usize,
+    /// Functions that do not have what the spec's fields or its predicate name.
+    pub unresolved: usize,
+    /// Functions that the kernel refused, by themselves.
+    pub refused: usize,
+}
+
+impl LeftOut {
+    fn new(pattern: &ProbeSpec) -> Self {
+        let pattern = pattern.clone();
+        Self { pattern, denied: 0, ambiguous: 0, unresolved: 0, refused: 0 }
+    }
+
+    /// How many there are in all.
+    pub fn count(&self) -> usize {
+        self.denied + self.ambiguous + self.unresolved + self.refused
+    }
+}
+
+/// `kprobe:vfs_*: 3 functions are left out: 2 must not be probed, 1 has a name that others have, too`
+impl fmt::Display for LeftOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let total = self.count();
+        let (functions, are) = if total == 1 { ("function", "is") } else { ("functions", "are") };
+        write!(f, "{}: {total} {functions} {are} left out", self.pattern)?;
+        let reasons = [
+            (self.denied, "must not be probed", "must not be probed"),
+            (
+                self.ambiguous,
+                "has a name that others have, too",
+                "have names that others have, too",
+            ),
+            (self.unresolved, "does not have the fields", "do not have the fields"),
+            (self.refused, "was refused by the kernel", "were refused by the kernel"),
+        ];
+        let reasons = reasons.into_iter().filter(|&(count, ..)| count > 0);
+        for (number, (count, one, many)) in reasons.enumerate() {
+            let before = if number == 0 { ":" } else { "," };
+            write!(f, "{before} {count} {}", if count == 1 { one } else { many })?;
+        }
+        Ok(())
+    }
+}
+
+/// Which of a pattern's matches are meant, and how many may be.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Choice {
+    exclude: Vec<Glob>,
+    force: bool,
+}
+
+impl Choice {
+    pub(super) fn exclude(&mut self, glob: Glob) {
+        self.exclude.push(glob);
+    }
+
+    pub(super) fn force(&mut self, force: bool) {
+        self.force = force;
+    }
+
+    /// What each of these specs stands for.
+    pub(super) fn expand(
+        &self,
+        specs: &[ProbeSpec],
+        tracefs: &mut Option<Tracefs>,
+    ) -> Result<Vec<Expansion>, TraceError> {
+        let mut expansions = Vec::new();
+        for spec in specs {
+            expansions.push(match (spec.is_glob(), spec.provider()) {
+                (true, Provider::Tracepoint) => self.tracepoints(spec, tracefs)?,
+                (true, Provider::Kprobe | Provider::Kretprobe) => self.functions(spec, tracefs)?,
+                // Whoever attaches the others refuses patterns.
+                _ => Expansion { specs: vec![spec.clone()], left_out: None },
+            });
+        }
+        self.check(specs, &expansions)?;
+        Ok(expansions)
+    }
+
+    fn tracepoints(
+        &self,
+        spec: &ProbeSpec,
+        tracefs: &mut Option<Tracefs>,
+    ) -> Result<Expansion, TraceError> {
+        let names = Tracefs::opened(tracefs)?.matching(&Glob::new(spec.name())?).into_iter();
+        let is_excluded = |name: &str| {
+            let own = name.split_once(':').map_or(name, |(_, own)| own);
+            self.exclude.iter().any(|glob| glob.matches(name) || glob.matches(own))
+        };
+        let specs: Vec<_> =
+            names.filter(|name| !is_excluded(name)).map(|name| spec.named(&name)).collect();
+        if specs.is_empty() {
+            return Err(TraceError::NoMatch { spec: spec.clone(), denied: 0, ambiguous: 0 });
+        }
+        Ok(Expansion { specs, left_out: Some(LeftOut::new(spec)) })
+    }
+
+    fn functions(
+        &self,
+        spec: &ProbeSpec,
+        tracefs: &mut Option<Tracefs>,
+    ) -> Result<Expansion, TraceError> {
+        if features::kprobe_pmu().is_none() && !features::has_kprobe_multi() {
+            return Err(TraceError::NoKprobes { spec: spec.clone() });
+        }
+        // Without it, the symbol table tells.
+        let tracefs = Tracefs::opened(tracefs).ok();
+        let glob = Glob::new(spec.name())?;
+        let found = Functions::find(&glob, &self.exclude, spec.module(), tracefs)
+            .map_err(|source| TraceError::Symbols { source })?;
+        let (denied, ambiguous) = (found.denied, found.ambiguous.len());
+        if found.names.is_empty() {
+            return Err(TraceError::NoMatch { spec: spec.clone(), denied, ambiguous });
+        }
+        let specs = found.names.iter().map(|name| spec.named(name)).collect();
+        let left_out = LeftOut { denied, ambiguous, ..LeftOut::new(spec) };
+        Ok(Expansion { specs, left_out: Some(left_out) })
+    }
+
+    /// Whether these are not too many.
+    fn check(&self, specs: &[ProbeSpec], expansions: &[Expansion]) -> Result<(), TraceError> {
+        let count = expansions.iter().map(|one| one.specs.len()).sum();
+        if count > SLOTS && !features::has_cookies() {
+            return Err(TraceError::TooManyProbes { count, most: SLOTS });
+        }
+        let mut one_by_one = 0;
+        let mut at_once = 0;
+        let mut largest: Option<(usize, &ProbeSpec)> = None;
+        for (spec, expansion) in specs.iter().zip(expansions) {
+            if expansion.left_out.is_none() {
+                continue;
+            }
+            let count = expansion.specs.len();
+            if largest.is_none_or(|(most, _)| count > most) {
+                largest = Some((count, spec));
+            }
+            match spec.provider() {
+                Provider::Kprobe | Provider::Kretprobe if features::has_kprobe_multi() => {
+                    at_once += count;
+                }
+                _ => one_by_one += count,
+            }
+        }
+        let too_many = [(at_once, MOST_AT_ONCE), (one_by_one, MOST_ONE_BY_ONE)];
+        let excess = too_many.into_iter().find(|(count, most)| count > most && !self.force);
+        match (excess, largest) {
+            (Some((count, most)), Some((_, largest))) => {
+                Err(TraceError::TooManyMatches { spec: largest.clone(), count, most })
+            }
+            _ => Ok(()),
+        }
+    }
+}

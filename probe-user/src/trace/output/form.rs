@@ -1,0 +1,38 @@
+//! What every format has to write.
+
+use super::clock::Stamp;
+use crate::consumer::{CpuChange, Loss, Malformed};
+use crate::trace::event::TraceEvent;
+use crate::trace::ledger::Ledger;
+use crate::trace::probe::Probe;
+use std::fmt;
+
+/// A way to write a trace: what comes first, what happens, and what comes last. Everything is appended
+/// to `out`, whole lines at a time.
+pub(super) trait Form: fmt::Debug + Send {
+    /// What precedes the events.
+    fn start(&mut self, out: &mut Vec<u8>, about: &About<'_>);
+
+    /// An event of a probe, which is `probes[event.probe]`.
+    fn event(&mut self, out: &mut Vec<u8>, event: &TraceEvent<'_>, probe: &Probe, stamp: Stamp<'_>);
+
+    /// Where records are missing. Nobody knows exactly when they were lost.
+    fn lost(&mut self, out: &mut Vec<u8>, loss: &Loss);
+
+    /// Bytes that were skipped.
+    fn malformed(&mut self, _out: &mut Vec<u8>, _malformed: &Malformed) {}
+
+    /// A CPU has come or gone.
+    fn cpu_changed(&mut self, _out: &mut Vec<u8>, _change: &CpuChange<'_>) {}
+
+    /// What became of everything. `printed`: how many events were written.
+    fn end(&mut self, _out: &mut Vec<u8>, _printed: u64, _ledger: &Ledger) {}
+}
+
+/// What is known of a trace before its first event.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct About<'t> {
+    pub(super) probes: &'t [Probe],
+    /// What `CLOCK_REALTIME` is ahead of `CLOCK_MONOTONIC`, in nanoseconds.
+    pub(super) realtime_offset: i64,
+}

@@ -1,0 +1,105 @@
+//! Values as JSON, written without a copy of them.
+
+use super::value::Hex;
+use crate::escape::is_unsafe;
+use crate::trace::event::Value;
+use crate::trace::shape::Shape;
+use serde::Serialize;
+use serde_json::Serializer;
+use serde_json::ser::Formatter;
+use std::io::{self, Write};
+
+/// The largest integer that every JSON parser reads as it is: 2^53 - 1.
+const LARGEST: u64 = (1 << 53) - 1;
+
+/// Writes a value as its [`Shape`] says.
+pub(super) fn value(out: &mut Vec<u8>, shape: &Shape, value: Value<'_>) {
+    match value {
+        Value::Fault => out.extend_from_slice(b"null"),
+        Value::Bytes(bytes) if *shape == Shape::Bytes => {
+            quoted(out, format_args!("{}", Hex(bytes)))
+        }
+        Value::Bytes(text) => string(out, text),
+        Value::Integer(value) => integer(out, shape, value),
+    }
+}
+
+fn integer(out: &mut Vec<u8>, shape: &Shape, value: u64) {
+    match shape {
+        Shape::Bool if value <= 1 => {
+            out.extend_from_slice(if value == 1 { b"true" } else { b"false" })
+        }
+        Shape::Hex | Shape::Pointer | Shape::Symbol => quoted(out, format_args!("{value:#x}")),
+        Shape::Signed | Shape::Result | Shape::Char => signed(out, value.cast_signed()),
+        Shape::Enum(enumeration) => match enumeration.name(value) {
+            Some(name) => string(out, name.as_bytes()),
+            None if enumeration.is_signed => signed(out, value.cast_signed()),
+            None => unsigned(out, value),
+        },
+        _ => unsigned(out, value),
+    }
+}
+
+/// Writes an integer; as a string, if not every parser would read it exactly.
+pub(super) fn unsigned(out: &mut Vec<u8>, value: u64) {
+    if value <= LARGEST { number(out, value) } else { quoted(out, format_args!("{value}")) }
+}
+
+/// The same, with a sign.
+pub(super) fn signed(out: &mut Vec<u8>, value: i64) {
+    if value.unsigned_abs() <= LARGEST {
+        number(out, value);
+    } else {
+        quoted(out, format_args!("{value}"));
+    }
+}
+
+/// Writes an integer as it is.
+pub(super) fn number(out: &mut Vec<u8>, value: impl itoa::Integer) {
+    out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
+}
+
+/// Writes text that has no character to be escaped.
+fn quoted(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
+    // A Vec takes everything.
+    let _ = write!(out, "\"{text}\"");
+}
+
+/// Writes text of others. What is not UTF-8 is U+FFFD.
+pub(super) fn string(out: &mut Vec<u8>, text: &[u8]) {
+    let is_plain = |byte: &u8| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\');
+    if text.iter().all(is_plain) {
+        out.push(b'"');
+        out.extend_from_slice(text);
+        out.push(b'"');
+    } else {
+        serialize(out, &String::from_utf8_lossy(text));
+    }
+}
+
+/// Writes anything, with whatever a terminal would not show as itself escaped.
+pub(super) fn serialize(out: &mut Vec<u8>, value: &(impl Serialize + ?Sized)) {
+    // A Vec takes everything, and nothing of ours has keys that are no strings.
+    let _ = value.serialize(&mut Serializer::with_formatter(out, Harmless));
+}
+
+/// Escapes what JSON allows as it is and a terminal does not show as itself.
+struct Harmless;
+
+impl Formatter for Harmless {
+    fn write_string_fragment<W: Write + ?Sized>(
+        &mut self,
+        writer: &mut W,
+        fragment: &str,
+    ) -> io::Result<()> {
+        let mut rest = fragment;
+        while let Some((at, char)) = rest.char_indices().find(|&(_, char)| is_unsafe(char)) {
+            writer.write_all(&rest.as_bytes()[..at])?;
+            for unit in char.encode_utf16(&mut [0; 2]) {
+                write!(writer, "\\u{unit:04x}")?;
+            }
+            rest = &rest[at + char.len_utf8()..];
+        }
+        writer.write_all(rest.as_bytes())
+    }
+}

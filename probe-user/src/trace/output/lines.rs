@@ -1,0 +1,176 @@
+//! The JSON lines that are no events. They are rare: what they have is made when they are written.
+
+use super::form::About;
+use crate::consumer::{CpuChange, Loss, Malformed};
+use crate::trace::ledger::Ledger;
+use crate::trace::missed::Missed;
+use crate::trace::probe::Probe;
+use probe_common::tally::FailureClass;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// The version of the schema. A new one is for what a program that reads the old one would get wrong:
+/// not for members and types of lines that it does not know.
+const VERSION: u32 = 1;
+
+/// What is traced, and by what clock.
+#[derive(Serialize)]
+pub(super) struct TraceLine<'t> {
+    r#type: &'static str,
+    version: u32,
+    program: &'static str,
+    kernel: String,
+    clock: &'static str,
+    realtime_offset: String,
+    probes: Vec<ProbeLine<'t>>,
+}
+
+#[derive(Serialize)]
+struct ProbeLine<'t> {
+    spec: String,
+    r#type: &'static str,
+    probe: &'t str,
+    fields: Vec<FieldLine<'t>>,
+}
+
+#[derive(Serialize)]
+struct FieldLine<'t> {
+    name: &'t str,
+    shape: &'static str,
+}
+
+impl<'t> TraceLine<'t> {
+    pub(super) fn of(about: &About<'t>) -> Self {
+        let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
+        let probe = |probe: &'t Probe| ProbeLine {
+            spec: probe.spec().to_string(),
+            r#type: probe.kind(),
+            probe: probe.spec().name(),
+            fields: probe
+                .fields()
+                .map(|field| FieldLine { name: &field.name, shape: field.shape.name() })
+                .collect(),
+        };
+        Self {
+            r#type: "trace",
+            version: VERSION,
+            program: concat!("probe ", env!("CARGO_PKG_VERSION")),
+            kernel,
+            clock: "monotonic",
+            realtime_offset: about.realtime_offset.to_string(),
+            probes: about.probes.iter().map(probe).collect(),
+        }
+    }
+}
+
+/// Records that are missing here.
+#[derive(Serialize)]
+pub(super) struct LostLine {
+    r#type: &'static str,
+    cpu: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    records: Option<u64>,
+    outputs: u64,
+}
+
+impl LostLine {
+    pub(super) fn of(loss: &Loss) -> Self {
+        let &Loss { cpu, records, count: outputs } = loss;
+        Self { r#type: "lost", cpu, records, outputs }
+    }
+}
+
+/// Bytes that were no records.
+#[derive(Serialize)]
+pub(super) struct MalformedLine {
+    r#type: &'static str,
+    cpu: u32,
+    bytes: u64,
+    reason: String,
+}
+
+impl MalformedLine {
+    pub(super) fn of(malformed: &Malformed) -> Self {
+        let &Malformed { cpu, bytes, reason } = malformed;
+        Self { r#type: "malformed", cpu, bytes, reason: reason.to_string() }
+    }
+}
+
+/// A CPU that came or went.
+#[derive(Serialize)]
+pub(super) struct CpuLine {
+    r#type: &'static str,
+    cpu: u32,
+    change: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+impl CpuLine {
+    pub(super) fn of(change: &CpuChange<'_>) -> Self {
+        let (cpu, change, error) = match *change {
+            CpuChange::Covered { cpu } => (cpu, "covered", None),
+            CpuChange::Offline { cpu } => (cpu, "offline", None),
+            CpuChange::Uncovered { cpu, error } => (cpu, "uncovered", Some(error.to_string())),
+        };
+        Self { r#type: "cpu", cpu, change, error }
+    }
+}
+
+/// What became of everything.
+#[derive(Serialize)]
+pub(super) struct LedgerLine {
+    r#type: &'static str,
+    events: u64,
+    attempted: u64,
+    handled: u64,
+    lost: u64,
+    reasons: BTreeMap<String, u64>,
+    unread: u64,
+    late: u64,
+    not_followed: u64,
+    missed: Vec<MissedLine>,
+    complete: bool,
+    confirmed: bool,
+    discrepancies: Vec<String>,
+}
+
+/// The hits of a probe that there is no record of.
+#[derive(Serialize)]
+struct MissedLine {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    by_kernel: Option<u64>,
+    no_room: u64,
+    no_return: u64,
+}
+
+impl MissedLine {
+    fn of(missed: &Missed) -> Self {
+        let &Missed { by_kernel, no_room, no_return } = missed;
+        Self { by_kernel, no_room, no_return }
+    }
+}
+
+impl LedgerLine {
+    pub(super) fn of(events: u64, ledger: &Ledger) -> Self {
+        let (records, tally) = (&ledger.records, ledger.records.tally());
+        let failed = FailureClass::ALL.into_iter().filter(|&class| tally.failed_for(class) > 0);
+        let reason =
+            |class: FailureClass| (class.name().replace(' ', "_"), tally.failed_for(class));
+        Self {
+            r#type: "ledger",
+            events,
+            attempted: tally.attempted(),
+            handled: records.handled(),
+            lost: tally.failed(),
+            reasons: failed.map(reason).collect(),
+            unread: records.unread(),
+            late: ledger.late,
+            not_followed: ledger.not_followed,
+            missed: ledger.missed.iter().map(MissedLine::of).collect(),
+            complete: ledger.is_complete(),
+            confirmed: records.is_confirmed(),
+            discrepancies: records.discrepancies().iter().map(ToString::to_string).collect(),
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! What each probe reads: where the types of its fields come from.
+
+use super::btf::{Btf, NoPrototype};
+use super::error::TraceError;
+use super::filter::Filter;
+use super::probe::Probe;
+use super::resolve::{
+    FunctionScope, Plan, PlannedField, RawTracepointScope, Scope, TracepointScope, UntypedScope,
+    plan,
+};
+use super::spec::{FieldSpec, ProbeSpec, Provider};
+use super::symbols::NO_MODULE;
+use super::tracefs::Tracefs;
+use probe_common::fetch::FetchTable;
+use std::sync::Arc;
+
+/// Plans probes, and keeps what it has looked up for that.
+#[derive(Debug, Default)]
+pub(super) struct Planner {
+    /// Whether functions are planned as calls.
+    calls: bool,
+    /// The kernel's types, once they were asked for; `None` in it if it does not tell.
+    kernel: Option<Option<Arc<Btf>>>,
+    /// Those of its modules, once they were asked for, by name.
+    modules: Option<Vec<(String, Arc<Btf>)>>,
+    tracefs: Option<Tracefs>,
+    /// Whether functions are looked up in an index.
+    expects_many: bool,
+}
+
+impl Planner {
+    /// One that plans functions as calls, or as what their provider is.
+    pub(super) fn new(calls: bool) -> Self {
+        Self { calls, ..Self::default() }
+    }
+
+    /// The probe of a spec that was planned.
+    pub(super) fn probe(&self, spec: ProbeSpec, fields: Vec<PlannedField>) -> Probe {
+        if self.calls { Probe::call(spec, fields) } else { Probe::new(spec, fields) }
+    }
+
+    /// What a probe reads, and which of its hits are told: where its own predicate holds, and `filter`.
+    pub(super) fn plan(&mut self, spec: &ProbeSpec, filter: &Filter) -> Result<Plan, TraceError> {
+        self.plan_fields(spec, spec.fields(), filter)
+    }
+
+    /// The same of a probe whose hits are counted only.
+    pub(super) fn plan_count(
+        &mut self,
+        spec: &ProbeSpec,
+        filter: &Filter,
+    ) -> Result<Plan, TraceError> {
+        if spec.fields().is_some() {
+            let what =
+                "hits are counted, and fields are not read: only a /CONDITION/ may come here";
+            return Err(TraceError::Field(spec.error_at_fields(what)));
+        }
+        if filter.and(spec.predicate()).is_none() {
+            // Whatever is there to be read.
+            return Ok(Plan { table: FetchTable::EMPTY, fields: Vec::new() });
+        }
+        self.plan_fields(spec, Some(&[]), filter)
+    }
+
+    fn plan_fields(
+        &mut self,
+        spec: &ProbeSpec,
+        fields: Option<&[FieldSpec]>,
+        filter: &Filter,
+    ) -> Result<Plan, TraceError> {
+        let scope = self.scope(spec)?;
+        let predicate = filter.and(spec.predicate());
+        plan(&*scope, fields, predicate.as_ref())
+            .map_err(|error| TraceError::Field(spec.error(error.at, error.what)))
+    }
+
+    /// Prepares for a look at many functions.
+    pub(super) fn expect_many(&mut self) {
+        self.expects_many = true;
+        if let Some(kernel) = self.kernel() {
+            kernel.index_functions();
+        }
+    }
+
+    /// Tracefs, if it was needed, or to be used.
+    pub(super) fn tracefs_mut(&mut self) -> &mut Option<Tracefs> {
+        &mut self.tracefs
+    }
+
+    /// Tracefs, if it was needed.
+    pub(super) fn into_tracefs(self) -> Option<Tracefs> {
+        self.tracefs
+    }
+
+    /// What can be read at a probe.
+    pub(super) fn scope(&mut self, spec: &ProbeSpec) -> Result<Box<dyn Scope>, TraceError> {
+        Ok(match (spec.provider(), spec.tracepoint()) {
+            (Provider::RawTracepoint, _) => self.raw_tracepoint(spec.name()),
+            (_, Some((category, name))) => {
+                let format = Tracefs::opened(&mut self.tracefs)?.format(spec)?;
+                Box::new(TracepointScope::new(category, name, format))
+            }
+            (Provider::Kprobe, _) if self.calls => {
+                self.function(spec, FunctionScope::call, UntypedScope::Call)
+            }
+            (Provider::Kretprobe, _) => {
+                self.function(spec, FunctionScope::returning, UntypedScope::Return)
+            }
+            _ => self.function(spec, FunctionScope::entry, UntypedScope::Entry),
+        })
+    }
+
+    fn function(
+        &mut self,
+        spec: &ProbeSpec,
+        scope: impl Fn(Arc<Btf>, &str) -> Result<FunctionScope, NoPrototype>,
+        untyped: UntypedScope,
+    ) -> Box<dyn Scope> {
+        let name = spec.name();
+        let Some(kernel) = self.kernel() else { return Box::new(untyped) };
+        let in_kernel = spec.module().is_none_or(|module| module == NO_MODULE);
+        let mut found = match in_kernel {
+            true => scope(kernel.clone(), name),
+            false => Err(NoPrototype::Unknown),
+        };
+        if matches!(found, Err(NoPrototype::Unknown)) && spec.module() != Some(NO_MODULE) {
+            let is_meant = |of: &str| spec.module().is_none_or(|module| module == of);
+            let modules = self.modules(&kernel).iter().filter(|(of, _)| is_meant(of));
+            found = modules
+                .map(|(_, module)| module.clone())
+                .find_map(|module| scope(module, name).ok())
+                .ok_or(NoPrototype::Unknown);
+        }
+        match found {
+            Ok(scope) => Box::new(scope),
+            Err(error) => {
+                log::debug!("{name} has arguments without names: {error}");
+                Box::new(untyped)
+            }
+        }
+    }
+
+    fn raw_tracepoint(&mut self, name: &str) -> Box<dyn Scope> {
+        let scope = self.kernel().map(|kernel| RawTracepointScope::new(kernel, name));
+        match scope {
+            Some(Ok(scope)) => Box::new(scope),
+            // How many arguments it has is not known.
+            Some(Err(_)) | None => Box::new(UntypedScope::RawTracepoint),
+        }
+    }
+
+    /// The kernel's own types, if it tells them.
+    fn kernel(&mut self) -> Option<Arc<Btf>> {
+        let read = || match Btf::kernel() {
+            Ok(btf) => Some(Arc::new(btf)),
+            Err(error) => {
+                log::debug!("arguments have no names: {error}");
+                None
+            }
+        };
+        self.kernel.get_or_insert_with(read).clone()
+    }
+
+    /// The types of the modules that are loaded and tell them.
+    fn modules(&mut self, kernel: &Arc<Btf>) -> &[(String, Arc<Btf>)] {
+        let is_indexed = self.expects_many;
+        let open = |name: String| {
+            let module = Btf::module(&name, kernel.clone()).ok()?;
+            if is_indexed {
+                module.index_functions();
+            }
+            Some((name, Arc::new(module)))
+        };
+        self.modules.get_or_insert_with(|| Btf::modules().into_iter().filter_map(open).collect())
+    }
+}

@@ -1,0 +1,91 @@
+use super::*;
+use probe_common::fetch::base;
+
+fn look() -> FunctionScope {
+    FunctionScope::call(btf(), "look").unwrap()
+}
+
+fn number(text: &str, operator: Operator, value: i128) -> Predicate {
+    compare(text, operator, Literal::Integer(value))
+}
+
+#[test]
+fn a_call_has_arguments_result_and_latency() {
+    let mut machine = machine();
+    machine.registers[usize::from(base::LATENCY)] = 1_500;
+    let scope = look();
+    assert_eq!(integer(&scope, &machine, "retval"), (-2, Shape::Result));
+    assert_eq!(integer(&scope, &machine, "latency"), (1_500, Shape::Duration));
+    let count = integer(&scope, &machine, "count");
+    assert_eq!(count, integer(&FunctionScope::entry(btf(), "look").unwrap(), &machine, "count"));
+    let defaults = scope.defaults();
+    let names: Vec<_> = defaults.iter().map(|(name, ..)| name.as_str()).collect();
+    assert_eq!(names[names.len() - 2..], ["retval", "latency"]);
+    assert_eq!(names.len(), FunctionScope::entry(btf(), "look").unwrap().defaults().len() + 2);
+    assert_eq!(error(&scope, "latency->x"), "9: latency has no members");
+    let nothing = FunctionScope::call(btf(), "by_value").unwrap();
+    assert_eq!(error(&nothing, "retval"), "0: by_value returns nothing");
+    assert!(nothing.defaults().iter().any(|(name, ..)| name == "latency"));
+    for text in ["arg0", "retval", "latency"] {
+        assert!(plan(&UntypedScope::Call, Some(&[field(text, None)]), None).is_ok(), "{text}");
+    }
+}
+
+#[test]
+fn what_is_known_later_is_read_later() {
+    let fields = ["text", "latency", "count", "retval"].map(|text| field(text, None));
+    let plan_of = |scope: &FunctionScope| plan(scope, Some(&fields), None);
+    let call = plan_of(&look()).unwrap();
+    let late = |name: &str| {
+        let planned = call.fields.iter().find(|one| one.field.name == name).unwrap();
+        call.table.late_fields >> planned.slot & 1 == 1
+    };
+    assert_eq!(["text", "latency", "count", "retval"].map(late), [false, true, false, true]);
+    let returning = FunctionScope::returning(btf(), "look").unwrap();
+    let returned = plan(&returning, Some(&[field("retval", None)]), None).unwrap();
+    assert_eq!(returned.table.late_fields, 0);
+}
+
+#[test]
+fn what_can_be_decided_early_is() {
+    use Operator::{Equal, Greater, Less};
+    let comm = || compare("comm", Equal, Literal::Text(b"dd".into()));
+    let count = || number("count", Greater, -100);
+    let slow = || number("latency", Greater, 1_000);
+    let failed = || number("retval", Less, 0);
+    let either = |parts: Vec<Predicate>| Predicate::Any(parts);
+    for (predicate, early, late, text) in [
+        (Predicate::All(vec![slow(), count(), comm()]), 2, 1, 0b01),
+        (Predicate::All(vec![Predicate::All(vec![count(), failed()]), slow()]), 1, 2, 0),
+        (either(vec![count(), failed()]), 0, 2, 0),
+        (Predicate::All(vec![count(), either(vec![comm(), slow()])]), 1, 2, 0b10),
+        (Predicate::Not(Box::new(count())), 1, 0, 0),
+        (failed(), 0, 1, 0),
+    ] {
+        let plan = plan(&look(), Some(&[]), Some(&predicate)).unwrap();
+        let table = &plan.table;
+        let counts = (table.early_checks, table.check_count - table.early_checks);
+        assert_eq!((counts, table.checks_text), ((early, late), text), "{predicate:?}");
+        // It means the same, whenever it is decided.
+        for (latency, comm) in [(999, "dd"), (1_001, "dd"), (1_001, "cat"), (0, "cat")] {
+            let mut machine = machine();
+            machine.registers[usize::from(base::LATENCY)] = latency;
+            machine.comm = comm.into();
+            let count = integer(&look(), &machine, "count").0 > -100;
+            let (slow, comm, failed) = (latency > 1_000, comm == "dd", true);
+            let expected = match (early, late, text) {
+                (2, 1, _) => slow && count && comm,
+                (1, 2, 0) => count && failed && slow,
+                (0, 2, _) => count || failed,
+                (1, 2, _) => count && (comm || slow),
+                (1, 0, _) => !count,
+                _ => failed,
+            };
+            assert_eq!(machine.hit(table).1, expected, "{predicate:?} {latency} {comm}");
+        }
+    }
+    // Of a function that only returns, everything is decided at once.
+    let returning = FunctionScope::returning(btf(), "look").unwrap();
+    let table = plan(&returning, None, Some(&failed())).unwrap().table;
+    assert_eq!((table.early_checks, table.check_count), (1, 1));
+}

@@ -1,0 +1,81 @@
+//! What can be read at a function whose prototype nobody knows.
+
+use super::call;
+use super::reach::Reach;
+use super::value::{Sort, take};
+use super::{Reading, ResolveError, Scope};
+use crate::trace::shape::Shape;
+use crate::trace::spec::{At, FieldBase, FieldPath, FieldType};
+use probe_common::fetch::ARGUMENTS;
+use probe_common::fetch::{FetchField, base};
+
+/// A function that is entered, with `arg0` to `arg5`, or that returns, with `retval`, or a call, with all of
+/// them; or a raw tracepoint, whose arguments nobody has counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum UntypedScope {
+    Entry,
+    Return,
+    Call,
+    RawTracepoint,
+}
+
+impl UntypedScope {
+    /// The register that a path begins with, and what to call it.
+    fn register(self, base: &FieldBase) -> Option<(u8, String)> {
+        let number = match (self, base) {
+            (Self::Return | Self::Call, FieldBase::Return) => {
+                return Some((base::RETVAL, call::RETVAL.to_owned()));
+            }
+            (Self::Return, _) => return None,
+            (_, FieldBase::Argument(n)) => *n,
+            (_, FieldBase::Name(name)) => name.strip_prefix("arg")?.parse().ok()?,
+            (_, FieldBase::Return) => return None,
+        };
+        (usize::from(number) < ARGUMENTS).then(|| (number, format!("arg{number}")))
+    }
+}
+
+impl Scope for UntypedScope {
+    fn own(&self, path: &FieldPath, ty: Option<FieldType>, ty_at: At) -> Option<Reading> {
+        let is_latency = matches!(&path.base, FieldBase::Name(name) if name == call::LATENCY);
+        if *self == Self::Call && is_latency {
+            return Some(call::latency(path, ty, ty_at));
+        }
+        let (register, name) = self.register(&path.base)?;
+        if let Some((_, at)) = path.steps.first() {
+            let what = format!("the types of its arguments are not known: {name} has no members");
+            return Some(Err(ResolveError::new(*at, what)));
+        }
+        let sort = Sort::Integer { size: 8, is_signed: false, shape: Shape::Hex };
+        Some(take(Reach::register(register), &sort, ty, &name, (path.at, ty_at)))
+    }
+
+    fn unknown(&self, path: &FieldPath) -> ResolveError {
+        let there = match self {
+            Self::Entry | Self::RawTracepoint => "arg0 to arg5",
+            Self::Return => "retval",
+            Self::Call => "arg0 to arg5, retval and latency",
+        };
+        let what = format!("the types of its arguments are not known: only {there} can be read");
+        ResolveError::new(path.at, what)
+    }
+
+    fn defaults(&self) -> Vec<(String, FetchField, Shape)> {
+        let hex = |(base, name)| {
+            let field = Reach::register(base).integer(64, false).ok()?;
+            Some((name, field, Shape::Hex))
+        };
+        let arguments = || (0..ARGUMENTS as u8).filter_map(|n| hex((n, format!("arg{n}"))));
+        let result = || hex((base::RETVAL, call::RETVAL.to_owned()));
+        match self {
+            Self::Entry => arguments().collect(),
+            Self::RawTracepoint => Vec::new(),
+            Self::Return => result().into_iter().collect(),
+            Self::Call => arguments().chain(result()).chain([call::default_latency()]).collect(),
+        }
+    }
+
+    fn is_late(&self, field: &FetchField) -> bool {
+        *self == Self::Call && call::is_late(field)
+    }
+}
