@@ -118,7 +118,7 @@ fn integer(
         }
         Sort::BitField { bit, bits, size, .. } => reach.bit_field(*bit, *bits, *size, is_signed)?,
         // What is behind it is none of it: it keeps its value.
-        Sort::Integer { size, is_signed, .. } if size * 8 < bits => {
+        Sort::Integer { size, is_signed, .. } if *size < bits / 8 => {
             reach.integer(size * 8, *is_signed)?
         }
         _ => reach.integer(bits, is_signed)?,
