@@ -128,6 +128,8 @@ fn build_probe() -> Result<PathBuf> {
 
 /// An executable that cargo built.
 pub(crate) struct Executable {
+    /// The folder of its package.
+    pub(crate) package: PathBuf,
     pub(crate) target: String,
     pub(crate) is_test: bool,
     pub(crate) path: PathBuf,
@@ -149,7 +151,10 @@ pub(crate) fn executables(command: &mut Command) -> Result<Vec<Executable>> {
         {
             // Unit tests, too: the target of those is the library, or a binary.
             let is_test = artifact.profile.test;
-            built.push(Executable { target: artifact.target.name, is_test, path: path.into() });
+            let package =
+                artifact.manifest_path.parent().context("a manifest has a folder")?.into();
+            let target = artifact.target.name;
+            built.push(Executable { package, target, is_test, path: path.into() });
         }
     }
     if !child.wait()?.success() {
