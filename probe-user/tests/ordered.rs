@@ -66,6 +66,7 @@ fn records_of_all_cpus_come_by_time() {
     const N: u32 = 20_000;
     // The window is for producers that do not get to run in the midst of a record.
     let max_latency = Duration::from_millis(50);
+    let soon = Some(Duration::from_millis(100));
     for options in [adaptive(max_latency), poll_only(), poll_only().budget(10_000)] {
         let mut object = load();
         let pipe = EvPipe::from_object(&mut object, &options).unwrap();
@@ -77,7 +78,7 @@ fn records_of_all_cpus_come_by_time() {
         std::thread::scope(|scope| {
             scope.spawn(|| generate_on(program, &online(), N));
             while count < total {
-                count += poll(&mut pipe, &mut handlers).records;
+                count += pipe.poll(soon, &mut handlers).unwrap().records;
             }
         });
         drop(handlers);

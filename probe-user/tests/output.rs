@@ -79,7 +79,9 @@ fn a_trace_begins_with_what_is_traced_and_ends_with_its_ledger() {
 fn every_write_is_a_line_in_order() {
     let dd = writes("20000");
     for order in ["--unordered", "--ordered"] {
-        let output = trace(&[WRITE, "-F", "jsonl", order], &dd.each_ref().map(String::as_str));
+        // Room for all of them: in a machine that is emulated, CPUs take turns.
+        let args = [WRITE, "-F", "jsonl", "-B", "4M", order];
+        let output = trace(&args, &dd.each_ref().map(String::as_str));
         let lines = all_json_lines(&output);
         let last = lines.last().unwrap();
         assert_eq!(

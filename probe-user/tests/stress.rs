@@ -153,7 +153,9 @@ fn standard_error_may_be_closed() {
     drop(run.child.stderr.take());
     let mut printed = String::new();
     run.stdout.read_to_string(&mut printed).unwrap();
-    assert_eq!(printed.lines().count(), 4, "{printed}");
+    // It may lose some, too, before it is there.
+    let events = printed.lines().skip(1).filter(|line| !line.contains(" LOST "));
+    assert_eq!(events.count(), 3, "{printed}");
     assert_eq!(run.child.wait().unwrap().code(), Some(0));
 }
 
