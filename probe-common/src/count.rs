@@ -13,6 +13,7 @@ pub const COUNTS: &str = "COUNTS";
 pub struct Count {
     /// Hits of tasks that are traced, for which the predicate holds.
     pub hits: u64,
-    /// Hits for which that is not known, since too many programs interrupted each other on a CPU.
+    /// Hits for which that is not known, since too many programs interrupted each other on a CPU; of
+    /// calls, those that are not timed for that.
     pub unjudged: u64,
 }

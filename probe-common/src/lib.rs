@@ -27,6 +27,7 @@ pub mod call;
 pub mod control;
 pub mod count;
 pub mod fetch;
+pub mod histogram;
 pub mod limits;
 pub mod record;
 pub mod slot;

@@ -9,6 +9,7 @@ mod tracer {
     pub(crate) mod fetch;
     pub(crate) mod filter;
     pub(crate) mod follow;
+    pub(crate) mod histogram;
     pub(crate) mod hit;
     pub(crate) mod kprobe;
     pub(crate) mod raw_tracepoint;

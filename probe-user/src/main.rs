@@ -1,6 +1,7 @@
 //! `probe`: shows what the kernel does.
 
 mod cli {
+    pub(crate) mod aggregate;
     pub(crate) mod args;
     pub(crate) mod check;
     pub(crate) mod completions;
@@ -8,6 +9,7 @@ mod cli {
     pub(crate) mod ending;
     pub(crate) mod exit;
     pub(crate) mod info;
+    pub(crate) mod latency;
     pub(crate) mod list;
     pub(crate) mod patterns;
     pub(crate) mod print;
@@ -43,6 +45,7 @@ fn main() -> ExitCode {
         Command::List(list) => cli::list::run(&list),
         Command::Info(info) => cli::info::run(&info),
         Command::Count(count) => cli::count::run(&count),
+        Command::Latency(latency) => cli::latency::run(&latency),
         Command::Check(check) => cli::check::run(&check),
         Command::Completions(completions) => cli::completions::run(&completions),
     };

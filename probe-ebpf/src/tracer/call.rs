@@ -2,7 +2,7 @@
 //! returned and how long that took.
 
 use super::hit::{self, LONGEST_TAIL, Registers};
-use super::{fetch, filter};
+use super::{count, fetch, filter, histogram};
 use aya_ebpf::{
     EbpfContext,
     bindings::{BPF_ANY, BPF_NOEXIST},
@@ -60,12 +60,14 @@ pub(crate) fn entered<C: EbpfContext>(
             fetch::follow_table(probe, hit.depth(), moment::EARLY) != 0
                 && keep(&mut hit, probe, stack)
         }
-        // If there was no slot, it is in the tally.
-        None => false,
+        None => {
+            no_slot(probe);
+            false
+        }
     };
     // The return of this call is not to be taken for that of an earlier one.
     if !is_kept && CALLS.remove(key(probe, stack, 0)).is_ok() {
-        count(probe, |counts| &raw mut counts.replaced);
+        tally(probe, |counts| &raw mut counts.replaced);
     }
     0
 }
@@ -82,7 +84,7 @@ fn keep(hit: &mut Reservation<ProbeHit>, probe: u32, stack: u64) -> bool {
             break;
         }
         if CALLS.insert(key(probe, stack, n), part(record, n), ANY).is_err() {
-            count(probe, |counts| &raw mut counts.refused);
+            tally(probe, |counts| &raw mut counts.refused);
             return false;
         }
     }
@@ -94,12 +96,12 @@ fn keep(hit: &mut Reservation<ProbeHit>, probe: u32, stack: u64) -> bool {
     unsafe { (*record).time = now };
     if CALLS.insert(first, part(record, 0), ONLY_NEW).is_err() {
         if CALLS.insert(first, part(record, 0), ANY).is_err() {
-            count(probe, |counts| &raw mut counts.refused);
+            tally(probe, |counts| &raw mut counts.refused);
             return false;
         }
-        count(probe, |counts| &raw mut counts.replaced);
+        tally(probe, |counts| &raw mut counts.replaced);
     }
-    count(probe, |counts| &raw mut counts.kept);
+    tally(probe, |counts| &raw mut counts.kept);
     true
 }
 
@@ -116,14 +118,14 @@ pub(crate) fn returned<C: EbpfContext>(ctx: &C, probe: u32, stack: u64, retval: 
     if tid != bpf_get_current_pid_tgid() as u32 {
         // Another thread has the stack now.
         if CALLS.remove(first).is_ok() {
-            count(probe, |counts| &raw mut counts.replaced);
+            tally(probe, |counts| &raw mut counts.replaced);
         }
         return 0;
     }
     let Ok(mut hit) = pipe::reserve::<ProbeHit>() else {
         if CALLS.remove(first).is_ok() {
-            // It is in the tally.
-            count(probe, |counts| &raw mut counts.returned);
+            tally(probe, |counts| &raw mut counts.returned);
+            no_slot(probe);
         }
         return 0;
     };
@@ -134,7 +136,7 @@ pub(crate) fn returned<C: EbpfContext>(ctx: &C, probe: u32, stack: u64, retval: 
     if CALLS.remove(first).is_err() || !restore(record, len as usize, probe, stack) {
         return 0;
     }
-    count(probe, |counts| &raw mut counts.returned);
+    tally(probe, |counts| &raw mut counts.returned);
     // SAFETY: the header is the reservation's.
     let returned = unsafe { (*record).time };
     let frame = hit::frame(&mut hit);
@@ -142,9 +144,22 @@ pub(crate) fn returned<C: EbpfContext>(ctx: &C, probe: u32, stack: u64, retval: 
     frame.registers[base::RETVAL as usize] = retval;
     frame.registers[base::LATENCY as usize] = returned.wrapping_sub(entered);
     if fetch::follow_table(probe, hit.depth(), moment::LATE) != 0 {
-        hit::send(ctx, hit);
+        if count::is_wanted() {
+            histogram::add(probe, returned.wrapping_sub(entered));
+        } else {
+            hit::send(ctx, hit);
+        }
     }
     0
+}
+
+/// A call cannot be told, or not be timed, for want of a slot.
+#[inline(always)]
+fn no_slot(probe: u32) {
+    // Where calls are told, it is in the pipe's tally.
+    if count::is_wanted() {
+        count::unjudged(probe);
+    }
 }
 
 /// Puts a call's further parts behind the first. `false` if one of them has been dropped.
@@ -192,7 +207,7 @@ fn key(probe: u32, stack: u64, part: usize) -> CallKey {
 
 /// Adds 1 to one of a probe's counts.
 #[inline(always)]
-fn count(probe: u32, which: impl FnOnce(&mut CallCounts) -> *mut u64) {
+fn tally(probe: u32, which: impl FnOnce(&mut CallCounts) -> *mut u64) {
     let Some(counts) = CALL_COUNTS.get_ptr_mut(probe) else { return };
     // SAFETY: the counts are this CPU's.
     let counter = which(unsafe { &mut *counts });

@@ -4,7 +4,7 @@ use aya_ebpf::{Global, macros::map, maps::PerCpuArray};
 use probe_common::count::Count;
 use probe_ebpf::atomic;
 
-/// Count hits, and tell of none. User space sets it before it loads the programs, so that the verifier
+/// Count hits, or add up how long calls took, and tell of none. User space sets it before it loads the programs, so that the verifier
 /// drops what is not done.
 #[unsafe(no_mangle)]
 static COUNT_ONLY: Global<u32> = Global::new(0);

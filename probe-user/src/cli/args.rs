@@ -28,6 +28,7 @@ pub(crate) enum Command {
     List(List),
     Info(Info),
     Count(Count),
+    Latency(Latency),
     Check(Check),
     Completions(Completions),
 }
@@ -196,7 +197,39 @@ Examples:
   probe count 'tracepoint:sched:*' -d 1s -F jsonl      events of the scheduler, as JSON
   probe count 'vfs_read/count > 4096/' -n postgres     how many large reads?")]
 pub(crate) struct Count {
-    /// What to count: as for probe trace, without fields
+    #[command(flatten)]
+    pub(crate) probes: Aggregate,
+
+    /// How counts are written
+    #[arg(short = 'F', long, value_enum, default_value_t)]
+    pub(crate) format: CountFormat,
+}
+
+/// Time the calls of functions, and print a histogram of each at the end
+///
+/// They are timed and added up in the kernel: none is told by itself, and none is lost. Ends with Ctrl-C,
+/// with the command, or after the duration.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  probe latency vfs_read -d 10s                        how long do reads take?
+  probe latency 'vfs_*' -- cat /etc/hostname           and what else cat does with files?
+  probe latency 'vfs_fsync_range/retval == 0/' -n postgres
+                                                       and what postgres waits for?
+  probe latency do_nanosleep -d 5s -F svg >sleeps.svg  as a picture")]
+pub(crate) struct Latency {
+    #[command(flatten)]
+    pub(crate) probes: Aggregate,
+
+    /// How latencies are written
+    #[arg(short = 'F', long, value_enum, default_value_t)]
+    pub(crate) format: LatencyFormat,
+}
+
+/// What is added up in the kernel, and until when.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Aggregate {
+    /// What to probe: as for probe trace, without fields
     #[arg(required = true, value_name = "PROBE", add = ArgValueCompleter::new(completions::probes))]
     pub(crate) probes: Vec<ProbeSpec>,
 
@@ -209,10 +242,6 @@ pub(crate) struct Count {
 
     #[command(flatten)]
     pub(crate) target: Target,
-
-    /// How counts are written
-    #[arg(short = 'F', long, value_enum, default_value_t)]
-    pub(crate) format: CountFormat,
 }
 
 /// Who is traced.
@@ -310,6 +339,18 @@ pub(crate) enum CountFormat {
     Table,
     /// One JSON object a line
     Jsonl,
+}
+
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+pub(crate) enum LatencyFormat {
+    /// A histogram for each function
+    #[default]
+    Table,
+    /// One JSON object a line, for each function
+    #[value(alias = "json")]
+    Jsonl,
+    /// A picture
+    Svg,
 }
 
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]

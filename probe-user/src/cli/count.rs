@@ -1,46 +1,22 @@
 //! `probe count`.
 
+use super::aggregate::{self, not_followed};
 use super::args::{Count, CountFormat};
-use super::ending::{self, Command};
-use super::exit::code_of;
-use super::patterns;
 use super::print::written;
 use anyhow::Result;
-use probe_user::Stop;
-use probe_user::trace::{Counter, Counts, TraceError, TracedCommand, Tracer};
+use probe_user::trace::{Counter, Counts, TracerBuilder};
 use serde::Serialize;
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
 pub(crate) fn run(args: &Count) -> Result<ExitCode> {
-    let stop = Stop::new()?;
-    // From here on a signal stops the count, in whatever state it is.
-    let signals = Signals::new([SIGINT, SIGTERM])?;
-    let command = args.target.hold()?;
-    let counter = attach(args, command.as_ref())?;
-    patterns::tell(counter.left_out());
-    if let Some(pid) = args.target.pid {
-        ending::with_process(pid, stop.clone())?;
-    }
-    let command = command.map(|command| Command::start(command, stop.clone())).transpose()?;
-    ending::with_signals(signals, stop.clone(), command.as_ref().map(Command::pid));
-    if let Some(duration) = args.duration {
-        ending::after(duration, stop.clone())?;
-    }
-    stop.wait()?;
-    let counts = counter.close()?;
-    written(print(&counts, args.format), "counts")?;
-    summarize(&counts);
-    let status = command.map(Command::wait).transpose()?;
-    Ok(status.map_or(ExitCode::SUCCESS, code_of))
-}
-
-fn attach(args: &Count, command: Option<&TracedCommand>) -> Result<Counter, TraceError> {
-    let builder = args.target.narrow(Tracer::builder(), command);
-    let builder = args.probes.iter().cloned().fold(builder, |builder, spec| builder.probe(spec));
-    patterns::choose(builder, &args.choice)?.count_with(|_| {})
+    let attach = |builder: TracerBuilder| builder.count_with(|_| {});
+    aggregate::run(&args.probes, attach, Counter::left_out, |counter| {
+        let counts = counter.close()?;
+        written(print(&counts, args.format), "counts")?;
+        summarize(&counts);
+        Ok(())
+    })
 }
 
 /// A probe that was hit, with its members in the order in which they are written.
@@ -87,9 +63,7 @@ fn summarize(counts: &Counts) {
     if unjudged > 0 {
         text += &format!("; of {unjudged} more it is not known whether the condition holds");
     }
-    if counts.not_followed > 0 {
-        text += &format!("; {} tasks not followed, for want of room", counts.not_followed);
-    }
+    text += &not_followed(counts.not_followed);
     // Nobody may be there to read it, which is no reason to fail.
     let _ = writeln!(io::stderr(), "{text}");
 }

@@ -38,8 +38,8 @@ pub enum TraceError {
     },
     /// Entry and return of something that is no function of the kernel.
     #[error(
-        "cannot tell entry and return of {spec} in one event: --ret is for functions of the kernel, \
-         FUNCTION or kprobe:FUNCTION"
+        "cannot tell or time calls of {spec}: that is for functions of the kernel, FUNCTION or \
+         kprobe:FUNCTION"
     )]
     NoCall {
         /// The probe.

@@ -30,6 +30,7 @@
 //! # }
 //! ```
 
+mod aggregate;
 mod attach;
 pub(crate) mod btf;
 mod calls;
@@ -46,6 +47,7 @@ mod features;
 mod filter;
 mod glob;
 mod info;
+mod latency;
 mod ledger;
 mod list;
 mod missed;
@@ -69,6 +71,7 @@ pub use error::TraceError;
 pub use event::{TraceEvent, Value};
 pub use expand::LeftOut;
 pub use info::{Info, InfoField, Member, Parameter, Signature};
+pub use latency::{Latencies, Latency, Stopwatch};
 pub use ledger::Ledger;
 pub use list::{Listed, Listing, list};
 pub use missed::Missed;

@@ -12,6 +12,7 @@ use probe_common::call::{CALL_COUNTS, CALLS};
 use probe_common::control::FLUSH_PROGRAM;
 use probe_common::count::COUNTS;
 use probe_common::fetch::{FetchTable, PROBES};
+use probe_common::histogram::HISTOGRAMS;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -33,7 +34,7 @@ pub(super) struct Config {
     pub(super) tracer_pid: u32,
     /// How many parts of calls are kept at one time; 0 if no probe is a call.
     pub(super) calls: u32,
-    /// Count hits, and tell of none.
+    /// Count hits, or time calls if there are any, and tell of none.
     pub(super) count_only: bool,
     /// `aya_log::Level`; 0 is off.
     pub(super) log_level: u8,
@@ -52,6 +53,7 @@ impl Object {
         // Without BTF: nothing in the object is relocated against it, and reading it takes long.
         let count_only = u32::from(config.count_only);
         let probes = tables.len().max(1) as u32;
+        let times = config.count_only && config.calls > 0;
         let mut loader = EbpfLoader::new();
         loader
             .btf(None)
@@ -63,6 +65,7 @@ impl Object {
             .override_global(aya_log::LEVEL, &config.log_level, true)
             .map_max_entries(PROBES, probes)
             .map_max_entries(COUNTS, if config.count_only { probes } else { 1 })
+            .map_max_entries(HISTOGRAMS, if times { probes } else { 1 })
             .map_max_entries(CALL_COUNTS, if config.calls == 0 { 1 } else { probes })
             .map_max_entries(CALLS, config.calls.max(1));
         let ebpf = loader.load(OBJECT).map_err(TraceError::load)?;

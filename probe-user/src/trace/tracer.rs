@@ -1,5 +1,6 @@
 //! A trace: probes attached, and the pipe that their hits come through.
 
+use super::aggregate::Aggregate;
 use super::attach::{self, Attacher, Links};
 use super::calls;
 use super::count::Counter;
@@ -9,6 +10,7 @@ use super::expand::{Choice, LeftOut};
 use super::features::{self, is_refusal};
 use super::filter::Filter;
 use super::glob::Glob;
+use super::latency::Stopwatch;
 use super::ledger::Ledger;
 use super::missed::Missed;
 use super::object::{Config, Object};
@@ -222,16 +224,31 @@ impl TracerBuilder {
     /// # Errors
     ///
     /// As [`attach`](Self::attach), and if a probe has fields.
-    pub fn count_with(self, mut progress: impl FnMut(Attaching)) -> Result<Counter, TraceError> {
+    pub fn count_with(self, progress: impl FnMut(Attaching)) -> Result<Counter, TraceError> {
+        let counted = Self { calls: false, ..self };
+        Ok(Counter::new(counted.aggregate(progress)?))
+    }
+
+    /// Attaches the probes to add up how long [calls](Self::calls) take, in the kernel: no call is told,
+    /// and nothing is read but what predicates look at. Tells `progress` how far it is.
+    ///
+    /// # Errors
+    ///
+    /// As [`attach`](Self::attach), and if a probe has fields.
+    pub fn time_with(self, progress: impl FnMut(Attaching)) -> Result<Stopwatch, TraceError> {
+        Stopwatch::new(self.calls().aggregate(progress)?)
+    }
+
+    fn aggregate(self, mut progress: impl FnMut(Attaching)) -> Result<Aggregate, TraceError> {
         let config = Config { count_only: true, ..self.config()? };
-        let mut planner = Planner::default();
+        let mut planner = Planner::new(self.calls);
         let plan = |planner: &mut Planner, spec: &_| planner.plan_count(spec, &self.filter);
         let mut selection = Selection::new(&self.specs, &self.choice, &mut planner, plan)?;
         let mut object = self.load(&config, &selection)?;
         let attacher = Attacher::new(&mut object, planner.into_tracefs());
         let links = self.attach_all(attacher, &mut selection, &mut progress)?;
         let (probes, left_out) = selection.into_parts();
-        Counter::new(links, probes, left_out, object)
+        Aggregate::new(links, probes, left_out, object)
     }
 
     /// What programs are told, once it is known that this process may load them and what for.

@@ -4,6 +4,7 @@ mod clock;
 mod form;
 mod json;
 mod jsonl;
+mod latency;
 mod lines;
 mod perfetto;
 mod printer;
@@ -13,6 +14,7 @@ mod table;
 mod value;
 
 pub use clock::Time;
+pub use latency::LatencyFormat;
 pub use printer::Printer;
 
 /// How events are written.

@@ -35,7 +35,7 @@ fn integer(f: &mut fmt::Formatter<'_>, shape: &Shape, value: u64) -> fmt::Result
             }
             _ => write!(f, "{}", value as i64),
         },
-        Shape::Duration => duration(f, value),
+        Shape::Duration => write!(f, "{}", Nanoseconds(value)),
         Shape::Pointer | Shape::Symbol if value == 0 => f.write_str("NULL"),
         Shape::Hex | Shape::Pointer | Shape::Symbol => write!(f, "{value:#x}"),
         Shape::Enum(enumeration) => match enumeration.name(value) {
@@ -48,13 +48,17 @@ fn integer(f: &mut fmt::Formatter<'_>, shape: &Shape, value: u64) -> fmt::Result
 }
 
 /// A time in nanoseconds, in its unit: `730ns`, `12.3µs`, `1.234ms`, `61.002s`.
-fn duration(f: &mut fmt::Formatter<'_>, nanoseconds: u64) -> fmt::Result {
-    let digits = match nanoseconds {
-        0..1_000 => 0,
-        1_000..1_000_000 => 1,
-        _ => 3,
-    };
-    write!(f, "{:.digits$?}", Duration::from_nanos(nanoseconds))
+pub(super) struct Nanoseconds(pub(super) u64);
+
+impl fmt::Display for Nanoseconds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let digits = match self.0 {
+            0..1_000 => 0,
+            1_000..1_000_000 => 1,
+            _ => 3,
+        };
+        write!(f, "{:.digits$?}", Duration::from_nanos(self.0))
+    }
 }
 
 /// The error that a negative result stands for. Its name is how it is shown for debugging.
