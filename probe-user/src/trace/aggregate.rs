@@ -1,6 +1,7 @@
 //! Probes whose hits are added up in the kernel, in place of being told.
 
 use super::attach::Links;
+use super::builder::Attached;
 use super::error::TraceError;
 use super::expand::LeftOut;
 use super::object::Object;
@@ -24,12 +25,8 @@ pub(super) struct Aggregate {
 }
 
 impl Aggregate {
-    pub(super) fn new(
-        links: Links,
-        probes: Vec<Probe>,
-        left_out: Vec<LeftOut>,
-        object: Object,
-    ) -> Result<Self, TraceError> {
+    pub(super) fn new(attached: Attached<()>) -> Result<Self, TraceError> {
+        let Attached { links, probes, left_out, object, .. } = attached;
         let counts = array::<Count>(&object, COUNTS)?;
         Ok(Self { links, probes, left_out, object, counts })
     }

@@ -12,6 +12,19 @@ use probe_common::histogram::{HISTOGRAMS, Histogram};
 /// Attached probes whose calls are timed. To drop it detaches them.
 ///
 /// Nothing comes out of the kernel before it is [read](Self::read).
+///
+/// ```no_run
+/// use probe_user::trace::Tracer;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let stopwatch = Tracer::builder().probe("vfs_read".parse()?).time_with(|_| {})?;
+/// std::thread::sleep(std::time::Duration::from_secs(1));
+/// for (probe, latency) in stopwatch.close()?.probes {
+///     println!("{}: {:?} ns in the mean", probe.spec(), latency.histogram.mean());
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Stopwatch {
     aggregate: Aggregate,

@@ -33,6 +33,7 @@
 mod aggregate;
 mod attach;
 pub(crate) mod btf;
+mod builder;
 mod calls;
 mod capabilities;
 pub mod check;
@@ -50,6 +51,7 @@ mod info;
 mod latency;
 mod ledger;
 mod list;
+mod log_reader;
 mod missed;
 mod object;
 pub mod output;
@@ -64,6 +66,7 @@ mod symbols;
 mod tracefs;
 mod tracer;
 
+pub use builder::{Attaching, Scope, TracerBuilder};
 pub use capabilities::Capabilities;
 pub use command::TracedCommand;
 pub use count::{Counter, Counts};
@@ -81,4 +84,4 @@ pub use spec::{
     At, Comparison, FieldBase, FieldPath, FieldSpec, FieldType, Literal, Operator, PathStep,
     Predicate, ProbeSpec, Provider, SpecError,
 };
-pub use tracer::{Attaching, Scope, Tracer, TracerBuilder};
+pub use tracer::Tracer;

@@ -1,0 +1,50 @@
+//! What the eBPF programs log.
+
+use super::error::TraceError;
+use super::object::Object;
+use super::privileges;
+use crate::stop::Stop;
+use crate::sys::epoll::Epoll;
+use aya_log::EbpfLogger;
+use std::os::fd::AsFd;
+use std::thread::JoinHandle;
+
+/// Gives the log of the eBPF programs to the `log` crate, from a thread of its own.
+#[derive(Debug)]
+pub(super) struct LogReader {
+    stop: Stop,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl LogReader {
+    pub(super) fn start(object: &mut Object) -> Result<Self, TraceError> {
+        let mut logger = EbpfLogger::init(&mut object.ebpf).map_err(TraceError::load)?;
+        let stop = Stop::new().map_err(TraceError::load)?;
+        let epoll = Epoll::new().map_err(TraceError::load)?;
+        epoll.add(logger.as_fd()).map_err(TraceError::load)?;
+        epoll.add(stop.as_fd()).map_err(TraceError::load)?;
+        let stopped = stop.clone();
+        let read = move || {
+            // Its map is mapped: to read it, and to wait, takes no privilege.
+            if let Err(error) = privileges::drop_in_thread() {
+                log::warn!("the log's reader keeps its privileges: {error}");
+            }
+            while !stopped.is_stopped() && epoll.wait(None).is_ok() {
+                logger.flush();
+            }
+            logger.flush();
+        };
+        let thread = std::thread::Builder::new().name("bpf-log".into()).spawn(read);
+        Ok(Self { stop, thread: Some(thread.map_err(TraceError::load)?) })
+    }
+}
+
+impl Drop for LogReader {
+    fn drop(&mut self) {
+        self.stop.stop();
+        if let Some(thread) = self.thread.take() {
+            // It has told its panic already.
+            let _ = thread.join();
+        }
+    }
+}
