@@ -16,6 +16,8 @@ use std::collections::HashMap;
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
 
 /// What keeps a program attached. To drop it detaches.
 #[derive(Debug)]
@@ -66,6 +68,30 @@ impl Links {
             }
         }
         missed
+    }
+}
+
+/// So many wait at a time for the kernel to have detached one.
+const DETACHING: usize = 32;
+
+impl Drop for Links {
+    /// Detaches all. The kernel waits, for each, until no program runs that was attached there; those who
+    /// wait at the same time wait for the same.
+    fn drop(&mut self) {
+        let links = std::mem::take(&mut self.probes);
+        let more = links.len().min(DETACHING).saturating_sub(1);
+        let links = Mutex::new(links);
+        let next = || links.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let detach = || while next().is_some() {};
+        thread::scope(|scope| {
+            for _ in 0..more {
+                // Without threads, it takes longer.
+                if thread::Builder::new().spawn_scoped(scope, detach).is_err() {
+                    break;
+                }
+            }
+            detach();
+        });
     }
 }
 
