@@ -13,6 +13,7 @@ mod cli {
     pub(crate) mod list;
     pub(crate) mod patterns;
     pub(crate) mod print;
+    pub(crate) mod progress;
     pub(crate) mod trace;
 }
 

@@ -90,3 +90,28 @@ fn wrong_arguments_are_quoted_harmlessly() {
         assert!(said.contains(told) && is_harmless(&said), "{said:?}");
     }
 }
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn many_probes_have_a_bar_until_they_are_attached() {
+    let count = "count 'tracepoint:syscalls:sys_*_g*' -d 10ms";
+    let on_terminal = |shown: bool| {
+        let probe = format!("{} {count}", probe::binary().display());
+        let mut script = std::process::Command::new("script");
+        script.args([
+            "-qec",
+            &if shown { probe } else { format!("{probe} 2>&1 | cat") },
+            "/dev/null",
+        ]);
+        stdout(&script.output().unwrap())
+    };
+    let shown = on_terminal(true);
+    if shown.contains("more than this kernel can tell apart") {
+        return;
+    }
+    let (before, after) = shown.split_once("COUNT TYPE").unwrap_or_else(|| panic!("{shown:?}"));
+    assert!(before.contains("attaching ") && before.contains(" probes"), "{shown:?}");
+    // It is gone when there is something to tell.
+    assert!(before.contains("\u{1b}[2K") && !after.contains("attaching"), "{shown:?}");
+    assert!(!on_terminal(false).contains("attaching"));
+}

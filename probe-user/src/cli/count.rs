@@ -3,6 +3,7 @@
 use super::aggregate::{self, not_followed};
 use super::args::{Count, CountFormat};
 use super::print::written;
+use super::progress;
 use anyhow::Result;
 use probe_user::trace::{Counter, Counts, TracerBuilder};
 use serde::Serialize;
@@ -10,7 +11,7 @@ use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
 pub(crate) fn run(args: &Count) -> Result<ExitCode> {
-    let attach = |builder: TracerBuilder| builder.count_with(|_| {});
+    let attach = |builder: TracerBuilder| builder.count_with(progress::bar());
     aggregate::run(&args.probes, attach, Counter::left_out, |counter| {
         let counts = counter.close()?;
         written(print(&counts, args.format), "counts")?;

@@ -3,13 +3,14 @@
 use super::aggregate::{self, not_followed};
 use super::args::{Latency, LatencyFormat};
 use super::print::written;
+use super::progress;
 use anyhow::Result;
 use probe_user::trace::{Latencies, Stopwatch, TracerBuilder, output};
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
 pub(crate) fn run(args: &Latency) -> Result<ExitCode> {
-    let attach = |builder: TracerBuilder| builder.time_with(|_| {});
+    let attach = |builder: TracerBuilder| builder.time_with(progress::bar());
     aggregate::run(&args.probes, attach, Stopwatch::left_out, |stopwatch| {
         let latencies = stopwatch.close()?;
         written(print(&latencies, args.format), "latencies")?;

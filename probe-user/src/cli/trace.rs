@@ -5,6 +5,7 @@ use super::ending::{self, Command};
 use super::exit::code_of;
 use super::patterns;
 use super::print::written;
+use super::progress;
 use anyhow::Result;
 use probe_user::trace::output::Printer;
 use probe_user::trace::{
@@ -77,7 +78,7 @@ fn attach(
     for probe in &args.probes {
         builder = builder.probe(probe.clone());
     }
-    patterns::choose(builder, &args.choice)?.attach()
+    patterns::choose(builder, &args.choice)?.attach_with(progress::bar())
 }
 
 /// Keeps of the privileges what a trace that runs can still need. Threads that are started later
