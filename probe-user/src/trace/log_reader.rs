@@ -7,6 +7,7 @@ use crate::stop::Stop;
 use crate::sys::epoll::Epoll;
 use aya_log::EbpfLogger;
 use std::os::fd::AsFd;
+use std::sync::{Arc, Barrier};
 use std::thread::JoinHandle;
 
 /// Gives the log of the eBPF programs to the `log` crate, from a thread of its own.
@@ -23,19 +24,24 @@ impl LogReader {
         let epoll = Epoll::new().map_err(TraceError::load)?;
         epoll.add(logger.as_fd()).map_err(TraceError::load)?;
         epoll.add(stop.as_fd()).map_err(TraceError::load)?;
-        let stopped = stop.clone();
+        let (stopped, begun) = (stop.clone(), Arc::new(Barrier::new(2)));
+        let begins = Arc::clone(&begun);
         let read = move || {
             // Its map is mapped: to read it, and to wait, takes no privilege.
             if let Err(error) = privileges::drop_in_thread() {
                 log::warn!("the log's reader keeps its privileges: {error}");
             }
+            begins.wait();
             while !stopped.is_stopped() && epoll.wait(None).is_ok() {
                 logger.flush();
             }
             logger.flush();
         };
         let thread = std::thread::Builder::new().name("bpf-log".into()).spawn(read);
-        Ok(Self { stop, thread: Some(thread.map_err(TraceError::load)?) })
+        let thread = Some(thread.map_err(TraceError::load)?);
+        // It has no privileges from here on.
+        begun.wait();
+        Ok(Self { stop, thread })
     }
 }
 
