@@ -396,6 +396,16 @@ impl From<Time> for output::Time {
     }
 }
 
+impl From<LatencyFormat> for output::LatencyFormat {
+    fn from(format: LatencyFormat) -> Self {
+        match format {
+            LatencyFormat::Table => Self::Table,
+            LatencyFormat::Jsonl => Self::Jsonl,
+            LatencyFormat::Svg => Self::Svg,
+        }
+    }
+}
+
 impl From<Format> for output::Format {
     fn from(format: Format) -> Self {
         match format {

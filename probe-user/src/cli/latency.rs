@@ -5,7 +5,7 @@ use super::args::{Latency, LatencyFormat};
 use super::print::written;
 use super::progress;
 use anyhow::Result;
-use probe_user::trace::{Latencies, Stopwatch, TracerBuilder, output};
+use probe_user::trace::{Latencies, Stopwatch, TracerBuilder};
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
@@ -20,13 +20,8 @@ pub(crate) fn run(args: &Latency) -> Result<ExitCode> {
 }
 
 fn print(latencies: &Latencies, format: LatencyFormat) -> io::Result<()> {
-    let format = match format {
-        LatencyFormat::Table => output::LatencyFormat::Table,
-        LatencyFormat::Jsonl => output::LatencyFormat::Jsonl,
-        LatencyFormat::Svg => output::LatencyFormat::Svg,
-    };
     let mut writer = BufWriter::new(io::stdout());
-    latencies.write(format, &mut writer)?;
+    latencies.write(format.into(), &mut writer)?;
     writer.flush()
 }
 

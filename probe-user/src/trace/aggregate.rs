@@ -12,6 +12,7 @@ use crate::sys::membarrier;
 use aya::maps::Map;
 use probe_common::count::{COUNTS, Count};
 use std::os::fd::AsFd;
+use zerocopy::{FromBytes, IntoBytes};
 
 /// Attached probes that add something up. To drop it detaches them.
 #[derive(Debug)]
@@ -31,21 +32,22 @@ impl Aggregate {
         Ok(Self { links, probes, left_out, object, counts })
     }
 
-    /// A per-CPU array of the programs, of `T` by the number of the probe.
-    pub(super) fn array<T>(&self, name: &str) -> Result<PerCpuArray, TraceError> {
-        array::<T>(&self.object, name)
-    }
-
     /// What each probe has in an array, in the order of their numbers: `add` adds a CPU's.
-    pub(super) fn sum<T: Default>(
+    pub(super) fn sum<T: Default + FromBytes>(
         &self,
         array: &PerCpuArray,
-        add: impl Fn(&mut T, &[u64]),
+        add: impl Fn(&mut T, &T),
     ) -> Result<Vec<T>, TraceError> {
         let sum = |number| {
             let mut sum = T::default();
+            let add_one = |_, words: &[u64]| {
+                // It fails for another size, which array() refuses.
+                if let Ok(one) = T::read_from_bytes(words.as_bytes()) {
+                    add(&mut sum, &one);
+                }
+            };
             array
-                .read(number..number + 1, |_, words| add(&mut sum, words))
+                .read(number..number + 1, add_one)
                 .map_err(|source| TraceError::Counts { source })?;
             Ok(sum)
         };
@@ -54,11 +56,9 @@ impl Aggregate {
 
     /// How often each probe was hit, or not timed, so far.
     pub(super) fn counts(&self) -> Result<Vec<Count>, TraceError> {
-        self.sum(&self.counts, |sum: &mut Count, words| {
-            if let [hits, unjudged] = words {
-                sum.hits += hits;
-                sum.unjudged += unjudged;
-            }
+        self.sum(&self.counts, |sum: &mut Count, Count { hits, unjudged }| {
+            sum.hits += hits;
+            sum.unjudged += unjudged;
         })
     }
 
@@ -73,7 +73,8 @@ impl Aggregate {
     }
 }
 
-fn array<T>(object: &Object, name: &str) -> Result<PerCpuArray, TraceError> {
+/// A per-CPU array of the programs, of `T` by the number of the probe.
+pub(super) fn array<T>(object: &Object, name: &str) -> Result<PerCpuArray, TraceError> {
     let Some(Map::PerCpuArray(map)) = object.ebpf.map(name) else {
         return Err(TraceError::load(format!("it has no map {name}")));
     };

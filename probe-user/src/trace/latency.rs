@@ -1,6 +1,6 @@
 //! Timing calls, in the kernel.
 
-use super::aggregate::Aggregate;
+use super::aggregate::{Aggregate, array};
 use super::calls;
 use super::error::TraceError;
 use super::expand::LeftOut;
@@ -55,7 +55,7 @@ pub struct Latency {
 
 impl Stopwatch {
     pub(super) fn new(aggregate: Aggregate) -> Result<Self, TraceError> {
-        let histograms = aggregate.array::<Histogram>(HISTOGRAMS)?;
+        let histograms = array::<Histogram>(&aggregate.object, HISTOGRAMS)?;
         Ok(Self { aggregate, histograms })
     }
 
@@ -75,12 +75,7 @@ impl Stopwatch {
     ///
     /// If the kernel does not tell.
     pub fn read(&self) -> Result<Vec<Histogram>, TraceError> {
-        self.aggregate.sum(&self.histograms, |sum: &mut Histogram, words| {
-            if let Some((total, buckets)) = words.split_last() {
-                sum.buckets.iter_mut().zip(buckets).for_each(|(calls, more)| *calls += more);
-                sum.total += total;
-            }
-        })
+        self.aggregate.sum(&self.histograms, Histogram::add)
     }
 
     /// Detaches the probes, and tells how long calls took.

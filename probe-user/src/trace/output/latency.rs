@@ -70,11 +70,16 @@ fn heading((probe, latency): &(Probe, Latency)) -> String {
     )
 }
 
+/// How many calls are in the bucket that has the most: what bars are measured by, so never 0.
+fn fullest(histogram: &Histogram) -> u64 {
+    histogram.buckets.iter().copied().max().unwrap_or_default().max(1)
+}
+
 fn table(out: &mut dyn Write, called: &(Probe, Latency)) -> io::Result<()> {
     let histogram = &called.1.histogram;
     writeln!(out, "{}", heading(called))?;
     writeln!(out, "{:>12} {:>12} {:>10}", "FROM", "TO", "CALLS")?;
-    let most = histogram.buckets.iter().copied().max().unwrap_or_default().max(1);
+    let most = fullest(histogram);
     for bucket in histogram.used() {
         let (from, to) = Histogram::times(bucket);
         let calls = histogram.buckets[bucket];
@@ -166,7 +171,7 @@ fn draw<'p>(
     called: &(Probe, Latency),
 ) -> Drawn<'p> {
     let histogram = &called.1.histogram;
-    let most = histogram.buckets.iter().copied().max().unwrap_or_default().max(1);
+    let most = fullest(histogram);
     let font = |size: u32| ("sans-serif", size).into_font();
     let top = top as i32;
     area.draw(&Text::new(heading(called), (12, top + 14), font(15)))?;
