@@ -31,8 +31,8 @@ pub const TEXT_LEN: usize = 64;
 /// Longest string or array of bytes that is read, a string's terminating zero included.
 pub const LONGEST: usize = 1024;
 
-/// So many bytes of strings and arrays a hit can have, before the last of them.
-pub const DATA: usize = 4096;
+/// So many bytes of strings, arrays and stacks a hit can have, before the last of them.
+pub const DATA: usize = 6144;
 
 /// Where a field's reading starts: values of [`FetchField::base`]. Below [`RETVAL`](base::RETVAL) is an
 /// argument, counted from 0.
@@ -72,6 +72,10 @@ pub mod kind {
     pub const DATA_LOC: u8 = 4;
     /// The same, with an offset that counts from behind the word (`__rel_loc`).
     pub const REL_LOC: u8 = 5;
+    /// The addresses of the kernel's functions that led there, the innermost first; of 8 bytes each.
+    pub const KERNEL_STACK: u8 = 6;
+    /// The same of the process's functions.
+    pub const USER_STACK: u8 = 7;
 }
 
 /// Bits of [`FetchField::flags`].
@@ -170,7 +174,7 @@ pub struct Check {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct FetchTable {
-    /// How many of `fields` there are. Those that are read as integers come first.
+    /// How many of `fields` there are. Those that are read as integers come first, stacks last.
     pub field_count: u8,
     /// How many of them are integers.
     pub integer_count: u8,
@@ -184,8 +188,8 @@ pub struct FetchTable {
     /// How many of `checks` come first, and are made as soon as the hook is hit. The others are made when
     /// the call returns.
     pub early_checks: u8,
-    /// Zero.
-    pub reserved: u8,
+    /// How many of `fields` are stacks.
+    pub stack_count: u8,
     /// The fields. A hit has a word for each, in this order.
     pub fields: [FetchField; FIELDS],
     /// The predicate, from the first on.
@@ -203,7 +207,7 @@ impl FetchTable {
         checks_text: 0,
         late_fields: 0,
         early_checks: 0,
-        reserved: 0,
+        stack_count: 0,
         fields: [FetchField {
             offsets: [0; STEPS + 1],
             base: 0,

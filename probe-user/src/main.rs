@@ -10,10 +10,14 @@ mod cli {
     pub(crate) mod exit;
     pub(crate) mod info;
     pub(crate) mod latency;
+    pub(crate) mod ledger;
     pub(crate) mod list;
     pub(crate) mod patterns;
     pub(crate) mod print;
+    pub(crate) mod privileges;
     pub(crate) mod progress;
+    pub(crate) mod stack;
+    pub(crate) mod symbols;
     pub(crate) mod trace;
 }
 
@@ -47,6 +51,7 @@ fn main() -> ExitCode {
         Command::Info(info) => cli::info::run(&info),
         Command::Count(count) => cli::count::run(&count),
         Command::Latency(latency) => cli::latency::run(&latency),
+        Command::Stack(stack) => cli::stack::run(&stack),
         Command::Check(check) => cli::check::run(&check),
         Command::Completions(completions) => cli::completions::run(&completions),
     };

@@ -2,7 +2,7 @@
 //! returned and how long that took.
 
 use super::hit::{self, LONGEST_TAIL, Registers};
-use super::{count, fetch, filter, histogram};
+use super::{count, fetch, filter, histogram, stack};
 use aya_ebpf::{
     EbpfContext,
     bindings::{BPF_ANY, BPF_NOEXIST},
@@ -57,8 +57,10 @@ pub(crate) fn entered<C: EbpfContext>(
     }
     let is_kept = match hit::begin(ctx, probe, fill) {
         Some(mut hit) => {
-            fetch::follow_table(probe, hit.depth(), moment::EARLY) != 0
-                && keep(&mut hit, probe, stack)
+            fetch::follow_table(probe, hit.depth(), moment::EARLY) != 0 && {
+                stack::read(ctx, probe, &hit);
+                keep(&mut hit, probe, stack)
+            }
         }
         None => {
             no_slot(probe);

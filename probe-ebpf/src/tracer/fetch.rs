@@ -56,7 +56,7 @@ pub(crate) extern "C" fn follow_table(probe: u32, depth: u32, moment: u32) -> u3
         return 0;
     }
     for at in 0..FIELDS as u32 {
-        if at >= u32::from(table.field_count) {
+        if at + u32::from(table.stack_count) >= u32::from(table.field_count) {
             break;
         }
         if at >= u32::from(table.integer_count) && fields >> at & 1 != 0 {
@@ -107,16 +107,16 @@ extern "C" fn next_check(probe: u32, depth: u32, at: u32) -> u32 {
     u32::from(if fetch.holds(check) { check.on_true } else { check.on_false })
 }
 
-struct Fetch<'h> {
-    table: &'h FetchTable,
+pub(super) struct Fetch<'h> {
+    pub(super) table: &'h FetchTable,
     hit: &'h mut ProbeHit,
-    frame: &'h mut Frame,
+    pub(super) frame: &'h mut Frame,
 }
 
 impl Fetch<'_> {
     /// The table of a probe, and the hit that is reserved at `depth`.
     #[inline(always)]
-    fn of(probe: u32, depth: u32) -> Option<Self> {
+    pub(super) fn of(probe: u32, depth: u32) -> Option<Self> {
         let table = PROBES.get(probe)?;
         // SAFETY: who calls the functions above holds it.
         let (hit, tail) = unsafe { pipe::reserved::<ProbeHit>(depth) }?;
@@ -275,7 +275,7 @@ impl Fetch<'_> {
     }
 
     #[inline(always)]
-    fn fault(&mut self, at: usize) {
+    pub(super) fn fault(&mut self, at: usize) {
         let faults = &raw mut self.hit.faults;
         // SAFETY: the hit is ours.
         let others = unsafe { faults.read_volatile() };
@@ -290,7 +290,7 @@ impl Fetch<'_> {
     }
 
     #[inline(always)]
-    fn set_word(&mut self, at: usize, value: u64) {
+    pub(super) fn set_word(&mut self, at: usize, value: u64) {
         // SAFETY: the word is the frame's.
         unsafe { self.word(at).write_volatile(value) };
     }

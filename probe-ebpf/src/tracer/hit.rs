@@ -1,6 +1,6 @@
 //! Hits of probes: begun, filled in by the probe's table, and sent.
 
-use super::{count, fetch, filter, task};
+use super::{count, fetch, filter, stack, task};
 use aya_ebpf::EbpfContext;
 use probe_common::fetch::{DATA, FIELDS, LONGEST, base, moment};
 use probe_common::trace::ProbeHit;
@@ -65,6 +65,7 @@ pub(crate) fn report<C: EbpfContext>(
         if counts {
             count::hit(probe);
         } else {
+            stack::read(ctx, probe, &hit);
             send(ctx, hit);
         }
     }

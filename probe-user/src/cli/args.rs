@@ -29,6 +29,7 @@ pub(crate) enum Command {
     Info(Info),
     Count(Count),
     Latency(Latency),
+    Stack(Stack),
     Check(Check),
     Completions(Completions),
 }
@@ -127,6 +128,7 @@ Examples:
                                                        which files are read in large pieces?
   probe trace 'kretprobe:vfs_read/retval < 0/' -n cat  which reads of cat fail?
   probe trace --longer 1ms vfs_read                    which reads take long?
+  probe trace -K tracepoint:skb:kfree_skb -M 10        where are packets dropped?
   probe trace vfs_read rawtp:sys_enter -d 5s -F jsonl  two probes, for five seconds, as JSON
   probe trace 'vfs_*' -x '*_lock*' -- cat /etc/hostname
                                                        what does cat do with files?")]
@@ -158,6 +160,15 @@ pub(crate) struct Trace {
     /// Tell only calls that took longer, like 1ms or 10us; implies --ret
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) longer: Option<Duration>,
+
+    /// Tell the functions of the kernel that led there, with each event
+    #[arg(short = 'K', long)]
+    pub(crate) kernel_stack: bool,
+
+    /// Tell the functions of the process that led there, with each event: as far as it is compiled with frame
+    /// pointers, and exists when the event is printed
+    #[arg(short = 'U', long)]
+    pub(crate) user_stack: bool,
 
     /// Ring buffer for each CPU: a power of two, like 64K or 1M
     #[arg(short = 'B', long, value_name = "BYTES", default_value = "1M", value_parser = bytes)]
@@ -226,7 +237,42 @@ pub(crate) struct Latency {
     pub(crate) format: LatencyFormat,
 }
 
-/// What is added up in the kernel, and until when.
+/// Count the ways that lead to a function, and print them at the end
+///
+/// Each way is the task's name and the functions that called each other, down to the one that is probed: one
+/// counts how often it was taken. As a flame graph, it is a picture. Ends with Ctrl-C, with the command, or
+/// after the duration.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  probe stack vfs_fsync_range -d 10s                    who waits for the disk?
+  probe stack tracepoint:skb:kfree_skb -d 10s           where are packets dropped?
+  probe stack -K -U 'vfs_read/count > 4096/' -n postgres -F svg >reads.svg
+                                                        where in postgres are large reads?
+  probe stack tracepoint:sched:sched_switch -d 5s -F folded | flamegraph.pl >switches.svg")]
+pub(crate) struct Stack {
+    #[command(flatten)]
+    pub(crate) probes: Aggregate,
+
+    /// Tell the functions of the kernel: the default, without --user-stack
+    #[arg(short = 'K', long)]
+    pub(crate) kernel_stack: bool,
+
+    /// Tell the functions of the process: as far as it is compiled with frame pointers, and exists when they
+    /// are looked up
+    #[arg(short = 'U', long)]
+    pub(crate) user_stack: bool,
+
+    /// Ring buffer for each CPU: a power of two, like 64K or 1M
+    #[arg(short = 'B', long, value_name = "BYTES", default_value = "1M", value_parser = bytes)]
+    pub(crate) buffer_size: usize,
+
+    /// How ways are written
+    #[arg(short = 'F', long, value_enum, default_value_t)]
+    pub(crate) format: StackFormat,
+}
+
+/// What is added up, and until when.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Aggregate {
     /// What to probe: as for probe trace, without fields
@@ -354,6 +400,17 @@ pub(crate) enum LatencyFormat {
 }
 
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
+pub(crate) enum StackFormat {
+    /// A line for each function, the most frequent way first
+    #[default]
+    Table,
+    /// A line for each way, for programs that draw flame graphs
+    Folded,
+    /// A flame graph
+    Svg,
+}
+
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
 pub(crate) enum Format {
     /// Aligned columns
     #[default]
@@ -402,6 +459,16 @@ impl From<LatencyFormat> for output::LatencyFormat {
             LatencyFormat::Table => Self::Table,
             LatencyFormat::Jsonl => Self::Jsonl,
             LatencyFormat::Svg => Self::Svg,
+        }
+    }
+}
+
+impl From<StackFormat> for output::StackFormat {
+    fn from(format: StackFormat) -> Self {
+        match format {
+            StackFormat::Table => Self::Table,
+            StackFormat::Folded => Self::Folded,
+            StackFormat::Svg => Self::Svg,
         }
     }
 }

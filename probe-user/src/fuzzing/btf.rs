@@ -142,7 +142,7 @@ fn fields(scope: &dyn Scope) {
 }
 
 fn check_plan(scope: &dyn Scope, fields: Option<&[FieldSpec]>) {
-    let plan = match plan(scope, fields, None) {
+    let plan = match plan(scope, fields, &[], None) {
         Ok(plan) => plan,
         Err(error) => return assert!(error.at <= 2 && !error.what.is_empty()),
     };

@@ -13,11 +13,12 @@ use super::glob::Glob;
 use super::latency::Stopwatch;
 use super::log_reader::LogReader;
 use super::object::{Config, Object};
-use super::planner::Planner;
+use super::planner::{Fields, Planner};
 use super::probe::Probe;
 use super::resolve::Plan;
+use super::resolve::{KERNEL_STACK, USER_STACK};
 use super::selection::{Group, Selection};
-use super::spec::{Literal, ProbeSpec, Provider};
+use super::spec::{FieldSpec, Literal, ProbeSpec, Provider};
 use super::tracer::Tracer;
 use crate::evpipe::EvPipe;
 use crate::options::Options;
@@ -50,6 +51,7 @@ pub struct TracerBuilder {
     order: Order,
     calls: bool,
     call_parts: Option<u32>,
+    fields: Fields,
     options: Options,
     log_level: Option<log::Level>,
 }
@@ -152,6 +154,31 @@ impl TracerBuilder {
         self.calls()
     }
 
+    /// Tells, with every event, the functions of the kernel that led there: a field `kstack`, beside the
+    /// others. Of a call, those that led to where it was entered (`bpf_get_stack` in bpf-helpers(7); up to
+    /// `kernel.perf_event_max_stack`, 127 as a rule).
+    #[must_use]
+    pub fn kernel_stacks(mut self) -> Self {
+        self.fields.also.push(FieldSpec::named(KERNEL_STACK));
+        self
+    }
+
+    /// Tells, with every event, the functions of the process that led there: a field `ustack`. The kernel
+    /// finds them by frame pointers: of code that is compiled without, it finds few, or wrong ones.
+    #[must_use]
+    pub fn user_stacks(mut self) -> Self {
+        self.fields.also.push(FieldSpec::named(USER_STACK));
+        self
+    }
+
+    /// Tells stacks alone, for [`StackCounts`](super::StackCounts): no arguments are read, and specs may
+    /// have no fields.
+    #[must_use]
+    pub fn stacks_only(mut self) -> Self {
+        self.fields.no_own = true;
+        self
+    }
+
     /// Keeps so many calls at a time, if none has more than a few strings: for tests.
     #[doc(hidden)]
     #[must_use]
@@ -239,7 +266,7 @@ impl TracerBuilder {
         open: impl FnOnce(&mut Object) -> Result<O, TraceError>,
         progress: &mut dyn FnMut(Attaching),
     ) -> Result<Attached<O>, TraceError> {
-        let mut planner = Planner::new(self.calls);
+        let mut planner = Planner::new(self.calls, self.fields.clone());
         let mut selection = Selection::new(&self.specs, &self.choice, &mut planner, plan)?;
         let mut object = self.load(config, &selection)?;
         let output = open(&mut object)?;

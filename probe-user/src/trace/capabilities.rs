@@ -23,6 +23,10 @@ impl Capabilities {
     pub const IPC_LOCK: Self = Self(CapabilitySet::IPC_LOCK);
     /// To read what file modes keep others from: tracefs is root's.
     pub const DAC_READ_SEARCH: Self = Self(CapabilitySet::DAC_READ_SEARCH);
+    /// To look into other users' processes.
+    pub const SYS_PTRACE: Self = Self(CapabilitySet::SYS_PTRACE);
+    /// To open the files that other processes have mapped (5.9).
+    pub const CHECKPOINT_RESTORE: Self = Self(CapabilitySet::CHECKPOINT_RESTORE);
     /// To signal other users' processes.
     pub const KILL: Self = Self(CapabilitySet::KILL);
 

@@ -32,8 +32,26 @@ pub enum Value<'r> {
     Integer(u64),
     /// A string or bytes.
     Bytes(&'r [u8]),
+    /// Where functions were, from the innermost on.
+    Stack(Addresses<'r>),
     /// It could not be read: the memory is not there, or not in memory right now.
     Fault,
+}
+
+/// The addresses of a stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Addresses<'r>(&'r [[u8; 8]]);
+
+impl<'r> Addresses<'r> {
+    pub(crate) fn new(bytes: &'r [u8]) -> Self {
+        Self(bytes.as_chunks().0)
+    }
+
+    /// Each of them, from the innermost on: the first is where the hook is, the others are where calls
+    /// return to.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = u64> + use<'r> {
+        self.0.iter().copied().map(u64::from_ne_bytes)
+    }
 }
 
 impl<'r> TraceEvent<'r> {
@@ -65,11 +83,14 @@ impl<'r> TraceEvent<'r> {
             return Value::Fault;
         };
         let word = u64::from_ne_bytes(*word);
+        let bytes = || {
+            let (begin, len) = ((word & 0xffff_ffff) as usize, (word >> 32) as usize);
+            self.tail.get(begin..).and_then(|rest| rest.get(..len))
+        };
         match field.field.shape {
-            Shape::Text | Shape::Bytes => {
-                let (begin, len) = ((word & 0xffff_ffff) as usize, (word >> 32) as usize);
-                let bytes = self.tail.get(begin..).and_then(|rest| rest.get(..len));
-                bytes.map_or(Value::Fault, Value::Bytes)
+            Shape::Text | Shape::Bytes => bytes().map_or(Value::Fault, Value::Bytes),
+            Shape::KernelStack | Shape::UserStack => {
+                bytes().map_or(Value::Fault, |bytes| Value::Stack(Addresses::new(bytes)))
             }
             _ => Value::Integer(word),
         }
@@ -102,6 +123,11 @@ pub(crate) mod tests {
                         let begin = 8 * values.len() + data.len();
                         data.extend_from_slice(bytes);
                         begin as u64 | (bytes.len() as u64) << 32
+                    }
+                    Value::Stack(addresses) => {
+                        let begin = 8 * values.len() + data.len();
+                        data.extend_from_slice(addresses.0.as_flattened());
+                        begin as u64 | (addresses.0.as_flattened().len() as u64) << 32
                     }
                     Value::Fault => 0,
                 });

@@ -62,6 +62,8 @@ pub(crate) mod resolve;
 mod selection;
 mod shape;
 mod spec;
+mod stacks;
+mod symbolize;
 mod symbols;
 mod tracefs;
 mod tracer;
@@ -71,7 +73,7 @@ pub use capabilities::Capabilities;
 pub use command::TracedCommand;
 pub use count::{Counter, Counts};
 pub use error::TraceError;
-pub use event::{TraceEvent, Value};
+pub use event::{Addresses, TraceEvent, Value};
 pub use expand::LeftOut;
 pub use info::{Info, InfoField, Member, Parameter, Signature};
 pub use latency::{Latencies, Latency, Stopwatch};
@@ -84,4 +86,6 @@ pub use spec::{
     At, Comparison, FieldBase, FieldPath, FieldSpec, FieldType, Literal, Operator, PathStep,
     Predicate, ProbeSpec, Provider, SpecError,
 };
+pub use stacks::{StackCounts, Step, StepKind, Way};
+pub use symbolize::{Frame, Symbols, Whose};
 pub use tracer::Tracer;

@@ -14,11 +14,21 @@ use super::tracefs::Tracefs;
 use probe_common::fetch::FetchTable;
 use std::sync::Arc;
 
+/// Which fields events have, beside those that specs ask for.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Fields {
+    /// Those of specs are none, not even those that are told if a spec gives none.
+    pub(super) no_own: bool,
+    /// What every event has.
+    pub(super) also: Vec<FieldSpec>,
+}
+
 /// Plans probes, and keeps what it has looked up for that.
 #[derive(Debug, Default)]
 pub(super) struct Planner {
     /// Whether functions are planned as calls.
     calls: bool,
+    fields: Fields,
     /// The kernel's types, once they were asked for; `None` in it if it does not tell.
     kernel: Option<Option<Arc<Btf>>>,
     /// Those of its modules, once they were asked for, by name.
@@ -30,8 +40,8 @@ pub(super) struct Planner {
 
 impl Planner {
     /// One that plans functions as calls, or as what their provider is.
-    pub(super) fn new(calls: bool) -> Self {
-        Self { calls, ..Self::default() }
+    pub(super) fn new(calls: bool, fields: Fields) -> Self {
+        Self { calls, fields, ..Self::default() }
     }
 
     /// The probe of a spec that was planned.
@@ -41,7 +51,11 @@ impl Planner {
 
     /// What a probe reads, and which of its hits are told: where its own predicate holds, and `filter`.
     pub(super) fn plan(&mut self, spec: &ProbeSpec, filter: &Filter) -> Result<Plan, TraceError> {
-        self.plan_fields(spec, spec.fields(), filter)
+        let Fields { no_own, also } = self.fields.clone();
+        if no_own {
+            refuse_fields(spec, "stacks are counted")?;
+        }
+        self.plan_fields(spec, if no_own { Some(&[]) } else { spec.fields() }, &also, filter)
     }
 
     /// The same of a probe whose hits are counted only.
@@ -50,27 +64,24 @@ impl Planner {
         spec: &ProbeSpec,
         filter: &Filter,
     ) -> Result<Plan, TraceError> {
-        if spec.fields().is_some() {
-            let what =
-                "hits are counted, and fields are not read: only a /CONDITION/ may come here";
-            return Err(TraceError::Field(spec.error_at_fields(what)));
-        }
+        refuse_fields(spec, "hits are counted")?;
         if filter.and(spec.predicate()).is_none() {
             // Whatever is there to be read.
             return Ok(Plan { table: FetchTable::EMPTY, fields: Vec::new() });
         }
-        self.plan_fields(spec, Some(&[]), filter)
+        self.plan_fields(spec, Some(&[]), &[], filter)
     }
 
     fn plan_fields(
         &mut self,
         spec: &ProbeSpec,
         fields: Option<&[FieldSpec]>,
+        also: &[FieldSpec],
         filter: &Filter,
     ) -> Result<Plan, TraceError> {
         let scope = self.scope(spec)?;
         let predicate = filter.and(spec.predicate());
-        plan(&*scope, fields, predicate.as_ref())
+        plan(&*scope, fields, also, predicate.as_ref())
             .map_err(|error| TraceError::Field(spec.error(error.at, error.what)))
     }
 
@@ -173,4 +184,13 @@ impl Planner {
         };
         self.modules.get_or_insert_with(|| Btf::modules().into_iter().filter_map(open).collect())
     }
+}
+
+/// Refuses fields where none are read.
+fn refuse_fields(spec: &ProbeSpec, why: &str) -> Result<(), TraceError> {
+    if spec.fields().is_none() {
+        return Ok(());
+    }
+    let what = format!("{why}, and fields are not read: only a /CONDITION/ may come here");
+    Err(TraceError::Field(spec.error_at_fields(what)))
 }

@@ -58,7 +58,12 @@ pub fn drop_all(tracer: &Tracer) -> io::Result<Capabilities> {
 
 /// Gives up all that the calling thread has: for threads that make no privileged call.
 pub(super) fn drop_in_thread() -> io::Result<()> {
-    fix(CapabilitySet::empty())
+    keep_in_thread(Capabilities::NONE)
+}
+
+/// Keeps, of what the calling thread has, only these: for threads with a job of their own.
+pub(super) fn keep_in_thread(kept: Capabilities) -> io::Result<()> {
+    fix(capabilities(None)?.effective & kept.0)
 }
 
 /// Keeps the first of `candidates` with which it `works`, or the last one.

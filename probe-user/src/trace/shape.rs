@@ -38,6 +38,10 @@ pub enum Shape {
     Text,
     /// Bytes.
     Bytes,
+    /// Addresses of the kernel's functions, from the one that was hit on.
+    KernelStack,
+    /// The same of the process's functions.
+    UserStack,
     /// What a system call or the like returns: a negative errno is shown with its name.
     Result,
 }
@@ -58,6 +62,8 @@ impl Shape {
             Self::Bytes => "bytes",
             Self::Result => "result",
             Self::Duration => "duration",
+            Self::KernelStack => "kernel_stack",
+            Self::UserStack => "user_stack",
         }
     }
 }

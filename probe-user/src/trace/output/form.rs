@@ -1,6 +1,7 @@
 //! What every format has to write.
 
 use super::clock::Stamp;
+use super::names::Names;
 use crate::consumer::{CpuChange, Loss, Malformed};
 use crate::trace::event::TraceEvent;
 use crate::trace::ledger::Ledger;
@@ -14,7 +15,14 @@ pub(super) trait Form: fmt::Debug + Send {
     fn start(&mut self, out: &mut Vec<u8>, about: &About<'_>);
 
     /// An event of a probe, which is `probes[event.probe]`.
-    fn event(&mut self, out: &mut Vec<u8>, event: &TraceEvent<'_>, probe: &Probe, stamp: Stamp<'_>);
+    fn event(
+        &mut self,
+        out: &mut Vec<u8>,
+        event: &TraceEvent<'_>,
+        probe: &Probe,
+        stamp: Stamp<'_>,
+        names: &mut Names<'_>,
+    );
 
     /// Where records are missing. Nobody knows exactly when they were lost.
     fn lost(&mut self, out: &mut Vec<u8>, loss: &Loss);

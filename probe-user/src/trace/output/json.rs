@@ -1,9 +1,11 @@
 //! Values as JSON, written without a copy of them.
 
+use super::names::{Named, Names};
 use super::value::Hex;
 use crate::escape::is_unsafe;
 use crate::trace::event::Value;
 use crate::trace::shape::Shape;
+use crate::trace::symbolize::Frame;
 use serde::Serialize;
 use serde_json::Serializer;
 use serde_json::ser::Formatter;
@@ -13,15 +15,64 @@ use std::io::{self, Write};
 const LARGEST: u64 = (1 << 53) - 1;
 
 /// Writes a value as its [`Shape`] says.
-pub(super) fn value(out: &mut Vec<u8>, shape: &Shape, value: Value<'_>) {
+pub(super) fn value(out: &mut Vec<u8>, shape: &Shape, value: Value<'_>, names: &mut Names<'_>) {
     match value {
         Value::Fault => out.extend_from_slice(b"null"),
+        Value::Stack(addresses) => {
+            let lines = names.stack(shape, addresses);
+            serialize(out, &lines.iter().flat_map(FrameLine::of).collect::<Vec<_>>());
+        }
+        Value::Integer(address) if *shape == Shape::Symbol => match names.symbol(address) {
+            Some(symbol) => serialize(out, &symbol.to_string()),
+            None => integer(out, shape, address),
+        },
         Value::Bytes(bytes) if *shape == Shape::Bytes => {
             quoted(out, format_args!("{}", Hex(bytes)))
         }
         Value::Bytes(text) => string(out, text),
         Value::Integer(value) => integer(out, shape, value),
     }
+}
+
+/// A function of a stack.
+#[derive(Serialize)]
+struct FrameLine<'f> {
+    address: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    symbol: Option<&'f str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    offset: Option<u64>,
+    #[serde(skip_serializing_if = "is_false")]
+    inlined: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    module: Option<&'f str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<&'f str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    line: Option<u32>,
+}
+
+impl<'f> FrameLine<'f> {
+    /// The functions of an address: it has a line even if nobody knows them.
+    fn of(named: &'f Named) -> Vec<Self> {
+        let line = |frame: Option<&'f Frame>| Self {
+            address: format!("{:#x}", named.address),
+            symbol: frame.map(|frame| &*frame.name),
+            offset: frame.and_then(|frame| frame.offset),
+            inlined: frame.is_some_and(Frame::is_inlined),
+            module: frame.and_then(|frame| frame.module.as_deref()),
+            file: frame.and_then(|frame| Some(&*frame.source.as_ref()?.0)),
+            line: frame.and_then(|frame| frame.source.as_ref()?.1),
+        };
+        match &*named.frames {
+            [] => vec![line(None)],
+            frames => frames.iter().map(|frame| line(Some(frame))).collect(),
+        }
+    }
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 fn integer(out: &mut Vec<u8>, shape: &Shape, value: u64) {

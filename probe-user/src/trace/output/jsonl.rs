@@ -4,6 +4,7 @@ use super::clock::Stamp;
 use super::form::{About, Form};
 use super::json;
 use super::lines::{CpuLine, LedgerLine, LostLine, MalformedLine, TraceLine};
+use super::names::Names;
 use super::value::error_of;
 use crate::consumer::{CpuChange, Loss, Malformed};
 use crate::trace::event::{TraceEvent, Value};
@@ -66,6 +67,7 @@ impl Form for Jsonl {
         event: &TraceEvent<'_>,
         probe: &Probe,
         stamp: Stamp<'_>,
+        names: &mut Names<'_>,
     ) {
         let Some(keys) = self.keys.get(event.probe as usize) else { return };
         out.extend_from_slice(&keys.start);
@@ -83,7 +85,7 @@ impl Form for Jsonl {
         let (mut faults, mut error) = (false, None);
         for (key, (field, value)) in keys.fields.iter().zip(event.values(probe)) {
             out.extend_from_slice(key);
-            json::value(out, &field.shape, value);
+            json::value(out, &field.shape, value, names);
             match value {
                 Value::Fault => faults = true,
                 Value::Integer(value) if field.shape == Shape::Result => error = error_of(value),
@@ -141,7 +143,7 @@ fn line(out: &mut Vec<u8>, line: &impl Serialize) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::probe;
+    use super::super::tests::{probe, write};
     use super::*;
     use crate::escape::tests::{hostile, reaches_the_terminal_raw};
     use crate::trace::event::tests::Hit;
@@ -150,7 +152,7 @@ mod tests {
     fn written(hit: &Hit, probe: &Probe) -> String {
         let mut bytes = Vec::new();
         let mut form = Jsonl::new(std::slice::from_ref(probe));
-        form.event(&mut bytes, &hit.event(), probe, Stamp::Mono);
+        write(&mut form, &mut bytes, hit, probe, Stamp::Mono);
         String::from_utf8(bytes).unwrap()
     }
 

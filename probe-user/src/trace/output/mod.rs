@@ -1,21 +1,25 @@
 //! Writing trace events for people and for programs.
 
 mod clock;
+mod flame;
 mod form;
 mod json;
 mod jsonl;
 mod latency;
 mod lines;
+mod names;
 mod perfetto;
 mod printer;
 #[cfg(test)]
 mod schema;
+mod stacks;
 mod table;
 mod value;
 
 pub use clock::Time;
 pub use latency::LatencyFormat;
 pub use printer::Printer;
+pub use stacks::StackFormat;
 
 /// How events are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,9 +43,26 @@ pub enum Format {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use super::clock::Stamp;
+    use super::form::Form;
+    use super::names::Names;
+    use crate::trace::event::tests::Hit;
     use crate::trace::probe::Probe;
     use crate::trace::resolve::PlannedField;
     use crate::trace::shape::{Field, Shape};
+    use crate::trace::symbolize::Symbols;
+
+    /// Writes an event whose addresses have no names.
+    pub(super) fn write(
+        form: &mut impl Form,
+        out: &mut Vec<u8>,
+        hit: &Hit,
+        probe: &Probe,
+        stamp: Stamp<'_>,
+    ) {
+        let (event, mut symbols) = (hit.event(), Symbols::none());
+        form.event(out, &event, probe, stamp, &mut Names::of(&event, &mut symbols));
+    }
 
     /// A probe with these fields, in the order of their words.
     pub(crate) fn probe(spec: &str, fields: &[(&str, Shape)]) -> Probe {

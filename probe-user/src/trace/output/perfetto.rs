@@ -4,6 +4,7 @@
 use super::clock::Stamp;
 use super::form::{About, Form};
 use super::json;
+use super::names::Names;
 use crate::consumer::Loss;
 use crate::trace::event::{TraceEvent, Value};
 use crate::trace::ledger::Ledger;
@@ -45,7 +46,14 @@ impl Form for Perfetto {
         out.extend_from_slice(b"[\n");
     }
 
-    fn event(&mut self, out: &mut Vec<u8>, event: &TraceEvent<'_>, probe: &Probe, _: Stamp<'_>) {
+    fn event(
+        &mut self,
+        out: &mut Vec<u8>,
+        event: &TraceEvent<'_>,
+        probe: &Probe,
+        _: Stamp<'_>,
+        names: &mut Names<'_>,
+    ) {
         self.name(out, event.task);
         self.last = event.time;
         out.extend_from_slice(b"{\"name\":");
@@ -71,7 +79,7 @@ impl Form for Perfetto {
             out.push(b',');
             json::string(out, field.name.as_bytes());
             out.push(b':');
-            json::value(out, &field.shape, value);
+            json::value(out, &field.shape, value, names);
         }
         out.extend_from_slice(b"}},\n");
     }
@@ -138,7 +146,7 @@ fn name(out: &mut Vec<u8>, what: &str, task: &Task) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::probe;
+    use super::super::tests::{probe, write};
     use super::*;
     use crate::escape::tests::{hostile, reaches_the_terminal_raw};
     use crate::trace::event::tests::Hit;
@@ -159,10 +167,10 @@ mod tests {
         form.start(&mut out, &ABOUT);
         let read = probe("vfs_read", &[("count", Shape::Unsigned), ("gone", Shape::Text)]);
         let hit = Hit::new(b"cat", 2, &[Value::Integer(7), Value::Fault]);
-        form.event(&mut out, &hit.event(), &read, Stamp::Mono);
-        form.event(&mut out, &hit.event(), &read, Stamp::Mono);
+        write(&mut form, &mut out, &hit, &read, Stamp::Mono);
+        write(&mut form, &mut out, &hit, &read, Stamp::Mono);
         let renamed = Hit::new(b"\"dog", 2, &[Value::Integer(7), Value::Fault]);
-        form.event(&mut out, &renamed.event(), &read, Stamp::Mono);
+        write(&mut form, &mut out, &renamed, &read, Stamp::Mono);
         form.lost(&mut out, &Loss { cpu: 1, count: 2, records: Some(9) });
         // Cut off here, it is read as well.
         assert_eq!(parsed(&out).len(), 7);
@@ -190,10 +198,10 @@ mod tests {
         form.start(&mut out, &ABOUT);
         let timed = probe("vfs_read", &[("latency", Shape::Duration)]);
         let hit = Hit::new(b"cat", 0, &[Value::Integer(1_000_000_001)]);
-        form.event(&mut out, &hit.event(), &timed, Stamp::Mono);
+        write(&mut form, &mut out, &hit, &timed, Stamp::Mono);
         // What is no number of nanoseconds is no duration.
         let named = probe("vfs_read", &[("latency", Shape::Unsigned)]);
-        form.event(&mut out, &hit.event(), &named, Stamp::Mono);
+        write(&mut form, &mut out, &hit, &named, Stamp::Mono);
         let events = parsed(&out);
         let slice = &events[2];
         assert_eq!((&slice["ph"], &slice["dur"]), (&"X".into(), &1_000_000.001.into()));
@@ -208,7 +216,7 @@ mod tests {
             form.start(&mut out, &ABOUT);
             let hit = Hit::new(&comm[..comm.len().min(15)], 0, &[Value::Bytes(&filename)]);
             let probe = probe("t:a:b", &[("filename", Shape::Text)]);
-            form.event(&mut out, &hit.event(), &probe, Stamp::Mono);
+            write(&mut form, &mut out, &hit, &probe, Stamp::Mono);
             let is_raw = |char| char != '\n' && reaches_the_terminal_raw(char);
             prop_assert!(!str::from_utf8(&out).unwrap().chars().any(is_raw));
             let events = parsed(&out);

@@ -4,12 +4,14 @@ use super::Format;
 use super::clock::{Time, Times, realtime_offset};
 use super::form::{About, Form};
 use super::jsonl::Jsonl;
+use super::names::Names;
 use super::perfetto::Perfetto;
 use super::table::Table;
 use crate::consumer::{Consumer, CpuChange, Loss, Malformed};
 use crate::trace::event::TraceEvent;
 use crate::trace::ledger::Ledger;
 use crate::trace::probe::Probe;
+use crate::trace::symbolize::Symbols;
 use probe_common::RawRecord;
 use std::io::{self, Write};
 use std::ops::ControlFlow;
@@ -29,6 +31,7 @@ pub struct Printer<W> {
     form: Box<dyn Form>,
     probes: Vec<Probe>,
     times: Times,
+    symbols: Symbols,
     realtime_offset: i64,
     left: Option<u64>,
     printed: u64,
@@ -48,7 +51,19 @@ impl<W: Write> Printer<W> {
         let times = Times::new(Time::Mono, realtime_offset);
         let out = Vec::with_capacity(PIECE + (PIECE >> 3));
         let (left, printed, pending, failed) = (None, 0, 0, None);
-        Self { writer, out, pending, form, probes, times, realtime_offset, left, printed, failed }
+        Self {
+            writer,
+            out,
+            pending,
+            form,
+            probes,
+            times,
+            symbols: Symbols::none(),
+            realtime_offset,
+            left,
+            printed,
+            failed,
+        }
     }
 
     /// Stops after so many events.
@@ -62,6 +77,13 @@ impl<W: Write> Printer<W> {
     #[must_use]
     pub fn time(mut self, time: Time) -> Self {
         self.times = Times::new(time, self.realtime_offset);
+        self
+    }
+
+    /// Where addresses get their names from; without, they are shown as numbers.
+    #[must_use]
+    pub fn symbols(mut self, symbols: Symbols) -> Self {
+        self.symbols = symbols;
         self
     }
 
@@ -127,7 +149,9 @@ impl<W: Write> Printer<W> {
         let Some(probe) = self.probes.get(event.probe as usize) else {
             return ControlFlow::Continue(());
         };
-        self.form.event(&mut self.out, event, probe, self.times.stamp(event.time));
+        let stamp = self.times.stamp(event.time);
+        let mut names = Names::of(event, &mut self.symbols);
+        self.form.event(&mut self.out, event, probe, stamp, &mut names);
         self.printed += 1;
         self.pending += 1;
         self.flush_pieces()?;

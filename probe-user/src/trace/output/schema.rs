@@ -2,15 +2,14 @@
 
 use super::clock::{Stamp, Time};
 use super::jsonl::Jsonl;
-use super::tests::probe;
+use super::tests::{probe, write};
 use super::{Format, Printer};
 use crate::consumer::{Consumer, CpuChange, Loss, Malformed, MalformedReason};
 use crate::error::OpenError;
 use crate::escape::tests::reaches_the_terminal_raw;
-use crate::trace::event::Value;
 use crate::trace::event::tests::Hit;
+use crate::trace::event::{Addresses, Value};
 use crate::trace::ledger::Ledger;
-use crate::trace::output::form::Form;
 use crate::trace::shape::{Enumeration, Shape};
 use jsonschema::Validator;
 use proptest::prelude::*;
@@ -44,6 +43,8 @@ fn shapes() -> impl Strategy<Value = Shape> {
         Shape::Char,
         Shape::Pointer,
         Shape::Symbol,
+        Shape::KernelStack,
+        Shape::UserStack,
         Shape::Enum(enumeration(false)),
         Shape::Enum(enumeration(true)),
         Shape::Text,
@@ -78,6 +79,7 @@ proptest! {
             named.push((format!("{name}{n}"), shape.clone()));
             values.push(match shape {
                 Shape::Text | Shape::Bytes => Value::Bytes(bytes),
+                Shape::KernelStack | Shape::UserStack => Value::Stack(Addresses::new(bytes)),
                 _ => Value::Integer(*integer),
             });
         }
@@ -85,7 +87,7 @@ proptest! {
         let probe = probe(spec, &named);
         let hit = Hit::new(&comm[..comm.len().min(15)], faults, &values);
         let mut bytes = Vec::new();
-        Jsonl::new(std::slice::from_ref(&probe)).event(&mut bytes, &hit.event(), &probe, stamp);
+        write(&mut Jsonl::new(std::slice::from_ref(&probe)), &mut bytes, &hit, &probe, stamp);
         let text = String::from_utf8(bytes).unwrap();
         let line = text.strip_suffix('\n').unwrap();
         prop_assert!(!line.chars().any(reaches_the_terminal_raw), "{line:?}");

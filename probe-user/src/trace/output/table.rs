@@ -2,11 +2,14 @@
 
 use super::clock::Stamp;
 use super::form::{About, Form};
+use super::names::{Named, Names};
 use super::value::Shown;
 use crate::consumer::Loss;
 use crate::escape::Escaped;
-use crate::trace::event::TraceEvent;
+use crate::trace::event::{TraceEvent, Value};
 use crate::trace::probe::Probe;
+use crate::trace::shape::Shape;
+use std::fmt::Display;
 use std::io::Write;
 
 /// A task's name has up to 15 bytes.
@@ -17,9 +20,12 @@ const PROBE_WIDTH: usize = 24;
 #[derive(Debug)]
 pub(super) struct Table;
 
+/// The names of stacks end here, under the ends of the times.
+const STACK_WIDTH: usize = 16;
+
 /// Appends text. A Vec takes everything.
 macro_rules! put {
-    ($out:expr, $($text:tt)*) => { let _ = write!($out, $($text)*); };
+    ($out:expr, $($text:tt)*) => {{ let _ = write!($out, $($text)*); }};
 }
 
 impl Form for Table {
@@ -42,6 +48,7 @@ impl Form for Table {
         event: &TraceEvent<'_>,
         probe: &Probe,
         stamp: Stamp<'_>,
+        names: &mut Names<'_>,
     ) {
         time(out, event.time, stamp);
         put!(out, " {:>3} {:>7} {:>7} ", event.cpu, event.task.pid, event.task.tid);
@@ -53,9 +60,23 @@ impl Form for Table {
             put!(out, "{:1$}", "", PROBE_WIDTH.saturating_sub(name.len()));
         }
         for (field, value) in event.values(probe) {
-            put!(out, " {}={}", field.name, Shown(&field.shape, value));
+            match value {
+                Value::Stack(_) => {}
+                Value::Integer(address) if field.shape == Shape::Symbol => {
+                    match names.symbol(address) {
+                        Some(symbol) => put!(out, " {}={symbol}", field.name),
+                        None => put!(out, " {}={}", field.name, Shown(&field.shape, value)),
+                    }
+                }
+                _ => put!(out, " {}={}", field.name, Shown(&field.shape, value)),
+            }
         }
         out.push(b'\n');
+        for (field, value) in event.values(probe) {
+            if let Value::Stack(addresses) = value {
+                stack(out, &field.name, &names.stack(&field.shape, addresses));
+            }
+        }
     }
 
     fn lost(&mut self, out: &mut Vec<u8>, loss: &Loss) {
@@ -73,6 +94,24 @@ impl Form for Table {
             put!(out, " records={records}");
         }
         put!(out, " outputs={}\n", loss.count);
+    }
+}
+
+/// A line for each function, the innermost first.
+fn stack(out: &mut Vec<u8>, name: &str, stack: &[Named]) {
+    let mut heading = name;
+    let mut line = |function: &dyn Display| {
+        put!(out, "{heading:>STACK_WIDTH$}  {function}\n");
+        heading = "";
+    };
+    for Named { address, frames } in stack {
+        match &**frames {
+            [] => line(&format_args!("{address:#x}")),
+            frames => frames.iter().for_each(|frame| line(frame)),
+        }
+    }
+    if stack.is_empty() {
+        line(&"none");
     }
 }
 
@@ -106,7 +145,7 @@ fn comm(out: &mut Vec<u8>, name: &[u8]) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::probe;
+    use super::super::tests::{probe, write};
     use super::*;
     use crate::escape::tests::{hostile, reaches_the_terminal_raw};
     use crate::trace::event::Value;
@@ -120,7 +159,7 @@ mod tests {
         Table.start(&mut bytes, &About { probes: &[], realtime_offset: 0 });
         let read = Hit::new(b"evil\x1b[2J", 0, &[Value::Integer(0), Value::Integer(u64::MAX)]);
         let fields = [("file", Shape::Pointer), ("ret", Shape::Result)];
-        Table.event(&mut bytes, &read.event(), &probe("vfs_read", &fields), Stamp::Mono);
+        write(&mut Table, &mut bytes, &read, &probe("vfs_read", &fields), Stamp::Mono);
         let exec = Hit::new(b"sh", 0, &[Value::Bytes(b"/bin/a\nb")]);
         let fields = [("filename", Shape::Text)];
         let spec = "tracepoint:sched:sched_process_exec";
@@ -129,15 +168,10 @@ mod tests {
             nanoseconds: 1_999,
             offset: "+05:30",
         };
-        Table.event(&mut bytes, &exec.event(), &probe(spec, &fields), local);
+        write(&mut Table, &mut bytes, &exec, &probe(spec, &fields), local);
         let nothing = Hit::new(b"sh", 0, &[]);
-        Table.event(
-            &mut bytes,
-            &nothing.event(),
-            &probe("rt:x", &[]),
-            Stamp::Delta(-1_000_000_002),
-        );
-        Table.event(&mut bytes, &nothing.event(), &probe("rt:x", &[]), Stamp::Delta(3));
+        write(&mut Table, &mut bytes, &nothing, &probe("rt:x", &[]), Stamp::Delta(-1_000_000_002));
+        write(&mut Table, &mut bytes, &nothing, &probe("rt:x", &[]), Stamp::Delta(3));
         Table.lost(&mut bytes, &Loss { cpu: 3, count: 2, records: Some(90) });
         let text = String::from_utf8(bytes).unwrap();
         assert_eq!(
@@ -159,7 +193,7 @@ mod tests {
             let hit = Hit::new(&comm[..comm.len().min(15)], 0, &[Value::Bytes(&filename)]);
             let mut bytes = Vec::new();
             let fields = [("filename", Shape::Text)];
-            Table.event(&mut bytes, &hit.event(), &probe("t:a:b", &fields), Stamp::Mono);
+            write(&mut Table, &mut bytes, &hit, &probe("t:a:b", &fields), Stamp::Mono);
             let text = String::from_utf8(bytes).unwrap();
             let line = text.strip_suffix('\n').unwrap();
             prop_assert!(!line.chars().any(reaches_the_terminal_raw), "{line:?}");

@@ -15,6 +15,7 @@ impl fmt::Display for Shown<'_> {
         match (self.0, self.1) {
             (_, Value::Fault) => f.write_str("<fault>"),
             (Shape::Bytes, Value::Bytes(bytes)) => Hex(bytes).fmt(f),
+            (_, Value::Stack(addresses)) => write!(f, "{} functions", addresses.iter().len()),
             (_, Value::Bytes(text)) => write!(f, "\"{}\"", Escaped(text)),
             (shape, Value::Integer(value)) => integer(f, shape, value),
         }

@@ -22,6 +22,7 @@ mod user_memory;
 mod value;
 mod way;
 
+pub(crate) use builtin::{KERNEL_STACK, USER_STACK};
 pub(crate) use call::LATENCY;
 pub(crate) use function::FunctionScope;
 pub(crate) use raw_tracepoint::RawTracepointScope;
@@ -111,20 +112,22 @@ pub(crate) struct PlannedField {
     pub(crate) slot: u8,
 }
 
-/// Resolves the fields and the predicate of a probe.
+/// Resolves the fields and the predicate of a probe; `also`: fields that it has beside its own, unless it
+/// has them.
 pub(crate) fn plan(
     scope: &dyn Scope,
     fields: Option<&[FieldSpec]>,
+    also: &[FieldSpec],
     predicate: Option<&Predicate>,
 ) -> Result<Plan, ResolveError> {
     let mut slots = Slots::default();
     let mut named = Vec::new();
+    let mut names = HashSet::new();
     match fields {
         Some(fields) => {
-            let mut names = HashSet::new();
             for spec in fields {
                 let (fetch, shape) = scope.field(&spec.path, spec.ty, spec.ty_at)?;
-                let name = spec.name.clone().unwrap_or_else(|| spec.path.to_string());
+                let name = spec.shown_name();
                 if !names.insert(name.clone()) {
                     let what = format!("two fields are called {name}; NAME=… gives one another");
                     return Err(ResolveError::new(spec.path.at, what));
@@ -134,9 +137,14 @@ pub(crate) fn plan(
         }
         None => {
             for (name, fetch, shape) in scope.defaults() {
+                names.insert(name.clone());
                 named.push((Field { name, shape }, slots.add(fetch, At(0))?));
             }
         }
+    }
+    for spec in also.iter().filter(|spec| !names.contains(&spec.shown_name())) {
+        let (fetch, shape) = scope.field(&spec.path, spec.ty, spec.ty_at)?;
+        named.push((Field { name: spec.shown_name(), shape }, slots.add(fetch, spec.path.at)?));
     }
     let mut table = FetchTable::EMPTY;
     if let Some(predicate) = predicate {

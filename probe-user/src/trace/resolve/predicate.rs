@@ -6,7 +6,7 @@
 //! `!=`, `<=` and `>=` are `==`, `>` and `<` with the ways out swapped; so what cannot be read is unequal
 //! to everything, and neither less nor greater.
 
-use super::slots::{Slots, is_integer};
+use super::slots::{Slots, is_integer, is_stack};
 use super::{ResolveError, Scope, reach, suggestion};
 use crate::trace::shape::Shape;
 use crate::trace::spec::{At, Comparison, Literal, Operator, Predicate};
@@ -251,6 +251,9 @@ impl Compiler<'_> {
         let error = |what: String| Err(ResolveError::new(comparison.value_at, what));
         if field.kind == kind::BYTES {
             return error("bytes cannot be compared".into());
+        }
+        if is_stack(field) {
+            return error("stacks cannot be compared".into());
         }
         let Literal::Text(text) = &comparison.value else {
             return error(

@@ -30,7 +30,7 @@ impl Slots {
         is_late: impl Fn(&FetchField) -> bool,
     ) -> Vec<u8> {
         let mut order: Vec<usize> = (0..self.0.len()).collect();
-        order.sort_by_key(|&n| !is_integer(&self.0[n]));
+        order.sort_by_key(|&n| (!is_integer(&self.0[n]), is_stack(&self.0[n])));
         let mut places = vec![0; order.len()];
         for ((place, n), slot) in (0..).zip(order).zip(&mut table.fields) {
             *slot = self.0[n];
@@ -39,6 +39,7 @@ impl Slots {
         }
         table.field_count = self.0.len() as u8;
         table.integer_count = self.0.iter().filter(|field| is_integer(field)).count() as u8;
+        table.stack_count = self.0.iter().filter(|field| is_stack(field)).count() as u8;
         for check in &mut table.checks[..usize::from(table.check_count)] {
             check.field = places[usize::from(check.field)];
         }
@@ -49,4 +50,9 @@ impl Slots {
 /// Whether what is read is an integer, or bytes.
 pub(super) fn is_integer(field: &FetchField) -> bool {
     matches!(field.kind, kind::VALUE | kind::INTEGER)
+}
+
+/// Whether what is read are the functions that led there.
+pub(super) fn is_stack(field: &FetchField) -> bool {
+    matches!(field.kind, kind::KERNEL_STACK | kind::USER_STACK)
 }

@@ -31,6 +31,20 @@ pub struct FieldSpec {
     pub ty_at: At,
 }
 
+impl FieldSpec {
+    /// What is called so at every hook, by its type.
+    pub(crate) fn named(name: &str) -> Self {
+        let base = FieldBase::Name(name.to_owned());
+        let path = FieldPath { base, at: At(0), steps: Vec::new() };
+        Self { name: None, path, ty: None, ty_at: At(0) }
+    }
+
+    /// What it is called in events.
+    pub(crate) fn shown_name(&self) -> String {
+        self.name.clone().unwrap_or_else(|| self.path.to_string())
+    }
+}
+
 /// A way from an argument to a value: `how->flags`, `arg1`, `file->f_path.dentry->d_name.name`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]

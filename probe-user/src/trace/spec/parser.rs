@@ -87,7 +87,7 @@ impl<'s> Parser<'s> {
             }
             let at = self.at;
             let field = self.field()?;
-            let name = field.name.clone().unwrap_or_else(|| field.path.to_string());
+            let name = field.shown_name();
             if names.contains(&name) {
                 let what = format!("two fields are called `{name}`: give one another name, NAME=");
                 return Err(SpecError::new(self.spec, at, what));

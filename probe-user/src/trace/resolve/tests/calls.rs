@@ -27,14 +27,14 @@ fn a_call_has_arguments_result_and_latency() {
     assert_eq!(error(&nothing, "retval"), "0: by_value returns nothing");
     assert!(nothing.defaults().iter().any(|(name, ..)| name == "latency"));
     for text in ["arg0", "retval", "latency"] {
-        assert!(plan(&UntypedScope::Call, Some(&[field(text, None)]), None).is_ok(), "{text}");
+        assert!(plan(&UntypedScope::Call, Some(&[field(text, None)]), &[], None).is_ok(), "{text}");
     }
 }
 
 #[test]
 fn what_is_known_later_is_read_later() {
     let fields = ["text", "latency", "count", "retval"].map(|text| field(text, None));
-    let plan_of = |scope: &FunctionScope| plan(scope, Some(&fields), None);
+    let plan_of = |scope: &FunctionScope| plan(scope, Some(&fields), &[], None);
     let call = plan_of(&look()).unwrap();
     let late = |name: &str| {
         let planned = call.fields.iter().find(|one| one.field.name == name).unwrap();
@@ -42,7 +42,7 @@ fn what_is_known_later_is_read_later() {
     };
     assert_eq!(["text", "latency", "count", "retval"].map(late), [false, true, false, true]);
     let returning = FunctionScope::returning(btf(), "look").unwrap();
-    let returned = plan(&returning, Some(&[field("retval", None)]), None).unwrap();
+    let returned = plan(&returning, Some(&[field("retval", None)]), &[], None).unwrap();
     assert_eq!(returned.table.late_fields, 0);
 }
 
@@ -62,7 +62,7 @@ fn what_can_be_decided_early_is() {
         (Predicate::Not(Box::new(count())), 1, 0, 0),
         (failed(), 0, 1, 0),
     ] {
-        let plan = plan(&look(), Some(&[]), Some(&predicate)).unwrap();
+        let plan = plan(&look(), Some(&[]), &[], Some(&predicate)).unwrap();
         let table = &plan.table;
         let counts = (table.early_checks, table.check_count - table.early_checks);
         assert_eq!((counts, table.checks_text), ((early, late), text), "{predicate:?}");
@@ -86,6 +86,6 @@ fn what_can_be_decided_early_is() {
     }
     // Of a function that only returns, everything is decided at once.
     let returning = FunctionScope::returning(btf(), "look").unwrap();
-    let table = plan(&returning, None, Some(&failed())).unwrap().table;
+    let table = plan(&returning, None, &[], Some(&failed())).unwrap().table;
     assert_eq!((table.early_checks, table.check_count), (1, 1));
 }

@@ -190,7 +190,7 @@ fn what_cannot_be_read_is_told_with_what_can() {
         assert_eq!(error(&scope, text), told);
     }
     let far = ["file", "fd"].join(&"->next".repeat(6)).replace("nextfd", "next->fd");
-    assert!(plan(&scope, Some(&[field(&far, None)]), None).is_ok());
+    assert!(plan(&scope, Some(&[field(&far, None)]), &[], None).is_ok());
     let far = ["file", "fd"].join(&"->next".repeat(7)).replace("nextfd", "next->fd");
     assert!(error(&scope, &far).ends_with("is behind more than 6 pointers"));
     let others = FunctionScope::entry(btf(), "others").unwrap();
@@ -216,7 +216,7 @@ fn types_that_do_not_fit_are_refused_where_they_stand() {
         ),
         ("file->a", FieldType::Bytes(1), "file.a is a bit field"),
     ] {
-        let error = plan(&scope, Some(&[field(text, Some(ty))]), None).unwrap_err();
+        let error = plan(&scope, Some(&[field(text, Some(ty))]), &[], None).unwrap_err();
         assert_eq!((error.at, error.what.as_str()), (100, told));
     }
 }
@@ -248,7 +248,7 @@ fn defaults_are_all_arguments_that_can_be_read() {
     let names: Vec<_> = defaults.iter().map(|(name, _, _)| name.as_str()).collect();
     assert_eq!(names, ["file", "count", "text", "path", "theirs", "letter"]);
     assert_eq!(machine.fetch(&defaults[3].1), Some(Got::Bytes(b"user's".into())));
-    let plan = plan(&scope, None, None).unwrap();
+    let plan = plan(&scope, None, &[], None).unwrap();
     // Integers come first in the table.
     let slots: Vec<_> = plan.fields.iter().map(|field| field.slot).collect();
     assert_eq!(slots, [0, 1, 4, 5, 2, 3]);

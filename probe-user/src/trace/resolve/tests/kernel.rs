@@ -17,7 +17,7 @@ fn the_kernels_functions_are_resolved() {
     let Some(btf) = kernel() else { return };
     let open = FunctionScope::entry(Arc::clone(&btf), "do_sys_openat2").unwrap();
     let fields = [field("filename", None), field("how->flags", None), field("dfd", None)];
-    let plan = plan(&open, Some(&fields), None).unwrap();
+    let plan = plan(&open, Some(&fields), &[], None).unwrap();
     let [filename, flags, dfd] = &plan.fields[..] else { panic!() };
     assert_eq!((filename.slot, flags.slot, dfd.slot), (2, 0, 1));
     assert_eq!(plan.table.fields[2].user, 1, "the name is the process's");
@@ -42,7 +42,7 @@ fn all_functions_of_the_kernel_have_plans() {
                     continue;
                 }
             };
-            let table = plan(&scope, None, None).expect(name).table;
+            let table = plan(&scope, None, &[], None).expect(name).table;
             for field in &table.fields[..usize::from(table.field_count)] {
                 assert!(usize::from(field.steps) <= STEPS && usize::from(field.size) <= LONGEST);
                 assert!(field.left < 64 && field.right < 64);
@@ -56,6 +56,6 @@ fn raw_tracepoints_of_the_kernel_have_names() {
     let Some(btf) = kernel() else { return };
     let scope = RawTracepointScope::new(btf, "sched_process_exec").unwrap();
     let table =
-        plan(&scope, Some(&[field("arg0->tgid", None), field("arg2->filename", None)]), None);
+        plan(&scope, Some(&[field("arg0->tgid", None), field("arg2->filename", None)]), &[], None);
     assert!(table.is_ok(), "{table:?}");
 }

@@ -59,7 +59,7 @@ pub(super) fn get(
     text: &str,
     ty: Option<FieldType>,
 ) -> Result<(Option<Got>, Shape), String> {
-    let plan = plan(scope, Some(&[field(text, ty)]), None).map_err(|error| error.what)?;
+    let plan = plan(scope, Some(&[field(text, ty)]), &[], None).map_err(|error| error.what)?;
     let (mut values, accepted) = machine.hit(&plan.table);
     assert!(accepted);
     Ok((values.remove(0), plan.fields[0].field.shape.clone()))
@@ -82,7 +82,7 @@ pub(super) fn text(scope: &dyn Scope, machine: &Machine, text: &str) -> Option<S
 }
 
 pub(super) fn error(scope: &dyn Scope, text: &str) -> String {
-    let error = plan(scope, Some(&[field(text, None)]), None).unwrap_err();
+    let error = plan(scope, Some(&[field(text, None)]), &[], None).unwrap_err();
     format!("{}: {}", error.at, error.what)
 }
 

@@ -6,7 +6,7 @@ fn look() -> FunctionScope {
 }
 
 fn accepts(predicate: &Predicate) -> bool {
-    machine().hit(&plan(&look(), Some(&[]), Some(predicate)).unwrap().table).1
+    machine().hit(&plan(&look(), Some(&[]), &[], Some(predicate)).unwrap().table).1
 }
 
 fn number(text: &str, operator: Operator, value: i128) -> Predicate {
@@ -18,7 +18,7 @@ fn name(text: &str, value: &str) -> Predicate {
 }
 
 fn told(predicate: &Predicate) -> (usize, String) {
-    let error = plan(&look(), Some(&[]), Some(predicate)).unwrap_err();
+    let error = plan(&look(), Some(&[]), &[], Some(predicate)).unwrap_err();
     (error.at, error.what)
 }
 
@@ -91,11 +91,11 @@ fn values_that_a_field_cannot_have_are_refused() {
 fn there_is_an_end_to_checks_and_texts() {
     let check = |n| number("count", Operator::Equal, n);
     let all = |count| Predicate::All((0..count).map(check).collect());
-    assert!(plan(&look(), Some(&[]), Some(&all(16))).is_ok());
+    assert!(plan(&look(), Some(&[]), &[], Some(&all(16))).is_ok());
     assert_eq!(told(&all(17)).1, "a condition has at most 16 comparisons");
     let text = |n: u8| compare("text", Operator::Equal, Literal::Text(vec![b'a' + n % 5]));
     let any = |count| Predicate::Any((0..count).map(text).collect());
-    assert!(plan(&look(), Some(&[]), Some(&any(4))).is_ok());
+    assert!(plan(&look(), Some(&[]), &[], Some(&any(4))).is_ok());
     assert_eq!(told(&any(5)).1, "a condition has at most 4 strings");
     let never = Predicate::Any(Vec::new());
     assert_eq!(told(&never).1, "the condition is never true");
@@ -188,7 +188,7 @@ proptest! {
     #[test]
     fn checks_say_what_predicates_mean(predicate in predicate()) {
         let scope = look();
-        match plan(&scope, Some(&[]), Some(&predicate)) {
+        match plan(&scope, Some(&[]), &[], Some(&predicate)) {
             Ok(plan) => prop_assert_eq!(machine().hit(&plan.table).1, means(&predicate)),
             Err(error) if error.what == "the condition is never true" => {
                 prop_assert!(!means(&predicate));
@@ -204,7 +204,7 @@ fn what_cannot_be_read_compares_as_false() {
     let mut machine = Machine::default();
     machine.registers[0] = 0x9000;
     let told = |predicate: &Predicate| {
-        machine.hit(&plan(&look(), Some(&[]), Some(predicate)).unwrap().table).1
+        machine.hit(&plan(&look(), Some(&[]), &[], Some(predicate)).unwrap().table).1
     };
     assert!(!told(&number(Operator::Equal)));
     assert!(told(&number(Operator::NotEqual)), "it is not equal");

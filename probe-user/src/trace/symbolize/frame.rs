@@ -1,0 +1,59 @@
+//! What an address stands for.
+
+use crate::escape::Escaped;
+use std::fmt;
+
+/// A function that an address is in. An address is in several where the compiler has put one into another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Frame {
+    /// The function's name, demangled.
+    pub name: String,
+    /// How far into the function the address is, in bytes; `None` for a function that is inlined.
+    pub offset: Option<u64>,
+    /// The file that has the function; `None` in the kernel.
+    pub module: Option<String>,
+    /// Where its source is, if debug information tells: the file, and the line.
+    pub source: Option<(String, Option<u32>)>,
+}
+
+impl Frame {
+    /// Whether the function is inlined into the one that comes next.
+    pub fn is_inlined(&self) -> bool {
+        self.offset.is_none()
+    }
+}
+
+/// As people write it: `vfs_read+0x11`, `main+0x2c (/usr/bin/cat)`, `helper [inlined] (src/main.rs:7)`.
+impl fmt::Display for Frame {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", Escaped(self.name.as_bytes()))?;
+        match self.offset {
+            Some(offset) => write!(f, "+{offset:#x}")?,
+            None => f.write_str(" [inlined]")?,
+        }
+        match (&self.source, &self.module) {
+            (Some((file, Some(line))), _) => write!(f, " ({}:{line})", Escaped(file.as_bytes())),
+            (Some((file, None)), _) => write!(f, " ({})", Escaped(file.as_bytes())),
+            (None, Some(module)) => write!(f, " ({})", Escaped(module.as_bytes())),
+            (None, None) => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Frame;
+
+    #[test]
+    fn a_frame_tells_what_is_known_of_it() {
+        let frame = Frame { name: "vfs_read".into(), offset: Some(17), module: None, source: None };
+        assert_eq!(frame.to_string(), "vfs_read+0x11");
+        let module = Some("/usr/bin/a\x1b".to_owned());
+        let frame = Frame { module, ..frame };
+        assert_eq!(frame.to_string(), "vfs_read+0x11 (/usr/bin/a\\u{1b})");
+        let source = Some(("a.c".to_owned(), Some(3)));
+        let frame = Frame { offset: None, source, ..frame };
+        assert_eq!(frame.to_string(), "vfs_read [inlined] (a.c:3)");
+    }
+}
