@@ -28,8 +28,10 @@ pub mod control;
 pub mod count;
 pub mod fetch;
 pub mod histogram;
+
 pub mod limits;
 pub mod record;
+pub mod sampling;
 pub mod slot;
 pub mod tally;
 pub mod trace;

@@ -13,6 +13,7 @@ mod tracer {
     pub(crate) mod hit;
     pub(crate) mod kprobe;
     pub(crate) mod raw_tracepoint;
+    pub(crate) mod sampling;
     pub(crate) mod stack;
     pub(crate) mod task;
     pub(crate) mod tracepoint;

@@ -3,6 +3,7 @@
 mod probe;
 
 use probe::chain::{Chain, functions, through};
+use probe::version::kernel as kernel_version;
 
 #[test]
 #[ignore = "needs root, BPF and kprobes: cargo xtask test"]
@@ -26,6 +27,9 @@ fn a_function_is_the_innermost_of_its_own_stack() {
     assert_eq!(events.len(), 2);
     for event in &events {
         assert_eq!(event["args"]["retval"], -3, "{event}");
-        assert!(functions(event, "kstack").contains(&"do_syscall_64"), "{event}");
+        // Where a function returns, old kernels see no further than what has taken its place.
+        let kernel = functions(event, "kstack");
+        let is_old = kernel == ["kretprobe_trampoline"] && kernel_version() < (6, 1);
+        assert!(is_old || kernel.contains(&"do_syscall_64"), "{event}");
     }
 }

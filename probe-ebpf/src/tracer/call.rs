@@ -2,7 +2,7 @@
 //! returned and how long that took.
 
 use super::hit::{self, LONGEST_TAIL, Registers};
-use super::{count, fetch, filter, histogram, stack};
+use super::{count, fetch, filter, histogram, sampling, stack};
 use aya_ebpf::{
     EbpfContext,
     bindings::{BPF_ANY, BPF_NOEXIST},
@@ -148,7 +148,7 @@ pub(crate) fn returned<C: EbpfContext>(ctx: &C, probe: u32, stack: u64, retval: 
     if fetch::follow_table(probe, hit.depth(), moment::LATE) != 0 {
         if count::is_wanted() {
             histogram::add(probe, returned.wrapping_sub(entered));
-        } else {
+        } else if sampling::is_told(probe) {
             hit::send(ctx, hit);
         }
     }

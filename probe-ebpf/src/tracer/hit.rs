@@ -1,6 +1,6 @@
 //! Hits of probes: begun, filled in by the probe's table, and sent.
 
-use super::{count, fetch, filter, stack, task};
+use super::{count, fetch, filter, sampling, stack, task};
 use aya_ebpf::EbpfContext;
 use probe_common::fetch::{DATA, FIELDS, LONGEST, base, moment};
 use probe_common::trace::ProbeHit;
@@ -64,7 +64,7 @@ pub(crate) fn report<C: EbpfContext>(
     if fetch::follow_table(probe, hit.depth(), moment::EARLY) != 0 {
         if counts {
             count::hit(probe);
-        } else {
+        } else if sampling::is_told(probe) {
             stack::read(ctx, probe, &hit);
             send(ctx, hit);
         }

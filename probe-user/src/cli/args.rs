@@ -7,6 +7,7 @@ use probe_user::common::trace::COMM_LEN;
 use probe_user::trace::output;
 use probe_user::trace::{ProbeSpec, Scope, TraceError, TracedCommand, TracerBuilder};
 use std::ffi::OsString;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -126,6 +127,7 @@ Examples:
   probe trace tracepoint:sched:sched_process_exec      which programs are started?
   probe trace 'vfs_read(file->f_path.dentry->d_name.name:str, count)/count > 4096/'
                                                        which files are read in large pieces?
+  probe trace --ret ksyscall:openat -n cat             which files does cat open, or fail to?
   probe trace 'kretprobe:vfs_read/retval < 0/' -n cat  which reads of cat fail?
   probe trace --longer 1ms vfs_read                    which reads take long?
   probe trace -K tracepoint:skb:kfree_skb -M 10        where are packets dropped?
@@ -134,8 +136,8 @@ Examples:
                                                        what does cat do with files?")]
 pub(crate) struct Trace {
     /// What to probe: FUNCTION or kprobe:FUNCTION, kretprobe:FUNCTION, MODULE:FUNCTION,
-    /// tracepoint:CATEGORY:NAME, rawtp:NAME; then perhaps (FIELDS) and /CONDITION/. A name with * or ?
-    /// in it is all that match
+    /// ksyscall:NAME, tracepoint:CATEGORY:NAME, rawtp:NAME; then perhaps (FIELDS) and /CONDITION/. A name
+    /// with * or ? in it is all that match
     #[arg(required = true, value_name = "PROBE", add = ArgValueCompleter::new(completions::probes))]
     pub(crate) probes: Vec<ProbeSpec>,
 
@@ -160,6 +162,14 @@ pub(crate) struct Trace {
     /// Tell only calls that took longer, like 1ms or 10us; implies --ret
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) longer: Option<Duration>,
+
+    /// Tell one in N hits of each probe, on each CPU: 1/100
+    #[arg(long, value_name = "1/N", value_parser = one_in)]
+    pub(crate) sample: Option<NonZeroU32>,
+
+    /// Tell at most N hits of each probe in a second: 100/s
+    #[arg(long, value_name = "N/s", value_parser = per_second)]
+    pub(crate) rate: Option<NonZeroU32>,
 
     /// Tell the functions of the kernel that led there, with each event
     #[arg(short = 'K', long)]
@@ -481,6 +491,18 @@ impl From<Format> for output::Format {
             Format::Perfetto => Self::Perfetto,
         }
     }
+}
+
+/// Reads `1/100`.
+fn one_in(text: &str) -> Result<NonZeroU32, String> {
+    let number = text.strip_prefix("1/").and_then(|number| number.parse().ok());
+    number.ok_or_else(|| "one in how many? 1/100 is one in a hundred".to_owned())
+}
+
+/// Reads `100/s`, or `100`.
+fn per_second(text: &str) -> Result<NonZeroU32, String> {
+    let number = text.strip_suffix("/s").unwrap_or(text).parse().ok();
+    number.ok_or_else(|| "how many in a second? 100/s is a hundred".to_owned())
 }
 
 fn comm(text: &str) -> Result<String, String> {

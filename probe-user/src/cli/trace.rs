@@ -74,6 +74,12 @@ fn attach(
     if args.ret {
         builder = builder.calls();
     }
+    if let Some(one_in) = args.sample {
+        builder = builder.sample(one_in);
+    }
+    if let Some(per_second) = args.rate {
+        builder = builder.rate(per_second);
+    }
     if args.kernel_stack {
         builder = builder.kernel_stacks();
     }

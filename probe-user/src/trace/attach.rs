@@ -9,6 +9,7 @@ use super::object::{Object, SLOTS};
 use super::probe::Probe;
 use super::spec::{ProbeSpec, Provider};
 use super::symbols::{self, Lookup};
+use super::syscall;
 use super::tracefs::Tracefs;
 use crate::sys::bpf;
 use crate::sys::perf_event::PerfEvent;
@@ -126,7 +127,10 @@ impl<'o> Attacher<'o> {
     /// Attaches the `number`th probe: one link, or those of a call's entry and its return, to be dropped in
     /// this order.
     pub(super) fn attach(&mut self, probe: &Probe, number: u32) -> Result<Vec<Link>, TraceError> {
-        let spec = probe.spec();
+        let spec = match probe.spec().provider() {
+            Provider::Ksyscall => &syscall::function(probe.spec()),
+            _ => probe.spec(),
+        };
         let link = match spec.provider() {
             Provider::Kprobe if probe.is_call() => {
                 // The return first: no call is kept whose return nobody waits for.
@@ -196,7 +200,7 @@ impl<'o> Attacher<'o> {
 /// Refuses what can be written, but not attached.
 pub(super) fn refuse(spec: &ProbeSpec) -> Result<(), TraceError> {
     let what = match spec.provider() {
-        Provider::Kprobe | Provider::Kretprobe | Provider::Tracepoint => None,
+        Provider::Kprobe | Provider::Kretprobe | Provider::Tracepoint | Provider::Ksyscall => None,
         Provider::RawTracepoint => spec.is_glob().then_some("a pattern of raw tracepoints"),
         provider => Some(provider.name()),
     };
@@ -242,13 +246,24 @@ mod tests {
             ("fr:f", "fexit"),
             ("u:a:f", "uprobe"),
             ("ur:a:f", "uretprobe"),
-            ("ksyscall:f", "ksyscall"),
             ("rt:*", "a pattern of raw tracepoints"),
         ] {
             let told = refuse(&spec.parse().unwrap()).unwrap_err().to_string();
             assert!(told.contains(&format!(": {what} is understood, but")), "{told}");
         }
-        for spec in ["f", "kr:f", "t:a:b", "rt:a", "f()", "f/pid/", "f*", "k:m:f", "f+1", "t:a:*"] {
+        for spec in [
+            "f",
+            "kr:f",
+            "t:a:b",
+            "rt:a",
+            "f()",
+            "f/pid/",
+            "f*",
+            "k:m:f",
+            "f+1",
+            "t:a:*",
+            "ksyscall:a*",
+        ] {
             assert!(refuse(&spec.parse().unwrap()).is_ok(), "{spec}");
         }
     }

@@ -17,12 +17,14 @@ use super::planner::{Fields, Planner};
 use super::probe::Probe;
 use super::resolve::Plan;
 use super::resolve::{KERNEL_STACK, USER_STACK};
+use super::sampling::Sampling;
 use super::selection::{Group, Selection};
 use super::spec::{FieldSpec, Literal, ProbeSpec, Provider};
 use super::tracer::Tracer;
 use crate::evpipe::EvPipe;
 use crate::options::Options;
 use std::fs::File;
+use std::num::NonZeroU32;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -52,6 +54,7 @@ pub struct TracerBuilder {
     calls: bool,
     call_parts: Option<u32>,
     fields: Fields,
+    sampling: Sampling,
     options: Options,
     log_level: Option<log::Level>,
 }
@@ -171,6 +174,23 @@ impl TracerBuilder {
         self
     }
 
+    /// Tells one in so many hits of each probe, of those for which its condition holds: on each CPU, the first
+    /// and every `n`th from there on. How many are not told, [`Missed::withheld`](super::Missed::withheld)
+    /// counts.
+    #[must_use]
+    pub fn sample(mut self, one_in: NonZeroU32) -> Self {
+        self.sampling.one_in = Some(one_in);
+        self
+    }
+
+    /// Tells at most so many hits of each probe in a second of `CLOCK_MONOTONIC`: the first ones. How many are
+    /// not told, [`Missed::withheld`](super::Missed::withheld) counts.
+    #[must_use]
+    pub fn rate(mut self, per_second: NonZeroU32) -> Self {
+        self.sampling.per_second = Some(per_second);
+        self
+    }
+
     /// Tells stacks alone, for [`StackCounts`](super::StackCounts): no arguments are read, and specs may
     /// have no fields.
     #[must_use]
@@ -228,7 +248,7 @@ impl TracerBuilder {
         let mut attached = self.attach_as(&self.config()?, plan, open, &mut progress)?;
         // It takes its map out of the object, which programs for many functions are linked against.
         let logger = self.log_level.map(|_| LogReader::start(&mut attached.object)).transpose()?;
-        Ok(Tracer::new(attached, logger))
+        Ok(Tracer::new(attached, self.sampling, logger))
     }
 
     /// Attaches the probes to count how often each is hit, in the kernel: no hit is told, and nothing is
@@ -285,6 +305,7 @@ impl TracerBuilder {
         features::check_capabilities()?;
         let mut config = Config {
             tracer_pid: std::process::id(),
+            sampling: self.sampling,
             log_level: self.log_level.map_or(0, |level| level as u8),
             in_cgroup: self.cgroup.is_some().into(),
             ..Config::default()
@@ -303,7 +324,9 @@ impl TracerBuilder {
 
     /// Checks that all probes can be calls.
     fn check_calls(&self) -> Result<(), TraceError> {
-        let is_call = |spec: &&ProbeSpec| spec.provider() == Provider::Kprobe && spec.offset() == 0;
+        let is_call = |spec: &&ProbeSpec| {
+            matches!(spec.provider(), Provider::Kprobe | Provider::Ksyscall) && spec.offset() == 0
+        };
         match self.specs.iter().find(|spec| !is_call(spec)) {
             Some(spec) => Err(TraceError::NoCall { spec: spec.clone() }),
             None => Ok(()),

@@ -39,7 +39,7 @@ pub(super) fn missed(object: &Object, probes: usize) -> Result<Vec<Missed>, MapE
         }
         let dropped = all.kept.saturating_sub(all.returned + all.replaced + left);
         let (no_room, no_return) = (all.refused + dropped, all.replaced + left);
-        Ok(Missed { by_kernel: None, no_room, no_return })
+        Ok(Missed { no_room, no_return, ..Missed::default() })
     };
     (0..).zip(left).map(sum).collect()
 }

@@ -39,7 +39,7 @@ pub enum TraceError {
     /// Entry and return of something that is no function of the kernel.
     #[error(
         "cannot tell or time calls of {spec}: that is for functions of the kernel, FUNCTION or \
-         kprobe:FUNCTION"
+         kprobe:FUNCTION, and system calls, ksyscall:NAME"
     )]
     NoCall {
         /// The probe.
@@ -97,6 +97,14 @@ pub enum TraceError {
     /// There is no such tracepoint.
     #[error("cannot probe {spec}: the kernel has no tracepoint of this name{}", suggestion(near))]
     UnknownTracepoint {
+        /// The probe.
+        spec: ProbeSpec,
+        /// Names that are like it.
+        near: Vec<String>,
+    },
+    /// There is no such system call.
+    #[error("cannot probe {spec}: the kernel has no system call of this name{}", suggestion(near))]
+    UnknownSyscall {
         /// The probe.
         spec: ProbeSpec,
         /// Names that are like it.

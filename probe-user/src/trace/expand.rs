@@ -5,6 +5,7 @@ use super::features;
 use super::glob::{Functions, Glob};
 use super::object::SLOTS;
 use super::spec::{ProbeSpec, Provider};
+use super::syscall;
 use super::tracefs::Tracefs;
 use std::fmt;
 
@@ -105,7 +106,13 @@ impl Choice {
         let mut expansions = Vec::new();
         for spec in specs {
             expansions.push(match (spec.is_glob(), spec.provider()) {
-                (true, Provider::Tracepoint) => self.tracepoints(spec, tracefs)?,
+                (true, Provider::Tracepoint) => {
+                    let tracefs = Tracefs::opened(tracefs)?;
+                    self.names(spec, tracefs.matching(&Glob::new(spec.name())?))?
+                }
+                (true, Provider::Ksyscall) => {
+                    self.names(spec, syscall::matching(spec, Tracefs::opened(tracefs)?))?
+                }
                 (true, Provider::Kprobe | Provider::Kretprobe) => self.functions(spec, tracefs)?,
                 // Whoever attaches the others refuses patterns.
                 _ => Expansion { specs: vec![spec.clone()], left_out: None },
@@ -115,18 +122,14 @@ impl Choice {
         Ok(expansions)
     }
 
-    fn tracepoints(
-        &self,
-        spec: &ProbeSpec,
-        tracefs: &mut Option<Tracefs>,
-    ) -> Result<Expansion, TraceError> {
-        let names = Tracefs::opened(tracefs)?.matching(&Glob::new(spec.name())?).into_iter();
+    /// These, but for those that are excluded.
+    fn names(&self, spec: &ProbeSpec, names: Vec<String>) -> Result<Expansion, TraceError> {
         let is_excluded = |name: &str| {
             let own = name.split_once(':').map_or(name, |(_, own)| own);
             self.exclude.iter().any(|glob| glob.matches(name) || glob.matches(own))
         };
         let specs: Vec<_> =
-            names.filter(|name| !is_excluded(name)).map(|name| spec.named(&name)).collect();
+            names.iter().filter(|name| !is_excluded(name)).map(|name| spec.named(name)).collect();
         if specs.is_empty() {
             return Err(TraceError::NoMatch { spec: spec.clone(), denied: 0, ambiguous: 0 });
         }

@@ -11,6 +11,8 @@ pub struct Missed {
     /// hits in the middle of another probe's, and returns, where more calls were under way than it can
     /// tell of at a time. `None` if it does not tell (before 6.7), or there was no such probe.
     pub by_kernel: Option<u64>,
+    /// Hits that are not told, as was asked for: by the rate, or by sampling.
+    pub withheld: u64,
     /// Calls that were dropped before they returned: more were under way than are kept.
     pub no_room: u64,
     /// Calls whose return was not seen: they had not returned when the trace ended, or never do, or the
@@ -21,7 +23,7 @@ pub struct Missed {
 impl Missed {
     /// Whether there is nothing to tell.
     pub fn is_nothing(&self) -> bool {
-        self.calls() == 0 && self.by_kernel.unwrap_or(0) == 0
+        self.calls() == 0 && self.by_kernel.unwrap_or(0) == 0 && self.withheld == 0
     }
 
     /// Calls that there is no event of.
@@ -30,24 +32,28 @@ impl Missed {
     }
 }
 
-/// `12 calls missed (no room to keep them 10, return not seen 2); 3 hits not passed on by the kernel`
+/// `12 calls missed (no room to keep them 10, return not seen 2); 3 hits not passed on by the kernel; 7
+/// hits withheld`
 impl fmt::Display for Missed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let calls = if self.calls() == 1 { "call" } else { "calls" };
         let reasons = [("no room to keep them", self.no_room), ("return not seen", self.no_return)];
         let told = reasons.iter().filter(|(_, count)| *count > 0);
         let told: Vec<_> = told.map(|(why, count)| format!("{why} {count}")).collect();
+        let mut parts = Vec::new();
         if !told.is_empty() {
-            write!(f, "{} {calls} missed ({})", self.calls(), told.join(", "))?;
+            parts.push(format!("{} {calls} missed ({})", self.calls(), told.join(", ")));
         }
-        match self.by_kernel {
-            None | Some(0) => Ok(()),
-            Some(hits) => {
-                let (comma, s) =
-                    (if told.is_empty() { "" } else { "; " }, if hits == 1 { "" } else { "s" });
-                write!(f, "{comma}{hits} hit{s} not passed on by the kernel")
+        for (hits, what) in [
+            (self.by_kernel.unwrap_or(0), "not passed on by the kernel"),
+            (self.withheld, "withheld"),
+        ] {
+            if hits > 0 {
+                let s = if hits == 1 { "" } else { "s" };
+                parts.push(format!("{hits} hit{s} {what}"));
             }
         }
+        f.write_str(&parts.join("; "))
     }
 }
 
@@ -57,18 +63,20 @@ mod tests {
 
     #[test]
     fn what_is_missed_is_told_with_its_reasons() {
-        for (by_kernel, no_room, no_return, told) in [
-            (None, 10, 2, "12 calls missed (no room to keep them 10, return not seen 2)"),
-            (Some(0), 0, 1, "1 call missed (return not seen 1)"),
-            (Some(3), 0, 0, "3 hits not passed on by the kernel"),
+        for (by_kernel, no_room, no_return, withheld, told) in [
+            (None, 10, 2, 0, "12 calls missed (no room to keep them 10, return not seen 2)"),
+            (Some(0), 0, 1, 0, "1 call missed (return not seen 1)"),
+            (Some(3), 0, 0, 0, "3 hits not passed on by the kernel"),
+            (None, 0, 0, 1, "1 hit withheld"),
             (
                 Some(1),
                 1,
                 0,
-                "1 call missed (no room to keep them 1); 1 hit not passed on by the kernel",
+                2,
+                "1 call missed (no room to keep them 1); 1 hit not passed on by the kernel; 2 hits withheld",
             ),
         ] {
-            let missed = Missed { by_kernel, no_room, no_return };
+            let missed = Missed { by_kernel, no_room, no_return, withheld };
             assert_eq!(missed.to_string(), told);
             assert!(!missed.is_nothing());
         }

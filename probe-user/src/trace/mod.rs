@@ -59,12 +59,14 @@ mod planner;
 pub mod privileges;
 mod probe;
 pub(crate) mod resolve;
+mod sampling;
 mod selection;
 mod shape;
 mod spec;
 mod stacks;
 mod symbolize;
 mod symbols;
+mod syscall;
 mod tracefs;
 mod tracer;
 

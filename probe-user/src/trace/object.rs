@@ -3,6 +3,7 @@
 mod multi;
 
 use super::error::TraceError;
+use super::sampling::Sampling;
 use crate::sys::bpf;
 use aya::maps::{Array, CgroupArray, Map, MapError};
 use aya::programs::{KProbe, Program, RawTracePoint, TracePoint};
@@ -13,7 +14,9 @@ use probe_common::control::FLUSH_PROGRAM;
 use probe_common::count::COUNTS;
 use probe_common::fetch::{FetchTable, PROBES};
 use probe_common::histogram::HISTOGRAMS;
+use probe_common::sampling::{self, LATEST, SAMPLED, SECONDS};
 use std::io;
+use std::num::NonZeroU32;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../../ebpf/probe.bpf.o");
@@ -36,6 +39,8 @@ pub(super) struct Config {
     pub(super) calls: u32,
     /// Count hits, or time calls if there are any, and tell of none.
     pub(super) count_only: bool,
+    /// How many hits of each probe are told.
+    pub(super) sampling: Sampling,
     /// `aya_log::Level`; 0 is off.
     pub(super) log_level: u8,
 }
@@ -53,6 +58,9 @@ impl Object {
         // Without BTF: nothing in the object is relocated against it, and reading it takes long.
         let count_only = u32::from(config.count_only);
         let probes = tables.len().max(1) as u32;
+        let number = |limit: Option<NonZeroU32>| limit.map_or(0, NonZeroU32::get);
+        let Sampling { one_in, per_second } = config.sampling;
+        let (sample, rate) = (number(one_in), number(per_second));
         let times = config.count_only && config.calls > 0;
         let mut loader = EbpfLoader::new();
         loader
@@ -62,8 +70,13 @@ impl Object {
             .override_global("IN_CGROUP", &config.in_cgroup, true)
             .override_global("TRACER_PID", &config.tracer_pid, true)
             .override_global("COUNT_ONLY", &count_only, true)
+            .override_global("SAMPLE", &sample, true)
+            .override_global("RATE", &rate, true)
             .override_global(aya_log::LEVEL, &config.log_level, true)
             .map_max_entries(PROBES, probes)
+            .map_max_entries(SAMPLED, if config.sampling.is_all() { 1 } else { probes })
+            .map_max_entries(SECONDS, if rate == 0 { 1 } else { sampling::seconds(probes) })
+            .map_max_entries(LATEST, if rate == 0 { 1 } else { probes })
             .map_max_entries(COUNTS, if config.count_only { probes } else { 1 })
             .map_max_entries(HISTOGRAMS, if times { probes } else { 1 })
             .map_max_entries(CALL_COUNTS, if config.calls == 0 { 1 } else { probes })

@@ -5,11 +5,12 @@ use super::error::TraceError;
 use super::filter::Filter;
 use super::probe::Probe;
 use super::resolve::{
-    FunctionScope, Plan, PlannedField, RawTracepointScope, Scope, TracepointScope, UntypedScope,
-    plan,
+    FunctionScope, Plan, PlannedField, RawTracepointScope, Scope, SyscallScope, TracepointScope,
+    UntypedScope, plan,
 };
 use super::spec::{FieldSpec, ProbeSpec, Provider};
 use super::symbols::NO_MODULE;
+use super::syscall;
 use super::tracefs::Tracefs;
 use probe_common::fetch::FetchTable;
 use std::sync::Arc;
@@ -106,6 +107,10 @@ impl Planner {
     /// What can be read at a probe.
     pub(super) fn scope(&mut self, spec: &ProbeSpec) -> Result<Box<dyn Scope>, TraceError> {
         Ok(match (spec.provider(), spec.tracepoint()) {
+            (Provider::Ksyscall, _) => {
+                let format = syscall::format(spec, Tracefs::opened(&mut self.tracefs)?)?;
+                Box::new(SyscallScope::new(spec.name(), format, self.calls))
+            }
             (Provider::RawTracepoint, _) => self.raw_tracepoint(spec.name()),
             (_, Some((category, name))) => {
                 let format = Tracefs::opened(&mut self.tracefs)?.format(spec)?;

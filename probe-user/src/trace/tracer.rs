@@ -12,6 +12,7 @@ use super::log_reader::LogReader;
 use super::missed::Missed;
 use super::object::Object;
 use super::probe::Probe;
+use super::sampling::{self, Sampling};
 use crate::consumer::Consumer;
 use crate::error::{PollError, TallyError};
 use crate::evpipe::{EvPipe, Progress};
@@ -32,6 +33,7 @@ pub struct Tracer {
     left_out: Vec<LeftOut>,
     pipe: Delivery,
     object: Object,
+    sampling: Sampling,
     logger: Option<LogReader>,
 }
 
@@ -41,9 +43,13 @@ impl Tracer {
         TracerBuilder::default()
     }
 
-    pub(super) fn new(attached: Attached<Delivery>, logger: Option<LogReader>) -> Self {
+    pub(super) fn new(
+        attached: Attached<Delivery>,
+        sampling: Sampling,
+        logger: Option<LogReader>,
+    ) -> Self {
         let Attached { links, probes, left_out, object, output: pipe } = attached;
-        Self { links, probes, left_out, pipe, object, logger }
+        Self { links, probes, left_out, pipe, object, sampling, logger }
     }
 
     /// The probes, in the order of their numbers, and what their events have.
@@ -116,7 +122,7 @@ impl Tracer {
     ///
     /// If the eBPF side's count cannot be read.
     pub fn close<C: Consumer>(self, consumer: &mut C) -> Result<Ledger, TraceError> {
-        let Self { links, probes, mut pipe, object, logger, .. } = self;
+        let Self { links, probes, mut pipe, object, logger, sampling, .. } = self;
         let by_kernel = links.missed(probes.len());
         drop(links);
         let mut missed = vec![Missed::default(); probes.len()];
@@ -124,6 +130,10 @@ impl Tracer {
             missed = calls::missed(&object, probes.len()).map_err(TraceError::load)?;
         }
         missed.iter_mut().zip(by_kernel).for_each(|(missed, hits)| missed.by_kernel = hits);
+        if !sampling.is_all() {
+            let withheld = sampling::withheld(&object, probes.len())?;
+            missed.iter_mut().zip(withheld).for_each(|(missed, hits)| missed.withheld = hits);
+        }
         let _ = pipe.drain_all(consumer);
         drop(logger);
         let (records, late) = pipe.close(consumer)?;

@@ -142,12 +142,13 @@ struct MissedLine {
     by_kernel: Option<u64>,
     no_room: u64,
     no_return: u64,
+    withheld: u64,
 }
 
 impl MissedLine {
     fn of(missed: &Missed) -> Self {
-        let &Missed { by_kernel, no_room, no_return } = missed;
-        Self { by_kernel, no_room, no_return }
+        let &Missed { by_kernel, no_room, no_return, withheld } = missed;
+        Self { by_kernel, no_room, no_return, withheld }
     }
 }
 

@@ -14,6 +14,7 @@ mod raw_tracepoint;
 mod reach;
 mod signature;
 mod slots;
+mod syscall;
 #[cfg(test)]
 mod tests;
 mod tracepoint;
@@ -26,6 +27,7 @@ pub(crate) use builtin::{KERNEL_STACK, USER_STACK};
 pub(crate) use call::LATENCY;
 pub(crate) use function::FunctionScope;
 pub(crate) use raw_tracepoint::RawTracepointScope;
+pub(crate) use syscall::SyscallScope;
 pub(crate) use tracepoint::TracepointScope;
 pub(crate) use untyped::UntypedScope;
 

@@ -119,9 +119,14 @@ impl ProbeSpec {
 
     /// The same for one of the names that its pattern stands for.
     pub(crate) fn named(&self, name: &str) -> Self {
-        let Parts { provider, module, offset, fields, predicate, text, .. } = &*self.parts;
+        self.named_as(self.provider(), name)
+    }
+
+    /// The same for what is hooked in its place.
+    pub(crate) fn named_as(&self, provider: Provider, name: &str) -> Self {
+        let Parts { module, offset, fields, predicate, text, .. } = &*self.parts;
         let parts = Parts {
-            provider: *provider,
+            provider,
             module: module.clone(),
             name: name.to_owned(),
             offset: *offset,
