@@ -32,7 +32,7 @@ const SUM: &str = "uprobe_fixture_sum";
 
 /// The text of a call: every third one is odd.
 fn text(number: u64) -> &'static str {
-    if number % 3 == 0 { "odd" } else { "even handed" }
+    if number.is_multiple_of(3) { "odd" } else { "even handed" }
 }
 
 /// Calls each as often as the environment says; without it, not at all.

@@ -19,7 +19,7 @@ pub(super) fn ends_with_instruction(code: &[u8]) -> bool {
 /// Whether a function's first bytes are whole instructions, which all have the same length.
 #[cfg(target_arch = "aarch64")]
 pub(super) fn ends_with_instruction(code: &[u8]) -> bool {
-    code.len() % 4 == 0
+    code.len().is_multiple_of(4)
 }
 
 #[cfg(all(test, target_arch = "x86_64"))]
