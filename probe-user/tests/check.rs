@@ -43,6 +43,7 @@ fn what_root_is_told_is_true() {
         ("kprobes", "kernel_restart"),
         ("tracepoints", TRACEPOINT),
         ("raw_tracepoints", "rawtp:sched_process_exec"),
+        ("uprobes", "uprobe:libc:malloc"),
     ] {
         assert_eq!(is_available(&features, name), trace(spec), "{name}");
     }
@@ -118,6 +119,7 @@ fn nobody_with_capabilities_is_told_what_works() {
             ("kprobes", "kernel_restart"),
             ("tracepoints", TRACEPOINT),
             ("raw_tracepoints", "rawtp:sched_process_exec"),
+            ("uprobes", "uprobe:libc:malloc"),
         ] {
             let trace = with_capabilities(held, MEMLOCK, &["trace", spec, "-B4K", "-d1ms"]);
             assert_eq!(is_available(&features, name), succeeds(trace), "{held:?}: {name}");

@@ -45,9 +45,11 @@ Examples:
   probe list 'tcp_*'               functions, tracepoints and raw tracepoints of this name
   probe list 'tracepoint:sched:*'  tracepoints of a category
   probe list 'kprobe:fuse:*'       functions of a module
+  probe list 'uprobe:libc:str*'    functions of a library
   probe list vfs_read              can it be probed, and if not, why?")]
 pub(crate) struct List {
-    /// A name, or a pattern with * and ?; of all sorts, or behind kprobe:, tracepoint: or rawtp:
+    /// A name, or a pattern with * and ?; of all sorts, or behind kprobe:, tracepoint:, rawtp: or
+    /// uprobe:FILE:
     #[arg(default_value = "*")]
     pub(crate) pattern: String,
 
@@ -129,6 +131,7 @@ Examples:
                                                        which files are read in large pieces?
   probe trace --ret ksyscall:openat -n cat             which files does cat open, or fail to?
   probe trace 'kretprobe:vfs_read/retval < 0/' -n cat  which reads of cat fail?
+  probe trace 'uprobe:libc:getenv(arg0:str)' -- date   what does date look up?
   probe trace --longer 1ms vfs_read                    which reads take long?
   probe trace -K tracepoint:skb:kfree_skb -M 10        where are packets dropped?
   probe trace vfs_read rawtp:sys_enter -d 5s -F jsonl  two probes, for five seconds, as JSON
@@ -136,8 +139,9 @@ Examples:
                                                        what does cat do with files?")]
 pub(crate) struct Trace {
     /// What to probe: FUNCTION or kprobe:FUNCTION, kretprobe:FUNCTION, MODULE:FUNCTION,
-    /// ksyscall:NAME, tracepoint:CATEGORY:NAME, rawtp:NAME; then perhaps (FIELDS) and /CONDITION/. A name
-    /// with * or ? in it is all that match
+    /// ksyscall:NAME, tracepoint:CATEGORY:NAME, rawtp:NAME, uprobe:FILE:FUNCTION,
+    /// uretprobe:FILE:FUNCTION; then perhaps (FIELDS) and /CONDITION/. A name with * or ? in it is all that
+    /// match
     #[arg(required = true, value_name = "PROBE", add = ArgValueCompleter::new(completions::probes))]
     pub(crate) probes: Vec<ProbeSpec>,
 

@@ -132,14 +132,26 @@ impl PerfEvent {
             Place::Function { name, offset } => (name.as_ptr().expose_provenance() as u64, offset),
             Place::Address(address) => (0, address),
         };
-        let attr = Attr {
-            kind: pmu,
-            // "retprobe" in /sys/bus/event_source/devices/kprobe/format/
-            config: u64::from(returns),
-            config1,
-            config2,
-            ..Attr::new()
-        };
+        Self::dynamic(pmu, config1, config2, returns)
+    }
+
+    /// A uprobe at an offset of a file, or where the function that begins there returns, of every process,
+    /// enabled. `pmu` is the uprobe PMU's type.
+    #[cfg(feature = "trace")]
+    pub(crate) fn uprobe(
+        pmu: u32,
+        path: &std::ffi::CStr,
+        offset: u64,
+        returns: bool,
+    ) -> io::Result<Self> {
+        Self::dynamic(pmu, path.as_ptr().expose_provenance() as u64, offset, returns)
+    }
+
+    /// What the kprobe and the uprobe PMU make.
+    #[cfg(feature = "trace")]
+    fn dynamic(pmu: u32, config1: u64, config2: u64, returns: bool) -> io::Result<Self> {
+        // "retprobe" in /sys/bus/event_source/devices/*/format/
+        let attr = Attr { kind: pmu, config: u64::from(returns), config1, config2, ..Attr::new() };
         attr.open(-1, 0)
     }
 

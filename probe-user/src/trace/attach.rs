@@ -2,7 +2,9 @@
 
 mod kprobe;
 mod multi;
+mod uprobe;
 
+use super::binary::Binary;
 use super::error::TraceError;
 use super::features;
 use super::object::{Object, SLOTS};
@@ -104,12 +106,14 @@ pub(super) struct Attacher<'o> {
     cookies: bool,
     /// Where functions of modules begin, for those modules that were asked for.
     addresses: HashMap<String, HashMap<String, Vec<u64>>>,
+    /// Programs and libraries, by the names that they were given.
+    binaries: HashMap<String, Binary>,
 }
 
 impl<'o> Attacher<'o> {
     pub(super) fn new(object: &'o mut Object, tracefs: Option<Tracefs>) -> Self {
-        let addresses = HashMap::new();
-        Self { object, tracefs, cookies: features::has_cookies(), addresses }
+        let cookies = features::has_cookies();
+        Self { object, tracefs, cookies, addresses: HashMap::new(), binaries: HashMap::new() }
     }
 
     /// Checks that all of it can be attached, and that the kernel can tell the probes apart.
@@ -140,6 +144,7 @@ impl<'o> Attacher<'o> {
             Provider::Kprobe | Provider::Kretprobe => self.kprobe(spec, number),
             Provider::Tracepoint => self.tracepoint(spec, number),
             Provider::RawTracepoint => self.raw_tracepoint(spec, number),
+            Provider::Uprobe | Provider::Uretprobe => self.uprobe(spec, number),
             _ => refuse(spec).and(Err(TraceError::NoProbe)),
         };
         Ok(vec![link?])
@@ -200,9 +205,9 @@ impl<'o> Attacher<'o> {
 /// Refuses what can be written, but not attached.
 pub(super) fn refuse(spec: &ProbeSpec) -> Result<(), TraceError> {
     let what = match spec.provider() {
-        Provider::Kprobe | Provider::Kretprobe | Provider::Tracepoint | Provider::Ksyscall => None,
         Provider::RawTracepoint => spec.is_glob().then_some("a pattern of raw tracepoints"),
-        provider => Some(provider.name()),
+        Provider::Fentry | Provider::Fexit => Some(spec.provider().name()),
+        _ => None,
     };
     let Some(what) = what else { return Ok(()) };
     let source = io::Error::new(
@@ -241,13 +246,9 @@ mod tests {
 
     #[test]
     fn what_cannot_be_attached_is_refused_by_name() {
-        for (spec, what) in [
-            ("f:f", "fentry"),
-            ("fr:f", "fexit"),
-            ("u:a:f", "uprobe"),
-            ("ur:a:f", "uretprobe"),
-            ("rt:*", "a pattern of raw tracepoints"),
-        ] {
+        for (spec, what) in
+            [("f:f", "fentry"), ("fr:f", "fexit"), ("rt:*", "a pattern of raw tracepoints")]
+        {
             let told = refuse(&spec.parse().unwrap()).unwrap_err().to_string();
             assert!(told.contains(&format!(": {what} is understood, but")), "{told}");
         }
@@ -263,6 +264,8 @@ mod tests {
             "f+1",
             "t:a:*",
             "ksyscall:a*",
+            "u:a:f",
+            "ur:a:f*",
         ] {
             assert!(refuse(&spec.parse().unwrap()).is_ok(), "{spec}");
         }

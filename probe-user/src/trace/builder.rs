@@ -81,8 +81,8 @@ impl TracerBuilder {
     }
 
     /// Whether patterns may stand for more probes than one traces by mistake: 10,000 functions, or 1,000
-    /// probes where each has to be attached by itself (tracepoints; functions before 5.18 and without
-    /// CONFIG_FPROBE).
+    /// probes where each has to be attached by itself (tracepoints; functions of programs and libraries;
+    /// functions of the kernel before 5.18 and without CONFIG_FPROBE).
     #[must_use]
     pub fn force(mut self, force: bool) -> Self {
         self.choice.force(force);

@@ -1,5 +1,6 @@
 //! What can go wrong with a trace, and what to do about it.
 
+use super::binary::BinaryError;
 use super::capabilities::Capabilities;
 use super::spec::{ProbeSpec, SpecError};
 use crate::error::{OpenError, PollError, TallyError};
@@ -30,11 +31,28 @@ pub enum TraceError {
     /// The kernel has no kprobes.
     #[error(
         "cannot probe {spec}: this kernel has no kprobes. It needs CONFIG_KPROBES, \
-         CONFIG_KPROBE_EVENTS and CONFIG_PERF_EVENTS; tracepoint: and rawtp: work without"
+         CONFIG_KPROBE_EVENTS and CONFIG_PERF_EVENTS; tracepoint:, rawtp: and uprobe: work without"
     )]
     NoKprobes {
         /// The probe.
         spec: ProbeSpec,
+    },
+    /// The kernel has no uprobes.
+    #[error(
+        "cannot probe {spec}: this kernel has no uprobes. It needs CONFIG_UPROBE_EVENTS and \
+         CONFIG_PERF_EVENTS"
+    )]
+    NoUprobes {
+        /// The probe.
+        spec: ProbeSpec,
+    },
+    /// A place of a program or library cannot be probed.
+    #[error("cannot probe {spec}: {source}")]
+    Binary {
+        /// The probe.
+        spec: ProbeSpec,
+        /// Why.
+        source: BinaryError,
     },
     /// Entry and return of something that is no function of the kernel.
     #[error(

@@ -1,5 +1,6 @@
 //! Patterns: what they stand for, on this kernel.
 
+use super::binary::{Binary, BinaryError, Matching};
 use super::error::TraceError;
 use super::features;
 use super::glob::{Functions, Glob};
@@ -42,17 +43,19 @@ pub struct LeftOut {
     pub unresolved: usize,
     /// Functions that the kernel refused, by themselves.
     pub refused: usize,
+    /// Functions of a library that are chosen when a program is loaded: where they are is not known.
+    pub indirect: usize,
 }
 
 impl LeftOut {
     fn new(pattern: &ProbeSpec) -> Self {
         let pattern = pattern.clone();
-        Self { pattern, denied: 0, ambiguous: 0, unresolved: 0, refused: 0 }
+        Self { pattern, denied: 0, ambiguous: 0, unresolved: 0, refused: 0, indirect: 0 }
     }
 
     /// How many there are in all.
     pub fn count(&self) -> usize {
-        self.denied + self.ambiguous + self.unresolved + self.refused
+        self.denied + self.ambiguous + self.unresolved + self.refused + self.indirect
     }
 }
 
@@ -71,6 +74,11 @@ impl fmt::Display for LeftOut {
             ),
             (self.unresolved, "does not have the fields", "do not have the fields"),
             (self.refused, "was refused by the kernel", "were refused by the kernel"),
+            (
+                self.indirect,
+                "is chosen when a program is loaded (IFUNC)",
+                "are chosen when a program is loaded (IFUNC)",
+            ),
         ];
         let reasons = reasons.into_iter().filter(|&(count, ..)| count > 0);
         for (number, (count, one, many)) in reasons.enumerate() {
@@ -114,6 +122,7 @@ impl Choice {
                     self.names(spec, syscall::matching(spec, Tracefs::opened(tracefs)?))?
                 }
                 (true, Provider::Kprobe | Provider::Kretprobe) => self.functions(spec, tracefs)?,
+                (true, Provider::Uprobe | Provider::Uretprobe) => self.user_functions(spec)?,
                 // Whoever attaches the others refuses patterns.
                 _ => Expansion { specs: vec![spec.clone()], left_out: None },
             });
@@ -155,6 +164,25 @@ impl Choice {
         }
         let specs = found.names.iter().map(|name| spec.named(name)).collect();
         let left_out = LeftOut { denied, ambiguous, ..LeftOut::new(spec) };
+        Ok(Expansion { specs, left_out: Some(left_out) })
+    }
+
+    fn user_functions(&self, spec: &ProbeSpec) -> Result<Expansion, TraceError> {
+        if features::uprobe_pmu().is_none() {
+            return Err(TraceError::NoUprobes { spec: spec.clone() });
+        }
+        let failed = |source| TraceError::Binary { spec: spec.clone(), source };
+        let glob = Glob::new(spec.name())?;
+        let binary = Binary::open(spec.module().unwrap_or_default()).map_err(failed)?;
+        let is_excluded = |name: &str| self.exclude.iter().any(|glob| glob.matches(name));
+        let Matching { names, ambiguous, indirect } =
+            binary.matching(|name| glob.matches(name) && !is_excluded(name));
+        if names.is_empty() {
+            let path = binary.path().to_owned();
+            return Err(failed(BinaryError::NoMatch { path, ambiguous, indirect }));
+        }
+        let specs = names.iter().map(|name| spec.named(name)).collect();
+        let left_out = LeftOut { ambiguous, indirect, ..LeftOut::new(spec) };
         Ok(Expansion { specs, left_out: Some(left_out) })
     }
 

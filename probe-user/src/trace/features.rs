@@ -19,7 +19,16 @@ pub(super) fn check_capabilities() -> Result<(), TraceError> {
 
 /// The type of the kprobe PMU, if this kernel has kprobes.
 pub(super) fn kprobe_pmu() -> Option<u32> {
-    let text = fs::read_to_string("/sys/bus/event_source/devices/kprobe/type").ok()?;
+    pmu("kprobe")
+}
+
+/// The type of the uprobe PMU, if this kernel has uprobes.
+pub(super) fn uprobe_pmu() -> Option<u32> {
+    pmu("uprobe")
+}
+
+fn pmu(name: &str) -> Option<u32> {
+    let text = fs::read_to_string(format!("/sys/bus/event_source/devices/{name}/type")).ok()?;
     text.trim().parse().ok()
 }
 

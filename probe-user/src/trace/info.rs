@@ -1,13 +1,17 @@
 //! What a probe can read: for people who look for a field.
 
+use super::binary::Binary;
 use super::error::TraceError;
 use super::planner::Planner;
 use super::resolve::Scope;
 use super::shape::Shape;
 use super::spec::{At, FieldBase, FieldPath, FieldSpec, ProbeSpec, Provider};
 use super::symbols;
+use crate::escape::Escaped;
 use serde::Serialize;
 use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 
 /// What is known of a probe.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -19,10 +23,23 @@ pub struct Info {
     /// What it hooks: for a tracepoint, `category:name`.
     #[serde(rename = "probe")]
     pub name: String,
-    /// What it gives; `None` if the kernel does not tell.
+    /// Where a function of a program or library is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub place: Option<FilePlace>,
+    /// What it gives; `None` if nobody tells.
     pub signature: Option<Signature>,
     /// The fields that were asked for; or those that events have if none are.
     pub fields: Vec<InfoField>,
+}
+
+/// A place in a program or library.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct FilePlace {
+    /// The file.
+    pub file: PathBuf,
+    /// In bytes from its beginning.
+    pub offset: u64,
 }
 
 /// What a function takes and returns, or a tracepoint gives.
@@ -94,6 +111,7 @@ impl Info {
         }
         let scope = Planner::default().scope(spec)?;
         let signature = scope.signature();
+        let place = file_place(spec)?;
         if signature.is_none() {
             exists(spec)?;
         }
@@ -102,7 +120,7 @@ impl Info {
             None => Ok(defaults(&*scope, signature.as_ref())),
         };
         let (provider, name) = (spec.provider().name(), spec.name().to_owned());
-        Ok(Self { provider, name, signature, fields: fields? })
+        Ok(Self { provider, name, place, signature, fields: fields? })
     }
 
     /// The same, without the members of fields.
@@ -111,6 +129,17 @@ impl Info {
         self.fields.iter_mut().for_each(|field| field.members.clear());
         self
     }
+}
+
+/// Where a function of a program or library is, if it is one.
+fn file_place(spec: &ProbeSpec) -> Result<Option<FilePlace>, TraceError> {
+    if !spec.provider().is_user() {
+        return Ok(None);
+    }
+    let failed = |source| TraceError::Binary { spec: spec.clone(), source };
+    let binary = Binary::open(spec.module().unwrap_or_default()).map_err(failed)?;
+    let offset = binary.place(spec.name(), spec.offset()).map_err(failed)?;
+    Ok(Some(FilePlace { file: binary.path().to_owned(), offset }))
 }
 
 /// Where types are not known, names may still be.
@@ -188,9 +217,17 @@ impl fmt::Display for Parameter {
 /// The signature, the fields, and whatever members they have, each in a line.
 impl fmt::Display for Info {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.signature {
-            Some(signature) => writeln!(f, "{}{signature}", self.name)?,
-            None => writeln!(f, "{}: the kernel does not tell what it takes", self.name)?,
+        match (&self.signature, &self.place) {
+            (Some(signature), _) => writeln!(f, "{}{signature}", self.name)?,
+            (None, Some(FilePlace { file, offset })) => {
+                let file = Escaped(file.as_os_str().as_bytes());
+                writeln!(
+                    f,
+                    "{}: at {offset:#x} of {file}, which does not tell what it takes",
+                    self.name
+                )?;
+            }
+            (None, None) => writeln!(f, "{}: the kernel does not tell what it takes", self.name)?,
         }
         let paths = self.fields.iter().flat_map(|field| {
             std::iter::once(field.name.len())

@@ -1,6 +1,7 @@
 //! What can be probed here, by name.
 
 use super::attach::unprobeable;
+use super::binary::Binary;
 use super::btf::{Btf, Kind, Type};
 use super::error::TraceError;
 use super::features;
@@ -17,7 +18,8 @@ use std::sync::Arc;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Listing {
-    /// What matches: functions, tracepoints, raw tracepoints, each in the order of their names.
+    /// What matches: functions, tracepoints, raw tracepoints, functions of a file, each in the order of
+    /// their names.
     pub probes: Vec<Listed>,
     /// What was not looked at, and why.
     pub notes: Vec<String>,
@@ -30,7 +32,7 @@ pub struct Listed {
     /// The sort of hook.
     #[serde(rename = "type", serialize_with = "name_of")]
     pub provider: Provider,
-    /// What it hooks: for a tracepoint, `category:name`.
+    /// What it hooks: for a tracepoint, `category:name`; for a function of a program or library, `file:name`.
     #[serde(rename = "probe")]
     pub name: String,
 }
@@ -48,7 +50,7 @@ impl fmt::Display for Listed {
     }
 }
 
-/// Lists what a pattern stands for: `tcp_*`, `tracepoint:sched:*`, `rawtp:sys_*`. Without a provider, it
+/// Lists what a pattern stands for: `tcp_*`, `tracepoint:sched:*`, `rawtp:sys_*`, `uprobe:libc:*`. Without a provider, it
 /// stands for names of functions, tracepoints and raw tracepoints.
 ///
 /// # Errors
@@ -57,7 +59,8 @@ impl fmt::Display for Listed {
 /// or if nothing can be listed that it asks for.
 pub fn list(pattern: &str) -> Result<Listing, TraceError> {
     let spec: ProbeSpec = pattern.parse()?;
-    if let Some(at) = pattern.find(['(', '/', '+']) {
+    let file = spec.module().and_then(|file| Some(pattern.find(file)? + file.len())).unwrap_or(0);
+    if let Some(at) = pattern[file..].find(['(', '/', '+']).map(|at| file + at) {
         return Err(spec.error(at, "a list is of names alone").into());
     }
     let mut lister = Lister::default();
@@ -91,6 +94,7 @@ impl Lister {
             Provider::Kprobe | Provider::Kretprobe => functions(spec)?,
             Provider::Tracepoint => tracepoints(spec)?,
             Provider::RawTracepoint => raw_tracepoints(spec)?,
+            Provider::Uprobe | Provider::Uretprobe => user_functions(spec)?,
             _ => {
                 let what = format!("nothing can be attached by {} yet", provider.name());
                 return Err(asked.error(0, what).into());
@@ -172,6 +176,23 @@ fn raw_tracepoints(spec: &ProbeSpec) -> Result<Vec<String>, TraceError> {
     Ok(names.into_iter().collect())
 }
 
+fn user_functions(spec: &ProbeSpec) -> Result<Vec<String>, TraceError> {
+    let failed = |source| TraceError::Binary { spec: spec.clone(), source };
+    let file = spec.module().unwrap_or_default();
+    let binary = Binary::open(file).map_err(failed)?;
+    let names = match spec.is_glob() {
+        true => {
+            let glob = Glob::new(spec.name())?;
+            binary.matching(|name| glob.matches(name)).names
+        }
+        false => {
+            binary.place(spec.name(), 0).map_err(failed)?;
+            vec![spec.name().to_owned()]
+        }
+    };
+    Ok(names.iter().map(|name| format!("{file}:{name}")).collect())
+}
+
 /// Where there are no types, they are those of tracepoints' events, which may be called otherwise.
 fn in_tracefs(tracefs: &Tracefs, glob: &Glob) -> BTreeSet<String> {
     let events = tracefs.matching(&Glob::any()).into_iter();
@@ -222,6 +243,8 @@ mod tests {
         for (pattern, told) in [
             ("vfs_*(count)", "a list is of names alone"),
             ("vfs_*/pid/", "a list is of names alone"),
+            ("uprobe:/a/b+c:f*+1", "what is meant by a pattern has no offset"),
+            ("uprobe:/a/b+c:f/pid/", "a list is of names alone"),
             ("f:vfs_*", "nothing can be attached by fentry yet"),
             ("tracepoint:sched", "a tracepoint is written tracepoint:CATEGORY:NAME"),
             ("a b", "no name of the kernel has this character"),

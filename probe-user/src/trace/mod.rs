@@ -1,5 +1,5 @@
-//! The tracer: probes on kernel functions, tracepoints and raw tracepoints, with one prebuilt eBPF
-//! object and no compiler.
+//! The tracer: probes on kernel functions, tracepoints, raw tracepoints, and functions of programs and
+//! libraries, with one prebuilt eBPF object and no compiler.
 //!
 //! ```no_run
 //! use probe_user::trace::{TraceEvent, Tracer};
@@ -32,6 +32,7 @@
 
 mod aggregate;
 mod attach;
+mod binary;
 pub(crate) mod btf;
 mod builder;
 mod calls;
@@ -70,6 +71,7 @@ mod syscall;
 mod tracefs;
 mod tracer;
 
+pub use binary::BinaryError;
 pub use builder::{Attaching, Scope, TracerBuilder};
 pub use capabilities::Capabilities;
 pub use command::TracedCommand;
@@ -77,7 +79,7 @@ pub use count::{Counter, Counts};
 pub use error::TraceError;
 pub use event::{Addresses, TraceEvent, Value};
 pub use expand::LeftOut;
-pub use info::{Info, InfoField, Member, Parameter, Signature};
+pub use info::{FilePlace, Info, InfoField, Member, Parameter, Signature};
 pub use latency::{Latencies, Latency, Stopwatch};
 pub use ledger::Ledger;
 pub use list::{Listed, Listing, list};

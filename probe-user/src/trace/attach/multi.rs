@@ -1,5 +1,6 @@
 //! What a pattern stands for: attached at once where the kernel can (kprobe.multi, 5.18+), else one by one.
 
+use super::super::binary::BinaryError;
 use super::super::error::TraceError;
 use super::super::features;
 use super::super::probe::Probe;
@@ -74,31 +75,38 @@ impl Attacher<'_> {
     ) -> Result<usize, TraceError> {
         make_room_for_descriptors(4 * probes.len() as u64);
         let mut refused = 0;
+        let mut refusal = None;
         for (number, probe) in (first..).zip(probes) {
             match self.one(probe, number as u32)? {
-                Some(attached) => links.add(number, attached),
-                None => refused += 1,
+                Ok(attached) => links.add(number, attached),
+                Err(why) => {
+                    refused += 1;
+                    refusal.get_or_insert(why);
+                }
             }
             each(1);
         }
-        match probes.first() {
-            Some(probe) if refused == probes.len() => {
-                Err(TraceError::Blacklisted { spec: probe.spec().clone() })
-            }
+        match refusal {
+            Some(why) if refused == probes.len() => Err(why),
             _ => Ok(refused),
         }
     }
 
-    /// `None` if the kernel will not have this one probed.
-    fn one(&mut self, probe: &Probe, number: u32) -> Result<Option<Vec<Link>>, TraceError> {
+    /// The inner error, if the kernel will not have this one probed.
+    fn one(
+        &mut self,
+        probe: &Probe,
+        number: u32,
+    ) -> Result<Result<Vec<Link>, TraceError>, TraceError> {
         match self.attach(probe, number) {
-            Ok(links) => Ok(Some(links)),
+            Ok(links) => Ok(Ok(links)),
             Err(
-                TraceError::UnknownFunction { .. }
+                why @ (TraceError::UnknownFunction { .. }
                 | TraceError::Blacklisted { .. }
                 | TraceError::Ambiguous { .. }
-                | TraceError::NoInstruction { .. },
-            ) => Ok(None),
+                | TraceError::NoInstruction { .. }
+                | TraceError::Binary { source: BinaryError::NoPlace { .. }, .. }),
+            ) => Ok(Err(why)),
             Err(error) => Err(error),
         }
     }

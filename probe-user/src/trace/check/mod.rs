@@ -47,6 +47,8 @@ pub enum Feature {
     Tracepoints,
     /// Probes on raw tracepoints.
     RawTracepoints,
+    /// Probes on functions of programs and libraries.
+    Uprobes,
     /// [`Wakeup::Adaptive`](crate::Wakeup::Adaptive).
     AdaptiveWakeup,
     /// The kernel tells at any time how much it has lost.
@@ -72,6 +74,7 @@ impl Feature {
             Self::Tracefs => "tracefs",
             Self::Tracepoints => "tracepoints",
             Self::RawTracepoints => "raw_tracepoints",
+            Self::Uprobes => "uprobes",
             Self::AdaptiveWakeup => "adaptive_wakeup",
             Self::ExactLoss => "exact_loss",
             Self::Btf => "btf",
@@ -215,8 +218,8 @@ mod tests {
             report.findings().iter().map(|found| found.feature.name()).collect();
         names.sort_unstable();
         names.dedup();
-        assert_eq!(names.len(), 15);
-        assert_eq!(report.findings().len(), 15);
+        assert_eq!(names.len(), 16);
+        assert_eq!(report.findings().len(), 16);
         for found in report.findings() {
             assert_eq!(found.available, found.change.is_none(), "{found:?}");
             assert!(!found.uses.is_empty() && !found.uses.contains('\n'), "{found:?}");

@@ -9,7 +9,8 @@ use crate::options::Options;
 use crate::sys::bpf::multi::{Places, link_kprobe_multi, load_empty_kprobe_multi};
 use crate::sys::memory::page_size;
 use crate::sys::perf_event::{PerfEvent, WakeAt};
-use crate::trace::attach::Attacher;
+use crate::trace::attach::{Attacher, Link};
+use crate::trace::binary::Binary;
 use crate::trace::capabilities::Capabilities;
 use crate::trace::error::TraceError;
 use crate::trace::features::{self, is_refusal};
@@ -19,7 +20,8 @@ use crate::trace::spec::ProbeSpec;
 use crate::trace::tracefs::Tracefs;
 
 const KPROBES: &str = "a kernel with CONFIG_KPROBES, CONFIG_KPROBE_EVENTS and CONFIG_PERF_EVENTS";
-const WITHOUT_KPROBES: &str = "nothing; tracepoint: and rawtp: work without";
+const UPROBES: &str = "a kernel with CONFIG_UPROBE_EVENTS and CONFIG_PERF_EVENTS";
+const WITHOUT_KPROBES: &str = "nothing; tracepoint:, rawtp: and uprobe: work without";
 const TRACEFS: &str = "CAP_DAC_READ_SEARCH, or a tracefs for a group of this user's: mount -o \
                        remount,mode=750,gid=GROUP /sys/kernel/tracing";
 
@@ -37,6 +39,7 @@ pub(super) fn all(options: &Options) -> Vec<Finding> {
         trial.tracefs(),
         trial.tracepoints(),
         trial.raw_tracepoints(),
+        trial.uprobes(),
         conditions::btf(),
         conditions::cpu_hotplug(),
     ]);
@@ -152,14 +155,39 @@ impl Trial {
         self.attach(Feature::RawTracepoints, "rawtp:sched_process_exit", &uses)
     }
 
+    fn uprobes(&mut self) -> Finding {
+        if features::uprobe_pmu().is_none() {
+            return Finding::no(Feature::Uprobes, "nothing", UPROBES);
+        }
+        // What this process ran first, and does not run again: whether it is stripped or not.
+        let spec = "uprobe:/proc/self/exe:_start";
+        self.attach_as(Feature::Uprobes, spec, "a perf event for each", |attacher, spec| {
+            let failed = |source| TraceError::Binary { spec: spec.clone(), source };
+            let binary = Binary::open("/proc/self/exe").map_err(failed)?;
+            let entry = binary.entry().map_err(failed)?;
+            attacher.uprobe_at(&spec, binary.path(), entry, 0).map(|link| vec![link])
+        })
+    }
+
     /// Attaches a probe as a trace would, and detaches it.
     fn attach(&mut self, feature: Feature, spec: &str, uses: &str) -> Finding {
+        self.attach_as(feature, spec, uses, |attacher, spec| {
+            attacher.attach(&Probe::new(spec, Vec::new()), 0)
+        })
+    }
+
+    fn attach_as(
+        &mut self,
+        feature: Feature,
+        spec: &str,
+        uses: &str,
+        attach: impl FnOnce(&mut Attacher<'_>, ProbeSpec) -> Result<Vec<Link>, TraceError>,
+    ) -> Finding {
         let Some(object) = &mut self.object else { return self.untried(feature) };
         let attached = spec
             .parse::<ProbeSpec>()
             .map_err(TraceError::load)
-            .map(|spec| Probe::new(spec, Vec::new()))
-            .and_then(|probe| Attacher::new(object, None).attach(&probe, 0));
+            .and_then(|spec| attach(&mut Attacher::new(object, None), spec));
         match attached {
             Ok(_) => Finding::yes(feature, uses),
             Err(TraceError::Attach { source, .. }) if is_refusal(&source) => {

@@ -10,23 +10,30 @@ use probe_common::fetch::ARGUMENTS;
 use probe_common::fetch::{FetchField, base};
 
 /// A function that is entered, with `arg0` to `arg5`, or that returns, with `retval`, or a call, with all of
-/// them; or a raw tracepoint, whose arguments nobody has counted.
+/// them; or a raw tracepoint, whose arguments nobody has counted. Of a function of a program or library, all
+/// addresses are of the process's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UntypedScope {
     Entry,
     Return,
     Call,
     RawTracepoint,
+    UserEntry,
+    UserReturn,
 }
 
 impl UntypedScope {
+    fn is_user(self) -> bool {
+        matches!(self, Self::UserEntry | Self::UserReturn)
+    }
+
     /// The register that a path begins with, and what to call it.
     fn register(self, base: &FieldBase) -> Option<(u8, String)> {
         let number = match (self, base) {
-            (Self::Return | Self::Call, FieldBase::Return) => {
+            (Self::Return | Self::UserReturn | Self::Call, FieldBase::Return) => {
                 return Some((base::RETVAL, call::RETVAL.to_owned()));
             }
-            (Self::Return, _) => return None,
+            (Self::Return | Self::UserReturn, _) => return None,
             (_, FieldBase::Argument(n)) => *n,
             (_, FieldBase::Name(name)) => name.strip_prefix("arg")?.parse().ok()?,
             (_, FieldBase::Return) => return None,
@@ -46,14 +53,21 @@ impl Scope for UntypedScope {
             let what = format!("the types of its arguments are not known: {name} has no members");
             return Some(Err(ResolveError::new(*at, what)));
         }
-        let sort = Sort::Integer { size: 8, is_signed: false, shape: Shape::Hex };
+        let (sort, ty) = match self.is_user() {
+            true => {
+                let pointer = Sort::Pointer { is_text: false, is_user: true, shape: Shape::Hex };
+                let is_text = ty == Some(FieldType::Str);
+                (pointer, if is_text { Some(FieldType::Ustr) } else { ty })
+            }
+            false => (Sort::Integer { size: 8, is_signed: false, shape: Shape::Hex }, ty),
+        };
         Some(take(Reach::register(register), &sort, ty, &name, (path.at, ty_at)))
     }
 
     fn unknown(&self, path: &FieldPath) -> ResolveError {
         let there = match self {
-            Self::Entry | Self::RawTracepoint => "arg0 to arg5",
-            Self::Return => "retval",
+            Self::Entry | Self::RawTracepoint | Self::UserEntry => "arg0 to arg5",
+            Self::Return | Self::UserReturn => "retval",
             Self::Call => "arg0 to arg5, retval and latency",
         };
         let what = format!("the types of its arguments are not known: only {there} can be read");
@@ -68,9 +82,9 @@ impl Scope for UntypedScope {
         let arguments = || (0..ARGUMENTS as u8).filter_map(|n| hex((n, format!("arg{n}"))));
         let result = || hex((base::RETVAL, call::RETVAL.to_owned()));
         match self {
-            Self::Entry => arguments().collect(),
+            Self::Entry | Self::UserEntry => arguments().collect(),
             Self::RawTracepoint => Vec::new(),
-            Self::Return => result().into_iter().collect(),
+            Self::Return | Self::UserReturn => result().into_iter().collect(),
             Self::Call => arguments().chain(result()).chain([call::default_latency()]).collect(),
         }
     }

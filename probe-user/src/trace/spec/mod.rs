@@ -43,6 +43,7 @@ use std::sync::Arc;
 /// | --- | --- |
 /// | provider | `kprobe` if it is not there, `kretprobe`, `fentry`, `fexit`, `tracepoint`, `rawtp`, `uprobe`, `uretprobe`, `ksyscall`, or as bpftrace has it: `k`, `kr`, `f`, `fr`, `t`, `rt`, `u`, `ur`, `kfunc`, `kretfunc` |
 /// | module | the kernel's module that the function is in; for a uprobe, which has to have it, the file |
+/// | file | a path with a `/` in it; or the name of a program, as a shell finds it in `PATH`; or that of a library, with or without `lib`, `.so` and its version, as the dynamic linker finds it in the directories of `/etc/ld.so.conf`. That of a process that sees another file system is behind `/proc/PID/root/` |
 /// | name | a function; for a tracepoint, `CATEGORY:NAME`. With `*`, `?`, `[ab]` or `[!ab]`, all that match |
 /// | offset | of an instruction, in bytes: `+16`, `+0x10` |
 /// | field | `[NAME=]PATH[:TYPE]` |

@@ -18,9 +18,11 @@ pub enum Provider {
     Tracepoint,
     /// A tracepoint without the kernel's formatting of its fields.
     RawTracepoint,
-    /// The entry of a function of a program or library.
+    /// The entry of a function of a program or library. Strings, and bytes, are read where its arguments
+    /// point to: what the process has not touched yet may not be in memory, and is not read then.
     Uprobe,
-    /// The return of a function of a program or library.
+    /// The return of a function of a program or library. The kernel knows where to return to from 64 calls
+    /// of a thread (`MAX_URETPROBE_DEPTH`), and passes on no more of those that are in one another.
     Uretprobe,
     /// The entry of a system call, whatever its function is called on this machine.
     Ksyscall,
@@ -70,7 +72,7 @@ impl Provider {
     }
 
     /// Whether it hooks a program or library, not the kernel.
-    pub(super) const fn is_user(self) -> bool {
+    pub(in crate::trace) const fn is_user(self) -> bool {
         matches!(self, Self::Uprobe | Self::Uretprobe)
     }
 
