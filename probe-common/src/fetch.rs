@@ -13,6 +13,10 @@ pub const PROBES: &str = "PROBES";
 /// pass in registers.
 pub const ARGUMENTS: usize = 6;
 
+/// How many words a program by a trampoline reads of its function: those of the arguments
+/// (`MAX_BPF_FUNC_ARGS` in `include/linux/bpf.h`), and of what it returns, behind them.
+pub const TRAMPOLINE_WORDS: usize = 13;
+
 /// Most fields of a probe, those included that only its predicate looks at.
 pub const FIELDS: usize = 16;
 

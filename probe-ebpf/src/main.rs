@@ -17,6 +17,7 @@ mod tracer {
     pub(crate) mod stack;
     pub(crate) mod task;
     pub(crate) mod tracepoint;
+    pub(crate) mod trampoline;
 }
 
 probe_ebpf::program!("Dual MIT/GPL");

@@ -1,6 +1,8 @@
 //! `bpf(2)`: `include/uapi/linux/bpf.h`.
 
 #[cfg(feature = "trace")]
+pub(crate) mod load;
+#[cfg(feature = "trace")]
 pub(crate) mod multi;
 
 use super::call;
@@ -133,6 +135,29 @@ pub(crate) fn map_set_fd(map: BorrowedFd<'_>, key: u32, value: BorrowedFd<'_>) -
         .pointer_at(16, &raw const value);
     // SAFETY: a perf event array has keys and values of 4 bytes; the kernel reads both.
     unsafe { bpf(BPF_MAP_UPDATE_ELEM, &attr, 32) }.map(drop)
+}
+
+/// `BPF_MAP_UPDATE_ELEM` of the first value of an array, which has as many bytes.
+#[cfg(feature = "trace")]
+pub(crate) fn map_set_bytes(map: BorrowedFd<'_>, value: &[u8]) -> io::Result<()> {
+    let info = map_info(map)?;
+    if info.value_size as usize != value.len() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let key = 0u32;
+    let attr =
+        Attr::default().fd_at(0, map).pointer_at(8, &raw const key).pointer_at(16, value.as_ptr());
+    // SAFETY: an array has keys of 4 bytes; the kernel reads one, and as many bytes as there are.
+    unsafe { bpf(BPF_MAP_UPDATE_ELEM, &attr, 32) }.map(drop)
+}
+
+/// `BPF_MAP_FREEZE`: no process writes into it any more (5.2+).
+#[cfg(feature = "trace")]
+pub(crate) fn map_freeze(map: BorrowedFd<'_>) -> io::Result<()> {
+    const BPF_MAP_FREEZE: libc::c_int = 22;
+    let attr = Attr::default().fd_at(0, map);
+    // SAFETY: no pointers.
+    unsafe { bpf(BPF_MAP_FREEZE, &attr, 4) }.map(drop)
 }
 
 /// `BPF_MAP_DELETE_ELEM` of a map whose keys are `u32`.
@@ -273,6 +298,31 @@ mod attach {
         // SAFETY: the name is terminated, and the kernel reads it.
         unsafe { bpf_fd(BPF_RAW_TRACEPOINT_OPEN, &attr, 16) }
     }
+
+    /// The same of a program that was loaded for a trampoline (5.5+).
+    pub(crate) fn open_trampoline(program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+        let attr = Attr::default().fd_at(8, program);
+        // SAFETY: there is no name.
+        unsafe { bpf_fd(BPF_RAW_TRACEPOINT_OPEN, &attr, 16) }
+    }
+
+    /// How often the kernel did not run a program, since it ran already on the same CPU:
+    /// `bpf_prog_info::recursion_misses` (5.12+). `None` if it does not tell.
+    pub(crate) fn recursion_misses(program: BorrowedFd<'_>) -> io::Result<Option<u64>> {
+        const RECURSION_MISSES: usize = 208 / 8;
+        let mut info = [0u64; RECURSION_MISSES + 1];
+        let mut attr = Attr::default()
+            .fd_at(0, program)
+            .u32_at(4, size_of_val(&info) as u32)
+            .pointer_at(8, info.as_mut_ptr());
+        // SAFETY: `info` is writable for the length given, and asks for nothing by pointers.
+        unsafe { bpf_mut(BPF_OBJ_GET_INFO_BY_FD, &mut attr, 16) }?;
+        // The kernel says how much it has written.
+        let is_told = attr.u32_from(4) as usize >= size_of_val(&info);
+        Ok(is_told.then_some(info[RECURSION_MISSES]))
+    }
 }
 #[cfg(feature = "trace")]
-pub(crate) use attach::{kprobe_missed, link_perf_event, open_raw_tracepoint};
+pub(crate) use attach::{
+    kprobe_missed, link_perf_event, open_raw_tracepoint, open_trampoline, recursion_misses,
+};

@@ -75,7 +75,7 @@ impl Aggregate {
 
 /// A per-CPU array of the programs, of `T` by the number of the probe.
 pub(super) fn array<T>(object: &Object, name: &str) -> Result<PerCpuArray, TraceError> {
-    let Some(Map::PerCpuArray(map)) = object.ebpf.map(name) else {
+    let Ok(Map::PerCpuArray(map)) = object.map(name) else {
         return Err(TraceError::load(format!("it has no map {name}")));
     };
     let cpus = cpus::possible().map_err(TraceError::load)?.len();

@@ -2,9 +2,11 @@
 
 mod kprobe;
 mod multi;
+mod trampoline;
 mod uprobe;
 
 use super::binary::Binary;
+use super::btf::Btf;
 use super::error::TraceError;
 use super::features;
 use super::object::{Object, SLOTS};
@@ -16,10 +18,10 @@ use super::tracefs::Tracefs;
 use crate::sys::bpf;
 use crate::sys::perf_event::PerfEvent;
 use std::collections::HashMap;
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 /// What keeps a program attached. To drop it detaches.
@@ -29,8 +31,8 @@ pub(super) enum Link {
     PerfEvent { link: OwnedFd, _event: PerfEvent },
     /// An event that the program was given to, before there were links.
     LegacyPerfEvent { _event: PerfEvent },
-    /// A raw tracepoint.
-    RawTracepoint { _link: OwnedFd },
+    /// A program that has only this hook: a raw tracepoint, or a trampoline.
+    Program { _link: OwnedFd, program: OwnedFd },
     /// Many functions at once.
     Multi { _link: OwnedFd },
 }
@@ -40,7 +42,8 @@ impl Link {
     pub(super) fn missed(&self) -> Option<u64> {
         match self {
             Self::PerfEvent { link, .. } => bpf::kprobe_missed(link).ok().flatten(),
-            Self::LegacyPerfEvent { .. } | Self::RawTracepoint { .. } | Self::Multi { .. } => None,
+            Self::Program { program, .. } => bpf::recursion_misses(program.as_fd()).ok().flatten(),
+            Self::LegacyPerfEvent { .. } | Self::Multi { .. } => None,
         }
     }
 }
@@ -103,6 +106,8 @@ impl Drop for Links {
 pub(super) struct Attacher<'o> {
     object: &'o mut Object,
     tracefs: Option<Tracefs>,
+    /// The kernel's types, if they were needed so far.
+    types: Option<Arc<Btf>>,
     cookies: bool,
     /// Where functions of modules begin, for those modules that were asked for.
     addresses: HashMap<String, HashMap<String, Vec<u64>>>,
@@ -111,15 +116,19 @@ pub(super) struct Attacher<'o> {
 }
 
 impl<'o> Attacher<'o> {
-    pub(super) fn new(object: &'o mut Object, tracefs: Option<Tracefs>) -> Self {
-        let cookies = features::has_cookies();
-        Self { object, tracefs, cookies, addresses: HashMap::new(), binaries: HashMap::new() }
+    pub(super) fn new(
+        object: &'o mut Object,
+        tracefs: Option<Tracefs>,
+        types: Option<Arc<Btf>>,
+    ) -> Self {
+        let (addresses, binaries) = (HashMap::new(), HashMap::new());
+        Self { object, tracefs, types, cookies: features::has_cookies(), addresses, binaries }
     }
 
     /// Checks that all of it can be attached, and that the kernel can tell the probes apart.
     pub(super) fn check(&self, probes: &[Probe]) -> Result<(), TraceError> {
         let needs_slot = |probe: &Probe| match probe.spec().provider() {
-            Provider::RawTracepoint => true,
+            Provider::RawTracepoint | Provider::Fentry | Provider::Fexit => true,
             _ => !self.cookies,
         };
         if probes.len() > SLOTS && probes[SLOTS..].iter().any(needs_slot) {
@@ -144,6 +153,7 @@ impl<'o> Attacher<'o> {
             Provider::Kprobe | Provider::Kretprobe => self.kprobe(spec, number),
             Provider::Tracepoint => self.tracepoint(spec, number),
             Provider::RawTracepoint => self.raw_tracepoint(spec, number),
+            Provider::Fentry | Provider::Fexit => self.trampoline(spec, number),
             Provider::Uprobe | Provider::Uretprobe => self.uprobe(spec, number),
             _ => refuse(spec).and(Err(TraceError::NoProbe)),
         };
@@ -153,9 +163,7 @@ impl<'o> Attacher<'o> {
     /// Attaches the programs that follow the descendants of a process.
     pub(super) fn follow(&mut self) -> Result<[Link; 2], TraceError> {
         let mut attach = |program, tracepoint| {
-            let program = self.object.program(program)?;
-            bpf::open_raw_tracepoint(tracepoint, program)
-                .map(|link| Link::RawTracepoint { _link: link })
+            raw_tracepoint(tracepoint, self.object.program(program)?)
                 .map_err(|source| TraceError::Follow { source })
         };
         Ok([
@@ -173,8 +181,8 @@ impl<'o> Attacher<'o> {
 
     fn raw_tracepoint(&mut self, spec: &ProbeSpec, number: u32) -> Result<Link, TraceError> {
         let program = self.object.program(&format!("raw_tracepoint_slot_{number}"))?;
-        match bpf::open_raw_tracepoint(&c_name(spec)?, program) {
-            Ok(link) => Ok(Link::RawTracepoint { _link: link }),
+        match raw_tracepoint(&c_name(spec)?, program) {
+            Ok(link) => Ok(link),
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {
                 let near = Tracefs::opened(&mut self.tracefs)?.near_raw(spec.name());
                 Err(TraceError::UnknownTracepoint { spec: spec.clone(), near })
@@ -206,7 +214,9 @@ impl<'o> Attacher<'o> {
 pub(super) fn refuse(spec: &ProbeSpec) -> Result<(), TraceError> {
     let what = match spec.provider() {
         Provider::RawTracepoint => spec.is_glob().then_some("a pattern of raw tracepoints"),
-        Provider::Fentry | Provider::Fexit => Some(spec.provider().name()),
+        Provider::Fentry | Provider::Fexit => {
+            spec.is_glob().then_some("a pattern of functions by trampolines")
+        }
         _ => None,
     };
     let Some(what) = what else { return Ok(()) };
@@ -215,6 +225,11 @@ pub(super) fn refuse(spec: &ProbeSpec) -> Result<(), TraceError> {
         format!("{what} is understood, but nothing can be attached by it yet"),
     );
     Err(TraceError::Attach { spec: spec.clone(), source })
+}
+
+fn raw_tracepoint(name: &CStr, program: BorrowedFd<'_>) -> io::Result<Link> {
+    let link = bpf::open_raw_tracepoint(name, program)?;
+    Ok(Link::Program { _link: link, program: program.try_clone_to_owned()? })
 }
 
 fn legacy(program: BorrowedFd<'_>, event: PerfEvent) -> io::Result<Link> {
@@ -246,9 +261,11 @@ mod tests {
 
     #[test]
     fn what_cannot_be_attached_is_refused_by_name() {
-        for (spec, what) in
-            [("f:f", "fentry"), ("fr:f", "fexit"), ("rt:*", "a pattern of raw tracepoints")]
-        {
+        for (spec, what) in [
+            ("f:f*", "a pattern of functions by trampolines"),
+            ("fr:?", "a pattern of functions by trampolines"),
+            ("rt:*", "a pattern of raw tracepoints"),
+        ] {
             let told = refuse(&spec.parse().unwrap()).unwrap_err().to_string();
             assert!(told.contains(&format!(": {what} is understood, but")), "{told}");
         }
@@ -265,6 +282,8 @@ mod tests {
             "t:a:*",
             "ksyscall:a*",
             "u:a:f",
+            "f:f",
+            "fr:f",
             "ur:a:f*",
         ] {
             assert!(refuse(&spec.parse().unwrap()).is_ok(), "{spec}");

@@ -241,13 +241,12 @@ impl TracerBuilder {
     /// As [`attach`](Self::attach).
     pub fn attach_with(self, mut progress: impl FnMut(Attaching)) -> Result<Tracer, TraceError> {
         let open = |object: &mut Object| {
-            let pipe = EvPipe::from_object(&mut object.ebpf, &self.options)?;
+            let pipe = EvPipe::open(object.pipe_parts()?, &self.options)?;
             Ok(Delivery::new(pipe, self.order)?)
         };
         let plan = |planner: &mut Planner, spec: &_| planner.plan(spec, &self.filter);
         let mut attached = self.attach_as(&self.config()?, plan, open, &mut progress)?;
-        // It takes its map out of the object, which programs for many functions are linked against.
-        let logger = self.log_level.map(|_| LogReader::start(&mut attached.object)).transpose()?;
+        let logger = attached.object.take_log().map(LogReader::start).transpose()?;
         Ok(Tracer::new(attached, self.sampling, logger))
     }
 
@@ -290,7 +289,8 @@ impl TracerBuilder {
         let mut selection = Selection::new(&self.specs, &self.choice, &mut planner, plan)?;
         let mut object = self.load(config, &selection)?;
         let output = open(&mut object)?;
-        let attacher = Attacher::new(&mut object, planner.into_tracefs());
+        let (tracefs, types) = planner.into_parts();
+        let attacher = Attacher::new(&mut object, tracefs, types);
         let links = self.attach_all(attacher, &mut selection, progress)?;
         let (probes, left_out) = selection.into_parts();
         Ok(Attached { links, probes, left_out, object, output })

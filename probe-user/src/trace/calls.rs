@@ -3,7 +3,7 @@
 use super::missed::Missed;
 use super::object::Object;
 use crate::cpus;
-use aya::maps::{HashMap, Map, MapData, MapError, PerCpuArray};
+use aya::maps::{HashMap, MapData, MapError, PerCpuArray};
 use probe_common::call::{CALL_COUNTS, CALLS, CallCounts, CallKey, PART};
 use zerocopy::transmute;
 
@@ -48,13 +48,9 @@ type Key = [u64; size_of::<CallKey>() / 8];
 type Counts = [u64; size_of::<CallCounts>() / 8];
 
 fn calls(object: &Object) -> Result<HashMap<&MapData, Key, [u8; PART]>, MapError> {
-    map(object, CALLS)?.try_into()
+    object.map(CALLS)?.try_into()
 }
 
 fn counts(object: &Object) -> Result<PerCpuArray<&MapData, Counts>, MapError> {
-    map(object, CALL_COUNTS)?.try_into()
-}
-
-fn map<'o>(object: &'o Object, name: &str) -> Result<&'o Map, MapError> {
-    object.ebpf.map(name).ok_or_else(|| MapError::InvalidName { name: name.to_owned() })
+    object.map(CALL_COUNTS)?.try_into()
 }

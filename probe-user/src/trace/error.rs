@@ -120,6 +120,16 @@ pub enum TraceError {
         /// Names that are like it.
         near: Vec<String>,
     },
+    /// No trampoline can be made for a function.
+    #[error(
+        "cannot probe {spec}: trampolines are for functions that the kernel's own types (CONFIG_DEBUG_INFO_BTF) \
+         have, once, and not for those of modules; kprobe:{name} may do",
+        name = spec.name()
+    )]
+    NoTrampoline {
+        /// The probe.
+        spec: ProbeSpec,
+    },
     /// There is no such system call.
     #[error("cannot probe {spec}: the kernel has no system call of this name{}", suggestion(near))]
     UnknownSyscall {
@@ -131,7 +141,7 @@ pub enum TraceError {
     /// The kernel cannot tell so many probes apart.
     #[error(
         "{count} probes are more than this kernel can tell apart: before 5.15 it has no attach \
-         cookies, and raw tracepoints have none before 6.10; up to {most} work"
+         cookies, and raw tracepoints and trampolines are told apart without; up to {most} work"
     )]
     TooManyProbes {
         /// How many were asked for.

@@ -1,10 +1,10 @@
 //! What the eBPF programs log.
 
 use super::error::TraceError;
-use super::object::Object;
 use super::privileges;
 use crate::stop::Stop;
 use crate::sys::epoll::Epoll;
+use aya::Ebpf;
 use aya_log::EbpfLogger;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Barrier};
@@ -18,8 +18,8 @@ pub(super) struct LogReader {
 }
 
 impl LogReader {
-    pub(super) fn start(object: &mut Object) -> Result<Self, TraceError> {
-        let mut logger = EbpfLogger::init(&mut object.ebpf).map_err(TraceError::load)?;
+    pub(super) fn start(mut log: Ebpf) -> Result<Self, TraceError> {
+        let mut logger = EbpfLogger::init(&mut log).map_err(TraceError::load)?;
         let stop = Stop::new().map_err(TraceError::load)?;
         let epoll = Epoll::new().map_err(TraceError::load)?;
         epoll.add(logger.as_fd()).map_err(TraceError::load)?;

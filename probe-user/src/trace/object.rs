@@ -1,22 +1,24 @@
-//! The tracer's eBPF object: embedded, configured, loaded.
+//! The tracer's eBPF object: embedded, configured, its programs loaded as they are needed.
 
-mod multi;
+mod maps;
+mod memlock;
+mod programs;
 
 use super::error::TraceError;
 use super::sampling::Sampling;
+use crate::error::OpenError;
+use crate::parts::PipeParts;
 use crate::sys::bpf;
+use crate::sys::bpf::load::Purpose;
+use aya::Ebpf;
 use aya::maps::{Array, CgroupArray, Map, MapError};
-use aya::programs::{KProbe, Program, RawTracePoint, TracePoint};
-use aya::{Ebpf, EbpfLoader};
-use multi::MultiPrograms;
-use probe_common::call::{CALL_COUNTS, CALLS};
-use probe_common::control::FLUSH_PROGRAM;
-use probe_common::count::COUNTS;
+use maps::{Maps, fd_of};
+use probe_common::control::{
+    CONTROL_MAP, EAGER_MAP, EVENTS_MAP, FLUSH_PROGRAM, OUTPUTS_MAP, SCRATCH_MAP, TALLY_MAP,
+};
 use probe_common::fetch::{FetchTable, PROBES};
-use probe_common::histogram::HISTOGRAMS;
-use probe_common::sampling::{self, LATEST, SAMPLED, SECONDS};
+use std::collections::HashMap;
 use std::io;
-use std::num::NonZeroU32;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../../ebpf/probe.bpf.o");
@@ -48,48 +50,33 @@ pub(super) struct Config {
 /// The object, its maps created.
 #[derive(Debug)]
 pub(super) struct Object {
-    pub(super) ebpf: Ebpf,
-    multi: Option<MultiPrograms>,
+    code: aya_obj::Object,
+    /// The types of its functions, if the kernel takes any.
+    types: Option<OwnedFd>,
+    maps: Maps,
+    loaded: HashMap<(String, Purpose), OwnedFd>,
+    /// What has the map that programs log into, if they do.
+    log: Option<Ebpf>,
 }
 
 impl Object {
-    /// Loads the object for probes that read what `tables` says, by their numbers.
+    /// Reads the object for probes that read what `tables` says, by their numbers, and creates its maps.
     pub(super) fn load(config: &Config, tables: &[FetchTable]) -> Result<Self, TraceError> {
-        // Without BTF: nothing in the object is relocated against it, and reading it takes long.
-        let count_only = u32::from(config.count_only);
-        let probes = tables.len().max(1) as u32;
-        let number = |limit: Option<NonZeroU32>| limit.map_or(0, NonZeroU32::get);
-        let Sampling { one_in, per_second } = config.sampling;
-        let (sample, rate) = (number(one_in), number(per_second));
-        let times = config.count_only && config.calls > 0;
-        let mut loader = EbpfLoader::new();
-        loader
-            .btf(None)
-            .override_global("ONLY_PID", &config.only_pid, true)
-            .override_global("ROOT_PID", &config.root_pid, true)
-            .override_global("IN_CGROUP", &config.in_cgroup, true)
-            .override_global("TRACER_PID", &config.tracer_pid, true)
-            .override_global("COUNT_ONLY", &count_only, true)
-            .override_global("SAMPLE", &sample, true)
-            .override_global("RATE", &rate, true)
-            .override_global(aya_log::LEVEL, &config.log_level, true)
-            .map_max_entries(PROBES, probes)
-            .map_max_entries(SAMPLED, if config.sampling.is_all() { 1 } else { probes })
-            .map_max_entries(SECONDS, if rate == 0 { 1 } else { sampling::seconds(probes) })
-            .map_max_entries(LATEST, if rate == 0 { 1 } else { probes })
-            .map_max_entries(COUNTS, if config.count_only { probes } else { 1 })
-            .map_max_entries(HISTOGRAMS, if times { probes } else { 1 })
-            .map_max_entries(CALL_COUNTS, if config.calls == 0 { 1 } else { probes })
-            .map_max_entries(CALLS, config.calls.max(1));
-        let ebpf = loader.load(OBJECT).map_err(TraceError::load)?;
-        let mut this = Self { ebpf, multi: None };
+        let mut code = aya_obj::Object::parse(OBJECT).map_err(TraceError::load)?;
+        maps::configure(&mut code, config, tables.len().max(1) as u32).map_err(TraceError::load)?;
+        let types = programs::load_types(&mut code).map_err(TraceError::load)?;
+        let log = (config.log_level > 0).then(maps::create_log).transpose();
+        let log = log.map_err(TraceError::load)?;
+        let maps = maps::create(&code, types.as_ref().map(OwnedFd::as_fd), log.as_ref());
+        let maps = maps.map_err(TraceError::load)?;
+        let mut this = Self { code, types, maps, loaded: HashMap::new(), log };
         this.write(tables).map_err(TraceError::load)?;
         Ok(this)
     }
 
     fn write(&mut self, tables: &[FetchTable]) -> Result<(), MapError> {
-        let map = self.ebpf.map_mut(PROBES).ok_or(MapError::InvalidName { name: PROBES.into() })?;
-        let mut probes: Array<_, [u8; size_of::<FetchTable>()]> = map.try_into()?;
+        let mut probes: Array<_, [u8; size_of::<FetchTable>()]> =
+            self.map_mut(PROBES)?.try_into()?;
         for (number, table) in (0..).zip(tables) {
             let bytes: [u8; size_of::<FetchTable>()] = zerocopy::transmute!(*table);
             probes.set(number, bytes, 0)?;
@@ -97,58 +84,90 @@ impl Object {
         Ok(())
     }
 
+    /// A map of the object.
+    pub(super) fn map(&self, name: &str) -> Result<&Map, MapError> {
+        self.maps.get(name).ok_or_else(|| MapError::InvalidName { name: name.to_owned() })
+    }
+
+    fn map_mut(&mut self, name: &str) -> Result<&mut Map, MapError> {
+        self.maps.get_mut(name).ok_or_else(|| MapError::InvalidName { name: name.to_owned() })
+    }
+
+    /// What programs log into, for whoever reads it.
+    pub(super) fn take_log(&mut self) -> Option<Ebpf> {
+        self.log.take()
+    }
+
     /// Has tasks of this cgroup traced alone, given its directory.
     pub(super) fn only_in(&mut self, cgroup: BorrowedFd<'_>) -> Result<(), MapError> {
-        let name = "CGROUP";
-        let map = self.ebpf.map_mut(name).ok_or(MapError::InvalidName { name: name.into() })?;
-        CgroupArray::try_from(map)?.set(0, cgroup, 0)
+        CgroupArray::try_from(self.map_mut("CGROUP")?)?.set(0, cgroup, 0)
+    }
+
+    /// What a pipe works with. Loads the flush program.
+    pub(super) fn pipe_parts(&mut self) -> Result<PipeParts, OpenError> {
+        let flush = self
+            .program(FLUSH_PROGRAM)
+            .map_err(|error| OpenError::Program { name: FLUSH_PROGRAM, why: error.to_string() })?;
+        let info = |source| OpenError::MapInfo { source };
+        let flush = flush.try_clone_to_owned().map_err(info)?;
+        let fd = |name| self.maps.get(name).and_then(fd_of).ok_or(OpenError::NoMap { name });
+        let (eager, control) = (fd(EAGER_MAP)?, fd(CONTROL_MAP)?);
+        let parts = PipeParts::new(fd(EVENTS_MAP)?)
+            .and_then(|parts| parts.adaptive(eager, control, flush))
+            .map_err(info)?;
+        parts.tally(fd(TALLY_MAP)?, fd(OUTPUTS_MAP)?)?.scratch(fd(SCRATCH_MAP)?)
     }
 
     /// Loads a program, once, and lends its descriptor.
     pub(super) fn program(&mut self, name: &str) -> Result<BorrowedFd<'_>, TraceError> {
-        let program = self
-            .ebpf
-            .program_mut(name)
-            .ok_or_else(|| TraceError::load(format!("it has no program {name}")))?;
-        if program.fd().is_err() {
-            match &mut *program {
-                Program::KProbe(program) => KProbe::load(program),
-                Program::TracePoint(program) => TracePoint::load(program),
-                Program::RawTracePoint(program) => RawTracePoint::load(program),
-                _ => return Err(TraceError::load(format!("program {name} is of no known type"))),
-            }
-            .map_err(TraceError::load)?;
-        }
-        Ok(program.fd().map_err(TraceError::load)?.as_fd())
+        let purpose = programs::purpose(&self.code, name).map_err(TraceError::load)?;
+        self.loaded_for(name, purpose)
     }
 
-    /// The same of a program for many functions at once (5.18+). All maps have to be with the object,
-    /// still.
-    pub(super) fn multi_program(&mut self, name: &str) -> Result<&OwnedFd, TraceError> {
-        let programs = match self.multi.take() {
-            Some(programs) => programs,
-            None => MultiPrograms::link(&self.ebpf).map_err(TraceError::load)?,
-        };
-        self.multi.insert(programs).program(name).map_err(TraceError::load)
+    /// The same of a program for many functions at once (5.18+).
+    pub(super) fn multi_program(&mut self, name: &str) -> Result<BorrowedFd<'_>, TraceError> {
+        self.loaded_for(name, Purpose::ManyFunctions)
+    }
+
+    fn loaded_for(&mut self, name: &str, purpose: Purpose) -> Result<BorrowedFd<'_>, TraceError> {
+        let key = (name.to_owned(), purpose);
+        if !self.loaded.contains_key(&key) {
+            let program = self.link_and_load(name, purpose)?;
+            self.loaded.insert(key.clone(), program);
+        }
+        let program = self.loaded.get(&key);
+        program.map(OwnedFd::as_fd).ok_or_else(|| TraceError::load("it was not loaded"))
+    }
+
+    /// Loads a program for a trampoline: where a function is entered, or where it returns. The function is
+    /// named by its number in the kernel's types.
+    pub(super) fn trampoline(
+        &self,
+        name: &str,
+        function: u32,
+        returns: bool,
+    ) -> Result<OwnedFd, TraceError> {
+        self.link_and_load(name, Purpose::Trampoline { function, returns })
+    }
+
+    fn link_and_load(&self, name: &str, purpose: Purpose) -> Result<OwnedFd, TraceError> {
+        let types = self.types.as_ref().map(OwnedFd::as_fd);
+        programs::link_and_load(&self.code, &self.maps, types, name, purpose)
+            .map_err(TraceError::load)
     }
 
     /// How many tasks should have been followed, and found no room.
     pub(super) fn not_followed(&self) -> Result<u64, TraceError> {
-        match self.ebpf.map("NOT_FOLLOWED") {
-            Some(map @ Map::Array(_)) => {
-                let counter: Array<_, u64> = map.try_into().map_err(TraceError::load)?;
-                counter.get(&0, 0).map_err(TraceError::load)
-            }
-            _ => Ok(0),
-        }
+        let map = self.map("NOT_FOLLOWED").map_err(TraceError::load)?;
+        let counter: Array<_, u64> = map.try_into().map_err(TraceError::load)?;
+        counter.get(&0, 0).map_err(TraceError::load)
     }
 
     /// Has `cpu` send its block.
     pub(super) fn flush(&self, cpu: u32) -> io::Result<()> {
-        let Some(Program::RawTracePoint(program)) = self.ebpf.program(FLUSH_PROGRAM) else {
-            return Ok(());
-        };
-        let fd = program.fd().map_err(io::Error::other)?;
-        bpf::run_on(fd.as_fd(), cpu).map(drop)
+        match self.loaded.get(&(FLUSH_PROGRAM.to_owned(), Purpose::RawTracepoint)) {
+            Some(program) => bpf::run_on(program.as_fd(), cpu).map(drop),
+            None => Ok(()),
+        }
     }
 }

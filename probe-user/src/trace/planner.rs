@@ -99,9 +99,9 @@ impl Planner {
         &mut self.tracefs
     }
 
-    /// Tracefs, if it was needed.
-    pub(super) fn into_tracefs(self) -> Option<Tracefs> {
-        self.tracefs
+    /// Tracefs, and the kernel's types, if they were needed.
+    pub(super) fn into_parts(self) -> (Option<Tracefs>, Option<Arc<Btf>>) {
+        (self.tracefs, self.kernel.flatten())
     }
 
     /// What can be read at a probe.
@@ -111,6 +111,8 @@ impl Planner {
                 let format = syscall::format(spec, Tracefs::opened(&mut self.tracefs)?)?;
                 Box::new(SyscallScope::new(spec.name(), format, self.calls))
             }
+            (Provider::Fentry, _) => self.trampoline(spec, FunctionScope::entry)?,
+            (Provider::Fexit, _) => self.trampoline(spec, FunctionScope::exit)?,
             (Provider::RawTracepoint, _) => self.raw_tracepoint(spec.name()),
             (_, Some((category, name))) => {
                 let format = Tracefs::opened(&mut self.tracefs)?.format(spec)?;
@@ -155,6 +157,20 @@ impl Planner {
                 log::debug!("{name} has arguments without names: {error}");
                 Box::new(untyped)
             }
+        }
+    }
+
+    /// A function that the kernel's own types have to have.
+    fn trampoline(
+        &mut self,
+        spec: &ProbeSpec,
+        scope: impl Fn(Arc<Btf>, &str) -> Result<FunctionScope, NoPrototype>,
+    ) -> Result<Box<dyn Scope>, TraceError> {
+        let in_kernel = spec.module().is_none_or(|module| module == NO_MODULE);
+        let kernel = self.kernel().filter(|_| in_kernel);
+        match kernel.map(|kernel| scope(kernel, spec.name())) {
+            Some(Ok(scope)) => Ok(Box::new(scope)),
+            Some(Err(_)) | None => Err(TraceError::NoTrampoline { spec: spec.clone() }),
         }
     }
 

@@ -31,6 +31,14 @@ impl Btf {
         first.map(|(id, _)| id).ok_or(NoPrototype::Unknown)
     }
 
+    /// The function of this name, if there is one only.
+    pub(crate) fn function_itself(&self, name: &str) -> Option<TypeId> {
+        match self.named(Kind::Function, name)[..] {
+            [id] => Some(id),
+            _ => None,
+        }
+    }
+
     /// What a raw tracepoint gives, its first argument included, which is not for it. Names are those of
     /// a function that has the same arguments, where there is one.
     pub(crate) fn raw_tracepoint(&self, name: &str) -> Result<TypeId, NoPrototype> {

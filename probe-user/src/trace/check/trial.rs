@@ -18,6 +18,7 @@ use crate::trace::object::{Config, Object, SLOTS};
 use crate::trace::probe::Probe;
 use crate::trace::spec::ProbeSpec;
 use crate::trace::tracefs::Tracefs;
+use std::os::fd::AsFd;
 
 const KPROBES: &str = "a kernel with CONFIG_KPROBES, CONFIG_KPROBE_EVENTS and CONFIG_PERF_EVENTS";
 const UPROBES: &str = "a kernel with CONFIG_UPROBE_EVENTS and CONFIG_PERF_EVENTS";
@@ -112,7 +113,7 @@ impl Trial {
             return features.map(|feature| self.untried(feature));
         };
         let limits = conditions::memory_limits(self.held);
-        let (memory, pipe) = match EvPipe::from_object(&mut object.ebpf, options) {
+        let (memory, pipe) = match open(object, options) {
             Ok(pipe) => {
                 let uses = format!("{} KiB of ring for each CPU; {limits}", options.bytes() >> 10);
                 (Finding::yes(Feature::LockedMemory, uses), pipe)
@@ -120,7 +121,7 @@ impl Trial {
             Err(error) => {
                 let memory = no_memory(&error, &limits, options);
                 let smallest = options.clone().bytes_per_cpu(page_size());
-                match EvPipe::from_object(&mut object.ebpf, &smallest) {
+                match open(object, &smallest) {
                     Ok(pipe) => (memory, pipe),
                     Err(error) => {
                         let change = error.to_string();
@@ -187,7 +188,7 @@ impl Trial {
         let attached = spec
             .parse::<ProbeSpec>()
             .map_err(TraceError::load)
-            .and_then(|spec| attach(&mut Attacher::new(object, None), spec));
+            .and_then(|spec| attach(&mut Attacher::new(object, None, None), spec));
         match attached {
             Ok(_) => Finding::yes(feature, uses),
             Err(TraceError::Attach { source, .. }) if is_refusal(&source) => {
@@ -217,7 +218,7 @@ impl Trial {
     fn kprobe_multi(&self) -> Finding {
         let feature = Feature::KprobeMulti;
         let linked = load_empty_kprobe_multi().and_then(|program| {
-            link_kprobe_multi(&program, Places::Names(&[c"kernel_restart"]), &[0], false)
+            link_kprobe_multi(program.as_fd(), Places::Names(&[c"kernel_restart"]), &[0], false)
         });
         let uses = "a perf event for each function that a pattern matches";
         match linked {
@@ -241,6 +242,10 @@ impl Trial {
             Err(error) => Finding::no(Feature::Tracefs, "nothing", error.to_string()),
         }
     }
+}
+
+fn open(object: &mut Object, options: &Options) -> Result<EvPipe, OpenError> {
+    EvPipe::open(object.pipe_parts()?, options)
 }
 
 fn no_memory(error: &OpenError, limits: &str, options: &Options) -> Finding {

@@ -9,7 +9,7 @@ use crate::trace::btf::{Btf, NoPrototype, Type, TypeId};
 use crate::trace::info::{Member, Signature};
 use crate::trace::shape::Shape;
 use crate::trace::spec::{At, FieldBase, FieldPath, FieldType};
-use probe_common::fetch::{FetchField, base};
+use probe_common::fetch::{FetchField, TRAMPOLINE_WORDS, base};
 use std::sync::Arc;
 
 /// A function of the kernel that is entered, or that returns, or both in one.
@@ -26,6 +26,11 @@ enum Moment {
     Entry,
     Return,
     Call,
+    /// Where it returns, the arguments that it was entered with still known; what it returns is in the word
+    /// of this number.
+    Exit {
+        result: u8,
+    },
 }
 
 impl FunctionScope {
@@ -47,6 +52,16 @@ impl FunctionScope {
         Ok(this)
     }
 
+    /// Where it returns, by a trampoline, which keeps its arguments.
+    pub(crate) fn exit(btf: Arc<Btf>, function: &str) -> Result<Self, NoPrototype> {
+        let mut this = Self::new(btf, function, Moment::Entry)?;
+        let size = |argument: &Argument| this.btf.size_of(argument.ty).unwrap_or(0).div_ceil(8);
+        let words = this.arguments.iter().map(size).sum::<u32>();
+        this.moment = Moment::Exit { result: words.min(base::RETVAL.into()) as u8 };
+        arguments::rename(&mut this.arguments, &[call::RETVAL]);
+        Ok(this)
+    }
+
     fn new(btf: Arc<Btf>, function: &str, moment: Moment) -> Result<Self, NoPrototype> {
         let id = btf.function(function)?;
         let Some(Type::Prototype(prototype)) = btf.at(id) else {
@@ -60,9 +75,15 @@ impl FunctionScope {
     /// What it returns, if it does.
     fn result(&self, at: At) -> Option<Way<'_>> {
         let resolved = self.btf.resolve(self.returns)?;
-        let is_there = self.moment != Moment::Entry && !matches!(resolved.ty, Type::Void);
-        let reach = Reach::register(base::RETVAL);
-        is_there.then(|| Way::new(&self.btf, reach, self.returns, call::RETVAL, at))
+        let register = match self.moment {
+            Moment::Entry => return None,
+            Moment::Return | Moment::Call => base::RETVAL,
+            Moment::Exit { result } if usize::from(result) < TRAMPOLINE_WORDS => result,
+            Moment::Exit { .. } => return None,
+        };
+        let reach = Reach::register(register);
+        (!matches!(resolved.ty, Type::Void))
+            .then(|| Way::new(&self.btf, reach, self.returns, call::RETVAL, at))
     }
 
     fn default_result(&self) -> Option<(String, FetchField, Shape)> {
@@ -84,7 +105,7 @@ impl Scope for FunctionScope {
                 Some(way) => way.follow(path, ty, ty_at, true),
                 None => error(format!("{} returns nothing", self.name)),
             },
-            (Moment::Entry | Moment::Call, _, Some(argument)) => {
+            (Moment::Entry | Moment::Call | Moment::Exit { .. }, _, Some(argument)) => {
                 argument.follow(&self.btf, path, ty, ty_at)
             }
             (Moment::Return, _, Some(argument)) => error(format!(
@@ -110,6 +131,10 @@ impl Scope for FunctionScope {
                 self.arguments.iter().filter_map(|one| one.default(&self.btf)).collect()
             }
             Moment::Return => self.default_result().into_iter().collect(),
+            Moment::Exit { .. } => {
+                let arguments = self.arguments.iter().filter_map(|one| one.default(&self.btf));
+                arguments.chain(self.default_result()).collect()
+            }
             Moment::Call => {
                 let arguments = self.arguments.iter().filter_map(|one| one.default(&self.btf));
                 arguments.chain(self.default_result()).chain([call::default_latency()]).collect()
@@ -124,7 +149,7 @@ impl Scope for FunctionScope {
     fn look(&self, path: &FieldPath) -> Option<(String, Vec<Member>)> {
         let ty = match (self.moment, &path.base) {
             (_, FieldBase::Return) => self.result(path.at)?.end(path)?,
-            (Moment::Entry | Moment::Call, base) => {
+            (Moment::Entry | Moment::Call | Moment::Exit { .. }, base) => {
                 arguments::find(&self.arguments, base)?.leads_to(&self.btf, path)?
             }
             (Moment::Return, _) => return None,

@@ -1,0 +1,41 @@
+//! Kernel functions by trampolines: where they are entered, and where they return, their arguments known.
+//!
+//! Such a program is loaded for one function, so each has a program of its own.
+
+use super::hit;
+use aya_ebpf::{
+    EbpfContext,
+    helpers::generated::bpf_probe_read_kernel,
+    macros::{fentry, fexit},
+    programs::{FEntryContext, FExitContext},
+};
+use aya_log_ebpf::trace;
+use core::ffi::c_void;
+use probe_common::fetch::TRAMPOLINE_WORDS;
+use seq_macro::seq;
+
+seq!(N in 0..32 {
+    #[fentry]
+    pub(crate) fn fentry_slot_~N(ctx: FEntryContext) -> u32 {
+        reached(ctx.as_ptr(), N)
+    }
+
+    #[fexit]
+    pub(crate) fn fexit_slot_~N(ctx: FExitContext) -> u32 {
+        reached(ctx.as_ptr(), N)
+    }
+});
+
+/// One function for all programs above, so that the object holds it once.
+#[inline(never)]
+fn reached(ctx: *mut c_void, probe: u32) -> u32 {
+    let ctx = &FEntryContext::new(ctx);
+    trace!(ctx, "trampoline of {} reached", probe);
+    hit::report(ctx, probe, |registers| {
+        // The words of the arguments, and behind them, if it returns, what it returns. The kernel would load
+        // no program that reads more of them than the function has.
+        let size = (8 * TRAMPOLINE_WORDS) as u32;
+        // SAFETY: there are as many registers; the helper checks the address that is read.
+        unsafe { bpf_probe_read_kernel(registers.as_mut_ptr().cast(), size, ctx.as_ptr().cast()) };
+    })
+}

@@ -1,0 +1,111 @@
+//! The object's maps: how many entries each has, created, and filled with what programs are told.
+
+use super::{Config, OBJECT};
+use crate::sys::bpf;
+use aya::maps::{Map, MapData};
+use aya::{Ebpf, EbpfLoader};
+use aya_obj::{EbpfSectionKind, Object};
+use probe_common::call::{CALL_COUNTS, CALLS};
+use probe_common::count::COUNTS;
+use probe_common::fetch::PROBES;
+use probe_common::histogram::HISTOGRAMS;
+use probe_common::sampling::{self, LATEST, SAMPLED, SECONDS};
+use std::collections::HashMap;
+use std::error::Error;
+use std::num::NonZeroU32;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// The map that programs log into.
+const LOG: &str = "AYA_LOGS";
+
+/// The maps, by their names.
+pub(super) type Maps = HashMap<String, Map>;
+
+/// Has programs find what `config` says where they look for it, and maps the right size for so many probes.
+pub(super) fn configure(
+    object: &mut Object,
+    config: &Config,
+    probes: u32,
+) -> Result<(), Box<dyn Error + Send + Sync>> {
+    let number = |limit: Option<NonZeroU32>| limit.map_or(0, NonZeroU32::get);
+    let (sample, rate) = (number(config.sampling.one_in), number(config.sampling.per_second));
+    let globals = [
+        ("ONLY_PID", config.only_pid),
+        ("ROOT_PID", config.root_pid),
+        ("TRACER_PID", config.tracer_pid),
+        ("COUNT_ONLY", config.count_only.into()),
+        ("SAMPLE", sample),
+        ("RATE", rate),
+    ]
+    .map(|(name, value)| (name, value.to_ne_bytes()));
+    let small = [("IN_CGROUP", [config.in_cgroup]), (aya_log::LEVEL, [config.log_level])];
+    let words = globals.iter().map(|(name, value)| (*name, (value.as_slice(), true)));
+    let bytes = small.iter().map(|(name, value)| (*name, (value.as_slice(), true)));
+    object.patch_map_data(words.chain(bytes).collect())?;
+
+    let times = config.count_only && config.calls > 0;
+    let or_one = |is_wanted, entries| if is_wanted { entries } else { 1 };
+    for (name, entries) in [
+        (PROBES, probes),
+        (SAMPLED, or_one(!config.sampling.is_all(), probes)),
+        (SECONDS, or_one(rate != 0, sampling::seconds(probes))),
+        (LATEST, or_one(rate != 0, probes)),
+        (COUNTS, or_one(config.count_only, probes)),
+        (HISTOGRAMS, or_one(times, probes)),
+        (CALL_COUNTS, or_one(config.calls > 0, probes)),
+        (CALLS, config.calls.max(1)),
+    ] {
+        let map = object.maps.get_mut(name).ok_or_else(|| format!("it has no map {name}"))?;
+        map.set_max_entries(entries);
+    }
+    Ok(())
+}
+
+/// Creates the maps that an object declares; that of the log only if there is none yet.
+pub(super) fn create(
+    object: &Object,
+    types: Option<BorrowedFd<'_>>,
+    log: Option<&Ebpf>,
+) -> Result<Maps, Box<dyn Error + Send + Sync>> {
+    let mut maps = Maps::new();
+    for (name, declared) in &object.maps {
+        let data = match log.filter(|_| name == LOG) {
+            Some(log) => MapData::from_fd(log_of(log)?)?,
+            None => MapData::create(declared.clone(), name, types)?,
+        };
+        if !declared.data().is_empty() {
+            bpf::map_set_bytes(data.fd().as_fd(), declared.data())?;
+        }
+        if declared.section_kind() == EbpfSectionKind::Rodata {
+            bpf::map_freeze(data.fd().as_fd())?;
+        }
+        maps.insert(name.clone(), Map::from_map_data(data)?);
+    }
+    Ok(maps)
+}
+
+/// A log that aya's logger can read, which it does of what aya has loaded alone.
+pub(super) fn create_log() -> Result<Ebpf, Box<dyn Error + Send + Sync>> {
+    Ok(EbpfLoader::new().btf(None).load(OBJECT)?)
+}
+
+fn log_of(log: &Ebpf) -> Result<OwnedFd, Box<dyn Error + Send + Sync>> {
+    match log.map(LOG) {
+        Some(Map::RingBuf(map)) => Ok(map.fd().as_fd().try_clone_to_owned()?),
+        _ => Err(format!("it has no map {LOG}").into()),
+    }
+}
+
+/// The descriptor of a map, of whatever type.
+pub(super) fn fd_of(map: &Map) -> Option<BorrowedFd<'_>> {
+    match map {
+        Map::Array(map)
+        | Map::CgroupArray(map)
+        | Map::HashMap(map)
+        | Map::LruHashMap(map)
+        | Map::PerCpuArray(map)
+        | Map::PerfEventArray(map)
+        | Map::RingBuf(map) => Some(map.fd().as_fd()),
+        _ => None,
+    }
+}
