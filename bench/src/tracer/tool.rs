@@ -121,7 +121,7 @@ impl Tools {
 
 fn bpftrace(task: Task<'_>) -> Command {
     let whose = match task {
-        Task::Run { .. } => "comm == \"dd\"".to_owned(),
+        Task::Run { .. } => "pid == cpid".to_owned(),
         Task::Follow { pid, .. } => format!("pid == {pid}"),
     };
     let program = format!(
