@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 /// How often it looks: what is allocated later than that before the end is not seen.
 const LOOK: Duration = Duration::from_millis(20);
-/// Whoever was asked to end and has not done so by then is asked again: Python may lose a Ctrl-C that comes
-/// while C calls it back.
-const ASK_AGAIN: Duration = Duration::from_secs(3);
+/// Whoever was asked to end and has not done so by then is told to: Python may lose a Ctrl-C that comes while
+/// C calls it back, and never sees one if it was started with SIGINT ignored.
+const PATIENCE: Duration = Duration::from_secs(3);
 /// Nobody takes that long, unless it hangs: it is killed.
 pub(super) const LIMIT: Duration = Duration::from_secs(180);
 
@@ -41,7 +41,7 @@ impl Watch {
 fn look(pid: Pid, asked: &AtomicBool) -> u64 {
     let status = format!("/proc/{}/status", pid.as_raw_pid());
     let started = Instant::now();
-    let mut patience = None;
+    let mut since = None;
     let mut peak = 0;
     while let Some(kib) = fs::read_to_string(&status).ok().as_deref().and_then(high_water_kib) {
         peak = peak.max(kib);
@@ -49,10 +49,9 @@ fn look(pid: Pid, asked: &AtomicBool) -> u64 {
         if started.elapsed() >= LIMIT {
             let _ = kill_process(pid, Signal::KILL);
         } else if asked.load(Ordering::Relaxed) {
-            let since = *patience.get_or_insert_with(Instant::now);
-            if since.elapsed() >= ASK_AGAIN {
-                let _ = kill_process(pid, Signal::INT);
-                patience = None;
+            let since = since.get_or_insert_with(Instant::now);
+            if since.elapsed() >= PATIENCE {
+                let _ = kill_process(pid, Signal::TERM);
             }
         }
         thread::sleep(LOOK);
