@@ -11,6 +11,7 @@ mod reader;
 mod report;
 mod rounds;
 mod sink;
+mod tracer;
 mod walk;
 
 use anyhow::{Context, Result, ensure};
@@ -36,6 +37,8 @@ struct Cli {
 enum Part {
     /// One measurement, printed as JSON: what every measurement of a run is, in its own process
     Measure(measure::Case),
+    /// The tracer `probe` beside bpftrace, perf and bcc
+    Tracer(tracer::Args),
 }
 
 #[derive(clap::Args)]
@@ -67,16 +70,17 @@ fn main() -> Result<()> {
             println!("{}", serde_json::to_string(&case.measure()?)?);
             Ok(())
         }
+        Some(Part::Tracer(args)) => {
+            ensure_root()?;
+            args.run()
+        }
         None => cli.all.run(),
     }
 }
 
 impl All {
     fn run(&self) -> Result<()> {
-        ensure!(
-            rustix::process::geteuid().is_root(),
-            "the benchmark loads programs: run it as root"
-        );
+        ensure_root()?;
         ensure!(self.ring_kib.is_power_of_two(), "--ring-kib has to be a power of two");
         let plan = Plan::new(self.quick, self.rounds, &self.only, self.ring_kib);
         let report = Report::new(Machine::read()?, &plan, rounds::run(&plan)?);
@@ -92,4 +96,9 @@ impl All {
         ensure!(report.failures.is_empty(), "some measurements failed, see above");
         Ok(())
     }
+}
+
+fn ensure_root() -> Result<()> {
+    ensure!(rustix::process::geteuid().is_root(), "the benchmark loads programs: run it as root");
+    Ok(())
 }

@@ -1,5 +1,7 @@
 //! `cargo xtask bench`: the event pipe beside its peers, on this machine's kernel.
 
+mod tracer;
+
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -18,7 +20,7 @@ const CHART: &str = "docs/bench.svg";
 #[derive(clap::Args)]
 #[command(disable_help_flag = true)]
 pub(crate) struct Args {
-    /// The benchmark's own, --help among them
+    /// The benchmark's own, --help among them; with `tracer` as the first, the tracer's
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTIONS")]
     options: Vec<OsString>,
 }
@@ -27,18 +29,27 @@ impl Args {
     pub(crate) fn run(self) -> Result<ExitCode> {
         ensure!(may_trace(), "the benchmark loads eBPF programs: run it as root");
         ebpf::refresh(&Workspace::load()?)?;
-        let bench = build_with_libbpf().or_else(|error| {
-            say::line(format_args!("libbpf's contenders will be missing: {error:#}"));
-            build(&[])
-        })?;
-        let mut command = Command::new(&bench);
-        command.env_clear().envs(environment()).args(&self.options);
-        if !self.options.iter().any(|option| names_chart(option)) {
-            command.arg("--chart").arg(workspace::root().join(CHART));
-        }
+        let mut command = match self.options.first() {
+            Some(first) if first == tracer::NAME => tracer::command(&self.options)?,
+            _ => pipe(&self.options)?,
+        };
         let status = command.status().context("cannot start the benchmark")?;
         Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
+}
+
+/// The command that measures the pipe.
+fn pipe(options: &[OsString]) -> Result<Command> {
+    let bench = build_with_libbpf().or_else(|error| {
+        say::line(format_args!("libbpf's contenders will be missing: {error:#}"));
+        build(&[])
+    })?;
+    let mut command = Command::new(&bench);
+    command.env_clear().envs(environment()).args(options);
+    if !options.iter().any(|option| names_chart(option)) {
+        command.arg("--chart").arg(workspace::root().join(CHART));
+    }
+    Ok(command)
 }
 
 fn names_chart(option: &OsStr) -> bool {

@@ -42,7 +42,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Measure the event pipe beside libbpf and aya, on this machine
+    /// Measure the event pipe beside libbpf and aya, or the tracer beside bpftrace, on this machine
     Bench(bench::Args),
     /// Build the eBPF objects that are checked in
     BuildEbpf {

@@ -120,7 +120,7 @@ fn is_capable(status: &str) -> bool {
 }
 
 /// Builds the binary, and tells where it is.
-fn build_probe() -> Result<PathBuf> {
+pub(crate) fn build_probe() -> Result<PathBuf> {
     let mut command = cargo();
     command.args(["build", "--release", "--package", "probe-user", "--bin", "probe"]);
     executables(&mut command)?.pop().map(|built| built.path).context("cargo built no `probe`")

@@ -3,7 +3,7 @@
 pub(crate) mod chart;
 mod ratios;
 mod row;
-mod table;
+pub(crate) mod table;
 
 use crate::contender::Contender;
 use crate::machine::Machine;

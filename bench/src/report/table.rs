@@ -58,7 +58,8 @@ pub(super) fn write(report: &Report, f: &mut fmt::Formatter<'_>) -> fmt::Result 
     writeln!(f, "{table}")
 }
 
-fn new<T: AsRef<str>>(header: &[T]) -> Table {
+/// An empty table, all of whose columns but the first have figures.
+pub(crate) fn new<T: AsRef<str>>(header: &[T]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::ASCII_MARKDOWN);
     table.set_header(header.iter().map(AsRef::as_ref));

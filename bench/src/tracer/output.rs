@@ -1,0 +1,158 @@
+//! What the tracers print: events, and what they say of those that they lost.
+
+use serde::Deserialize;
+use serde_json::Value;
+use std::collections::HashMap;
+use std::io::BufRead;
+
+/// What dd writes to, of what it writes: its last words go elsewhere.
+const FD: u64 = 1;
+
+/// How an event looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lines {
+    /// An object a line.
+    Json,
+    /// A line that has this in it.
+    Text(&'static str),
+}
+
+/// One write by dd to its standard output.
+struct Event {
+    /// The CPU and the time, where lines are read that far.
+    place: Option<(u32, u64)>,
+}
+
+#[derive(Deserialize)]
+struct Object {
+    time: u64,
+    cpu: u32,
+    args: HashMap<String, Value>,
+}
+
+/// What was found in an output.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Printed {
+    /// Writes by dd to its standard output.
+    pub(super) events: u64,
+    /// Of those, how many have an earlier time than the one before from the same CPU.
+    pub(super) out_of_order: u64,
+    /// How many are said to be lost, between the events.
+    pub(super) losses: Option<u64>,
+}
+
+impl Lines {
+    /// Whether a line is an event.
+    pub(super) fn is_event(self, line: &str) -> bool {
+        self.read(line).is_some()
+    }
+
+    fn read(self, line: &str) -> Option<Event> {
+        let Self::Text(mark) = self else { return object(line) };
+        line.contains(mark).then_some(Event { place: None })
+    }
+
+    /// Counts events, by line.
+    pub(super) fn count(self, output: impl BufRead) -> std::io::Result<Printed> {
+        let mut printed = Printed::default();
+        let mut last: HashMap<u32, u64> = HashMap::new();
+        for line in output.lines() {
+            let line = line?;
+            let Some(event) = self.read(&line) else {
+                printed.losses = add(printed.losses, losses_in(&line));
+                continue;
+            };
+            printed.events += 1;
+            if let Event { place: Some((cpu, time)) } = event {
+                let before = last.insert(cpu, time);
+                printed.out_of_order += u64::from(before.is_some_and(|before| time < before));
+            }
+        }
+        Ok(printed)
+    }
+}
+
+fn object(line: &str) -> Option<Event> {
+    let Object { time, cpu, args } = serde_json::from_str(line).ok()?;
+    (args.get("fd")?.as_u64()? == FD).then_some(Event { place: Some((cpu, time)) })
+}
+
+/// How many events a tracer says that it lost. What it does not say, nobody knows.
+pub(super) fn own_losses(said: &str) -> Option<u64> {
+    said.lines().map(losses_in).fold(None, add)
+}
+
+/// The sum of what is known.
+pub(super) fn add(a: Option<u64>, b: Option<u64>) -> Option<u64> {
+    a.into_iter().chain(b).reduce(|a, b| a + b)
+}
+
+fn losses_in(line: &str) -> Option<u64> {
+    // probe's ledger, and perf: chunks of unknown size.
+    let inside = [" + lost ", " and lost "].iter().find_map(|words| line.split_once(words));
+    let at_start = || ["Lost ", "Possibly lost "].iter().find_map(|word| line.strip_prefix(word));
+    let rest = inside.map(|(_, rest)| rest).or_else(at_start)?;
+    rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+}
+
+/// Whether `probe` accounts for every record.
+pub(super) fn is_complete(said: &str) -> bool {
+    said.lines().any(|line| line.starts_with("ledger: ") && line.ends_with("; complete"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(cpu: u32, time: u64, fd: u32) -> String {
+        format!(
+            r#"{{"type":"tracepoint","time":{time},"cpu":{cpu},"pid":7,"comm":"dd","args":{{"fd":{fd},"buf":"0x55","count":1}}}}"#
+        )
+    }
+
+    #[test]
+    fn events_are_counted_strictly_by_line() {
+        let output = [
+            "Attaching 1 probe...".to_owned(),
+            r#"{"type":"trace","version":1,"probes":[{"fields":[{"name":"fd"}]}]}"#.to_owned(),
+            line(0, 10, 1),
+            line(1, 5, 1),
+            line(0, 9, 1),
+            line(0, 11, 2),
+            line(0, 12, 1) + &line(0, 13, 1),
+            line(0, 14, 1).trim_end_matches('}').to_owned(),
+            "Lost 5 events".to_owned(),
+            String::new(),
+            "Lost 7 events".to_owned(),
+            r#"{"type":"ledger","events":3,"lost":0,"complete":true}"#.to_owned(),
+        ];
+        let printed = Lines::Json.count(output.join("\n").as_bytes()).unwrap();
+        assert_eq!(printed, Printed { events: 3, out_of_order: 1, losses: Some(12) });
+    }
+
+    #[test]
+    fn text_is_counted_by_its_mark() {
+        let perf = "dd  1016 [000] 15060.594589: syscalls:sys_enter_write: fd: 0x00000001, buf: 0x55, count: 0x00000001\n\
+            dd  1016 [000] 15060.594592: syscalls:sys_enter_write: fd: 0x00000002, buf: 0x55, count: 0x00000032\n";
+        let printed = Lines::Text(" fd: 0x00000001,").count(perf.as_bytes()).unwrap();
+        assert_eq!(printed.events, 1);
+        let bcc = "PID     TID     COMM            FUNC             -\n\
+            2310    2310    dd              sys_enter_write  fd=1 buf=555dd1ba8000 count=1\n\
+            2310    2310    dd              sys_enter_write  fd=2 buf=7ffe6ae1f3a0 count=50\n";
+        assert_eq!(Lines::Text(" fd=1 ").count(bcc.as_bytes()).unwrap().events, 1);
+    }
+
+    #[test]
+    fn losses_are_what_they_say() {
+        let ledger = "probe: 9 events\nledger: attempted 12 = handled 9 + lost 3; complete\n";
+        assert_eq!(own_losses(ledger), Some(3));
+        assert!(is_complete(ledger));
+        assert!(!is_complete(
+            "ledger: attempted 12 = handled 9 + lost 2; 1 is not accounted for\n"
+        ));
+        assert_eq!(own_losses("Lost 5 events\n\nLost 70 events\n"), Some(75));
+        assert_eq!(own_losses("Possibly lost 8 samples\n"), Some(8));
+        assert_eq!(own_losses("Processed 1237932 events and lost 1 chunks!\n"), Some(1));
+        assert_eq!(own_losses("1000000+0 records in\n"), None);
+    }
+}
