@@ -16,6 +16,7 @@ mod cli {
     pub(crate) mod print;
     pub(crate) mod privileges;
     pub(crate) mod progress;
+    pub(crate) mod ring;
     pub(crate) mod stack;
     pub(crate) mod symbols;
     pub(crate) mod trace;

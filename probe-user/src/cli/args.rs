@@ -103,9 +103,6 @@ pub(crate) enum Shell {
     Fish,
 }
 
-/// Bytes of ring for each CPU, unless told otherwise.
-pub(crate) const RING: usize = 1 << 20;
-
 /// Tell what this kernel and these privileges allow
 ///
 /// Each feature is tried as a trace would use it. Exits with 0 if functions can be traced, else
@@ -184,9 +181,10 @@ pub(crate) struct Trace {
     #[arg(short = 'U', long)]
     pub(crate) user_stack: bool,
 
-    /// Ring buffer for each CPU: a power of two, like 64K or 1M
-    #[arg(short = 'B', long, value_name = "BYTES", default_value = "1M", value_parser = bytes)]
-    pub(crate) buffer_size: usize,
+    /// Ring buffer for each CPU: a power of two, like 64K or 1M. The default is 8M, less on machines with
+    /// more than 8 CPUs, and 1M without CAP_IPC_LOCK
+    #[arg(short = 'B', long, value_name = "BYTES", value_parser = bytes)]
+    pub(crate) buffer_size: Option<usize>,
 
     /// Give up every privilege once the probes are attached: CPUs that come later are not traced
     #[arg(long)]
@@ -277,9 +275,10 @@ pub(crate) struct Stack {
     #[arg(short = 'U', long)]
     pub(crate) user_stack: bool,
 
-    /// Ring buffer for each CPU: a power of two, like 64K or 1M
-    #[arg(short = 'B', long, value_name = "BYTES", default_value = "1M", value_parser = bytes)]
-    pub(crate) buffer_size: usize,
+    /// Ring buffer for each CPU: a power of two, like 64K or 1M. The default is 8M, less on machines with
+    /// more than 8 CPUs, and 1M without CAP_IPC_LOCK
+    #[arg(short = 'B', long, value_name = "BYTES", value_parser = bytes)]
+    pub(crate) buffer_size: Option<usize>,
 
     /// How ways are written
     #[arg(short = 'F', long, value_enum, default_value_t)]
@@ -557,10 +556,6 @@ mod tests {
     #[test]
     fn sizes_are_powers_of_two() {
         assert_eq!(bytes("4096"), Ok(4096));
-        let Command::Trace(trace) = Args::parse_from(["probe", "trace", "f"]).command else {
-            panic!("not a trace");
-        };
-        assert_eq!(trace.buffer_size, RING);
         assert_eq!(bytes("64K"), Ok(64 << 10));
         assert_eq!(bytes("1MiB"), Ok(1 << 20));
         assert!(bytes("-1").is_err());

@@ -4,7 +4,7 @@ use super::args::Stack;
 use super::ending::{self, Command};
 use super::exit::code_of;
 use super::print::written;
-use super::{ledger, patterns, privileges, progress, symbols};
+use super::{ledger, patterns, privileges, progress, ring, symbols};
 use anyhow::Result;
 use probe_user::trace::{StackCounts, Tracer, TracerBuilder};
 use probe_user::{Options, Stop};
@@ -22,7 +22,7 @@ pub(crate) fn run(args: &Stack) -> Result<ExitCode> {
     let builder = probes.target.narrow(Tracer::builder(), command.as_ref());
     let builder = probes.probes.iter().cloned().fold(builder, TracerBuilder::probe);
     let builder = patterns::choose(stacks(builder, args), &probes.choice)?
-        .options(Options::new().bytes_per_cpu(args.buffer_size));
+        .options(Options::new().bytes_per_cpu(args.buffer_size.unwrap_or_else(ring::bytes)));
     let mut tracer = builder.attach_with(progress::bar())?;
     patterns::tell(tracer.left_out());
     let symbols = symbols::of(tracer.probes(), false)?;

@@ -4,7 +4,7 @@ use super::args::Trace;
 use super::ending::{self, Command};
 use super::exit::code_of;
 use super::print::written;
-use super::{ledger, patterns, privileges, progress, symbols};
+use super::{ledger, patterns, privileges, progress, ring, symbols};
 use anyhow::Result;
 use probe_user::trace::output::Printer;
 use probe_user::trace::{TraceError, TracedCommand, Tracer};
@@ -64,7 +64,7 @@ fn attach(
     let mut builder = args
         .target
         .narrow(Tracer::builder(), command)
-        .options(Options::new().bytes_per_cpu(args.buffer_size));
+        .options(Options::new().bytes_per_cpu(args.buffer_size.unwrap_or_else(ring::bytes)));
     if let Some(level) = level.to_level().filter(|level| *level > log::Level::Warn) {
         builder = builder.log_level(level);
     }

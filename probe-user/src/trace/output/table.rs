@@ -51,24 +51,39 @@ impl Form for Table {
         names: &mut Names<'_>,
     ) {
         time(out, event.time, stamp);
-        put!(out, " {:>3} {:>7} {:>7} ", event.cpu, event.task.pid, event.task.tid);
+        for (number, width) in [(event.cpu, 3), (event.task.pid, 7), (event.task.tid, 7)] {
+            out.push(b' ');
+            right(out, number, width);
+        }
+        out.push(b' ');
         comm(out, event.task.comm());
         let name = probe.spec().name();
         out.extend_from_slice(name.as_bytes());
         // Nothing pads the end of a line.
         if probe.fields().len() != 0 {
-            put!(out, "{:1$}", "", PROBE_WIDTH.saturating_sub(name.len()));
+            blanks(out, PROBE_WIDTH.saturating_sub(name.len()));
         }
         for (field, value) in event.values(probe) {
-            match value {
-                Value::Stack(_) => {}
-                Value::Integer(address) if field.shape == Shape::Symbol => {
-                    match names.symbol(address) {
-                        Some(symbol) => put!(out, " {}={symbol}", field.name),
-                        None => put!(out, " {}={}", field.name, Shown(&field.shape, value)),
-                    }
+            if matches!(value, Value::Stack(_)) {
+                continue;
+            }
+            out.push(b' ');
+            out.extend_from_slice(field.name.as_bytes());
+            out.push(b'=');
+            match (&field.shape, value) {
+                // The usual ones; formatting takes several times as long as all the rest.
+                (Shape::Unsigned, Value::Integer(value)) => number(out, value),
+                (Shape::Signed, Value::Integer(value)) => number(out, value.cast_signed()),
+                (Shape::Text, Value::Bytes(text)) if text.iter().all(is_plain) => {
+                    out.push(b'"');
+                    out.extend_from_slice(text);
+                    out.push(b'"');
                 }
-                _ => put!(out, " {}={}", field.name, Shown(&field.shape, value)),
+                (Shape::Symbol, Value::Integer(address)) => match names.symbol(address) {
+                    Some(symbol) => put!(out, "{symbol}"),
+                    None => put!(out, "{}", Shown(&field.shape, value)),
+                },
+                (shape, value) => put!(out, "{}", Shown(shape, value)),
             }
         }
         out.push(b'\n');
@@ -121,7 +136,12 @@ fn time(out: &mut Vec<u8>, time: u64, stamp: Stamp<'_>) {
     match stamp {
         Stamp::Mono => {
             let (seconds, nanoseconds) = parts(time);
-            put!(out, "{seconds:>6}.{nanoseconds:09}");
+            right(out, seconds, 6);
+            out.push(b'.');
+            // The first digit is a zero's place.
+            number(out, 1_000_000_000 + nanoseconds);
+            let digits = out.len() - 10;
+            out.remove(digits);
         }
         Stamp::Delta(delta) => {
             let sign = if delta < 0 { '-' } else { '+' };
@@ -138,9 +158,35 @@ fn time(out: &mut Vec<u8>, time: u64, stamp: Stamp<'_>) {
 /// A task's name, and blanks up to the next column.
 fn comm(out: &mut Vec<u8>, name: &[u8]) {
     let start = out.len();
-    put!(out, "{}", Escaped(name));
-    let width = String::from_utf8_lossy(&out[start..]).chars().count();
-    put!(out, "{:1$}", "", 1 + COMM_WIDTH.saturating_sub(width));
+    let width = if name.iter().all(is_plain) {
+        out.extend_from_slice(name);
+        name.len()
+    } else {
+        put!(out, "{}", Escaped(name));
+        String::from_utf8_lossy(&out[start..]).chars().count()
+    };
+    blanks(out, 1 + COMM_WIDTH.saturating_sub(width));
+}
+
+/// Whether a character is shown as itself.
+fn is_plain(byte: &u8) -> bool {
+    matches!(byte, b' '..=b'~')
+}
+
+fn number(out: &mut Vec<u8>, value: impl itoa::Integer) {
+    out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
+}
+
+/// A number at the right of a column.
+fn right(out: &mut Vec<u8>, value: impl itoa::Integer, width: usize) {
+    let mut buffer = itoa::Buffer::new();
+    let digits = buffer.format(value);
+    blanks(out, width.saturating_sub(digits.len()));
+    out.extend_from_slice(digits.as_bytes());
+}
+
+fn blanks(out: &mut Vec<u8>, count: usize) {
+    out.resize(out.len() + count, b' ');
 }
 
 #[cfg(test)]
