@@ -23,6 +23,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
+use std::time::Instant;
 
 /// What keeps a program attached. To drop it detaches.
 #[derive(Debug)]
@@ -85,6 +86,7 @@ impl Drop for Links {
     /// wait at the same time wait for the same.
     fn drop(&mut self) {
         let links = std::mem::take(&mut self.probes);
+        let (count, begun) = (links.len(), Instant::now());
         let more = links.len().min(DETACHING).saturating_sub(1);
         let links = Mutex::new(links);
         let next = || links.lock().unwrap_or_else(PoisonError::into_inner).pop();
@@ -98,6 +100,9 @@ impl Drop for Links {
             }
             detach();
         });
+        if count > 0 {
+            log::debug!("{count} links of probes gone in {:?}", begun.elapsed());
+        }
     }
 }
 

@@ -27,7 +27,7 @@ use std::fs::File;
 use std::num::NonZeroU32;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Who is traced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -348,6 +348,7 @@ impl TracerBuilder {
         progress: &mut dyn FnMut(Attaching),
     ) -> Result<Links, TraceError> {
         let probes = &selection.probes;
+        let begun = Instant::now();
         attacher.check(probes)?;
         let mut links = Links::default();
         if matches!(self.scope, Scope::Descendants(_)) {
@@ -374,6 +375,7 @@ impl TracerBuilder {
                 }
             }
         }
+        log::debug!("{} probes attached in {:?}", probes.len(), begun.elapsed());
         Ok(links)
     }
 }

@@ -17,7 +17,8 @@ impl Chain {
         let dir = tempfile::tempdir().unwrap();
         let program = dir.path().join("chain");
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/chain.c");
-        let options = ["-O0", "-fno-omit-frame-pointer"];
+        // Whatever the C library has, of debug information, too, is not read, then.
+        let options = ["-O0", "-fno-omit-frame-pointer", "-static"];
         let mut cc = Command::new("cc");
         let output = cc.args(options).arg("-o").arg(&program).arg(source).output().unwrap();
         assert!(output.status.success(), "{}", stderr(&output));
