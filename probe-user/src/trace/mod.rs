@@ -62,6 +62,7 @@ mod pieces;
 mod planner;
 pub mod privileges;
 mod probe;
+pub mod recording;
 pub(crate) mod resolve;
 mod sampling;
 mod selection;
