@@ -74,7 +74,9 @@ impl<R: Read> Recording<R> {
         }
         let header: Header = input.json(&section)?;
         let origin = header.origin.clone();
-        let probes = header.probes().map_err(|error| malformed(section.at, error))?;
+        let probes = header
+            .probes()
+            .map_err(|_| malformed(section.at, "one of its probes is written as none can be"))?;
         Ok(Self { input, origin, probes, teller: None, block: None, ledger: None, late: 0 })
     }
 
