@@ -51,6 +51,12 @@ pub enum OpenError {
         /// Why.
         why: String,
     },
+    /// It was somebody else who could not open it, and says why.
+    #[error("{why}")]
+    Told {
+        /// Why.
+        why: String,
+    },
     /// No ring has this size.
     #[error(
         "{bytes} bytes per CPU are no usable ring: it has to be a power of two, from {page} (a \

@@ -13,6 +13,8 @@ mod drain;
 mod event;
 mod input;
 #[cfg(feature = "trace")]
+mod recording;
+#[cfg(feature = "trace")]
 mod spec;
 
 pub use block::block;
@@ -21,6 +23,8 @@ pub use btf::btf;
 pub use cpu_list::cpu_list;
 pub use dispatch::dispatch;
 pub use drain::drain;
+#[cfg(feature = "trace")]
+pub use recording::recording;
 #[cfg(feature = "trace")]
 pub use spec::spec;
 
@@ -70,6 +74,12 @@ mod tests {
     #[test]
     fn corpus_of_drain() {
         run("drain", drain);
+    }
+
+    #[cfg(feature = "trace")]
+    #[test]
+    fn corpus_of_recording() {
+        run("recording", recording);
     }
 
     #[cfg(feature = "trace")]

@@ -12,10 +12,13 @@ mod cli {
     pub(crate) mod latency;
     pub(crate) mod ledger;
     pub(crate) mod list;
+    pub(crate) mod output;
     pub(crate) mod patterns;
     pub(crate) mod print;
     pub(crate) mod privileges;
     pub(crate) mod progress;
+    pub(crate) mod record;
+    pub(crate) mod replay;
     pub(crate) mod ring;
     pub(crate) mod stack;
     pub(crate) mod symbols;
@@ -48,6 +51,8 @@ fn main() -> ExitCode {
     logger.init();
     let result = match args.command {
         Command::Trace(trace) => cli::trace::run(&trace, level),
+        Command::Record(record) => cli::record::run(&record, level),
+        Command::Replay(replay) => cli::replay::run(&replay),
         Command::List(list) => cli::list::run(&list),
         Command::Info(info) => cli::info::run(&info),
         Command::Count(count) => cli::count::run(&count),

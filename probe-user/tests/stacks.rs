@@ -2,8 +2,7 @@
 
 mod probe;
 
-use probe::chain::{Chain, functions, through};
-use probe::version::kernel as kernel_version;
+use probe::chain::{Chain, comes_by_a_system_call, through};
 use probe::{books, probe, stderr, stdout};
 
 const GETPGID: &str = "tracepoint:syscalls:sys_enter_getpgid/pid == -7/";
@@ -15,14 +14,7 @@ fn every_event_has_the_way_that_led_to_it() {
     assert_eq!(events.len(), 42);
     assert_eq!((through(&events, "left"), through(&events, "right")), (30, 12), "{}", events[0]);
     for event in &events {
-        // The kernel's own way from the instruction to the tracepoint. Older kernels take the tracepoints
-        // of system calls for the process's own.
-        let kernel = functions(event, "kstack");
-        let is_old = event["args"]["kstack"].as_array().is_some_and(Vec::is_empty);
-        assert!(
-            is_old && kernel_version() < (6, 12) || kernel.contains(&"do_syscall_64"),
-            "{event}"
-        );
+        assert!(comes_by_a_system_call(event), "{event}");
         let innermost = &event["args"]["ustack"][0];
         assert!(innermost["module"].as_str().unwrap().ends_with("/chain"), "{event}");
         assert!(innermost["offset"].as_u64().unwrap() < 64, "{event}");

@@ -26,6 +26,8 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Trace(Trace),
+    Record(Record),
+    Replay(Replay),
     List(List),
     Info(Info),
     Count(Count),
@@ -135,6 +137,78 @@ Examples:
   probe trace 'vfs_*' -x '*_lock*' -- cat /etc/hostname
                                                        what does cat do with files?")]
 pub(crate) struct Trace {
+    #[command(flatten)]
+    pub(crate) traced: Traced,
+
+    /// How events are written
+    #[arg(short = 'F', long, value_enum, default_value_t)]
+    pub(crate) format: Format,
+
+    /// How times are shown
+    #[arg(long, value_enum, default_value_t, value_name = "CLOCK")]
+    pub(crate) time: Time,
+
+    #[command(flatten)]
+    order: Order,
+}
+
+/// Keep every hit of the probes in a file, to print them later or elsewhere
+///
+/// The file has all that probe replay needs: what is traced, every event, the names of functions, and what
+/// became of every record. What takes long to print takes little to record. Ends as probe trace does.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  probe record -o opens do_sys_openat2 -d 1m           keep who opens files, for a minute
+  probe replay opens                                   and print it
+  probe record -o waits -K -U tracepoint:sched:sched_switch -- make
+  probe replay waits -F svg >waits.svg                 where does make wait?
+  ssh HOST probe record -o - rawtp:sched_process_exec -d 5s | probe replay -
+                                                       record there, print here")]
+pub(crate) struct Record {
+    /// The file, which is replaced if it is there; - for standard output
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) output: PathBuf,
+
+    #[command(flatten)]
+    pub(crate) traced: Traced,
+}
+
+/// Print the events of a file that probe record made
+///
+/// As probe trace would have printed them. A file that is cut off, or wrong somewhere, is printed up to
+/// there; then it says where, and exits with 1.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  probe replay opens                                   as a table
+  probe replay opens -F jsonl --time local             as JSON, with the time of day
+  probe replay waits -F folded | flamegraph.pl >waits.svg
+                                                       the stacks that it has, counted")]
+pub(crate) struct Replay {
+    /// The file; - for standard input
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
+
+    /// End after so many events
+    #[arg(short = 'M', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) max_events: Option<u64>,
+
+    /// How events are written
+    #[arg(short = 'F', long, value_enum, default_value_t)]
+    pub(crate) format: ReplayFormat,
+
+    /// How times are shown
+    #[arg(long, value_enum, default_value_t, value_name = "CLOCK")]
+    pub(crate) time: Time,
+
+    #[command(flatten)]
+    order: Order,
+}
+
+/// What is traced, of whom, and until when.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Traced {
     /// What to probe: FUNCTION or kprobe:FUNCTION, kretprobe:FUNCTION, MODULE:FUNCTION,
     /// ksyscall:NAME, tracepoint:CATEGORY:NAME, rawtp:NAME, uprobe:FILE:FUNCTION,
     /// uretprobe:FILE:FUNCTION; then perhaps (FIELDS) and /CONDITION/. A name with * or ? in it is all that
@@ -189,15 +263,11 @@ pub(crate) struct Trace {
     /// Give up every privilege once the probes are attached: CPUs that come later are not traced
     #[arg(long)]
     pub(crate) sealed: bool,
+}
 
-    /// How events are written
-    #[arg(short = 'F', long, value_enum, default_value_t)]
-    pub(crate) format: Format,
-
-    /// How times are shown
-    #[arg(long, value_enum, default_value_t, value_name = "CLOCK")]
-    pub(crate) time: Time,
-
+/// In which order events are printed.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Order {
     /// Print events of all CPUs in the order of time, each held for as long as one that is older may
     /// take to arrive: the default for all formats but JSON lines
     #[arg(long)]
@@ -434,6 +504,21 @@ pub(crate) enum Format {
     Perfetto,
 }
 
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+pub(crate) enum ReplayFormat {
+    /// Aligned columns
+    #[default]
+    Table,
+    /// One JSON object a line
+    Jsonl,
+    /// A timeline for ui.perfetto.dev or chrome://tracing
+    Perfetto,
+    /// A line for each way that led to a hit, for programs that draw flame graphs
+    Folded,
+    /// A flame graph
+    Svg,
+}
+
 /// How times are shown.
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
 pub(crate) enum Time {
@@ -449,10 +534,20 @@ pub(crate) enum Time {
 impl Trace {
     /// Whether events are printed in the order of time.
     pub(crate) fn is_ordered(&self) -> bool {
-        match self.format {
-            Format::Jsonl => self.ordered,
-            Format::Table | Format::Perfetto => !self.unordered,
-        }
+        self.order.is_ordered(!matches!(self.format, Format::Jsonl))
+    }
+}
+
+impl Replay {
+    /// The same of a recording.
+    pub(crate) fn is_ordered(&self) -> bool {
+        self.order.is_ordered(!matches!(self.format, ReplayFormat::Jsonl))
+    }
+}
+
+impl Order {
+    fn is_ordered(&self, by_default: bool) -> bool {
+        if by_default { !self.unordered } else { self.ordered }
     }
 }
 
@@ -583,8 +678,8 @@ mod tests {
         let args =
             Args::parse_from(["probe", "trace", "a", "rawtp:b", "-M", "3", "--", "cat", "-M"]);
         let Command::Trace(trace) = args.command else { panic!("{args:?}") };
-        assert_eq!(trace.probes.len(), 2);
-        assert_eq!(trace.max_events, Some(3));
-        assert_eq!(trace.target.command, ["cat", "-M"]);
+        assert_eq!(trace.traced.probes.len(), 2);
+        assert_eq!(trace.traced.max_events, Some(3));
+        assert_eq!(trace.traced.target.command, ["cat", "-M"]);
     }
 }

@@ -1,11 +1,11 @@
 //! The last lines of a trace.
 
 use probe_user::Escaped;
-use probe_user::trace::{Ledger, Probe};
+use probe_user::trace::{Account, Probe};
 use std::io::{self, Write};
 
 /// Says what happened, on standard error: `what`, and what became of every record.
-pub(crate) fn tell(what: &str, probes: &[Probe], ledger: &Ledger) {
+pub(crate) fn tell(what: &str, probes: &[Probe], ledger: &Account) {
     let mut said = format!("probe: {what}\n");
     for (probe, missed) in probes.iter().zip(&ledger.missed) {
         if !missed.is_nothing() {
@@ -14,4 +14,9 @@ pub(crate) fn tell(what: &str, probes: &[Probe], ledger: &Ledger) {
     }
     // Nobody may be there to read it, which is no reason to fail.
     let _ = writeln!(io::stderr(), "{said}ledger: {ledger}");
+}
+
+/// How many events there were.
+pub(crate) fn events(count: u64) -> String {
+    format!("{count} {}", if count == 1 { "event" } else { "events" })
 }

@@ -6,7 +6,8 @@ use super::exit::code_of;
 use super::print::written;
 use super::{ledger, patterns, privileges, progress, ring, symbols};
 use anyhow::Result;
-use probe_user::trace::{StackCounts, Tracer, TracerBuilder};
+use probe_user::trace::output::StackFormat;
+use probe_user::trace::{Account, StackCounts, Tracer, TracerBuilder};
 use probe_user::{Options, Stop};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -40,8 +41,9 @@ pub(crate) fn run(args: &Stack) -> Result<ExitCode> {
     let probed = tracer.probes().to_vec();
     let ledger = tracer.close(&mut counts)?;
     let hits = counts.hits();
-    let ways = print(counts, args);
-    ledger::tell(&format!("{hits} hits"), &probed, &ledger);
+    let specs: Vec<_> = probes.probes.iter().map(ToString::to_string).collect();
+    let ways = print(counts, args.format.into(), &specs.join(" "));
+    ledger::tell(&format!("{hits} hits"), &probed, &Account::from(&ledger));
     let status = command.map(Command::wait).transpose()?;
     written(ways, "stacks")?;
     Ok(status.map_or(ExitCode::SUCCESS, code_of))
@@ -54,10 +56,9 @@ fn stacks(builder: TracerBuilder, args: &Stack) -> TracerBuilder {
     if args.kernel_stack || !args.user_stack { builder.kernel_stacks() } else { builder }
 }
 
-fn print(counts: StackCounts, args: &Stack) -> io::Result<()> {
-    let specs: Vec<_> = args.probes.probes.iter().map(ToString::to_string).collect();
+/// Prints every way; `title`: what was counted.
+pub(crate) fn print(counts: StackCounts, format: StackFormat, title: &str) -> io::Result<()> {
     let mut writer = BufWriter::new(io::stdout());
-    let format = probe_user::trace::output::StackFormat::from(args.format);
-    format.write(&counts.into_ways(), &specs.join(" "), &mut writer)?;
+    format.write(&counts.into_ways(), title, &mut writer)?;
     writer.flush()
 }

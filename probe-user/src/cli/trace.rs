@@ -1,55 +1,66 @@
 //! `probe trace`.
 
-use super::args::Trace;
+use super::args::{Trace, Traced};
 use super::ending::{self, Command};
 use super::exit::code_of;
+use super::output::Output;
 use super::print::written;
 use super::{ledger, patterns, privileges, progress, ring, symbols};
 use anyhow::Result;
 use probe_user::trace::output::Printer;
-use probe_user::trace::{TraceError, TracedCommand, Tracer};
+use probe_user::trace::{Account, Probe, Symbols, TraceError, TracedCommand, Tracer};
 use probe_user::{Options, Stop};
 use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
-use std::io::{self, Stdout};
+use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
-
-type Output = Printer<Stdout>;
 
 pub(crate) fn run(args: &Trace, level: log::LevelFilter) -> Result<ExitCode> {
+    follow(&args.traced, args.is_ordered(), level, |probes, symbols| {
+        Ok(Printer::new(io::stdout(), args.format.into(), probes)
+            .time(args.time.into())
+            .symbols(symbols)
+            .limit(args.traced.max_events))
+    })
+}
+
+/// Traces, and gives everything to the output, which is opened as soon as it is known what it will get.
+pub(crate) fn follow<O: Output>(
+    args: &Traced,
+    is_ordered: bool,
+    level: log::LevelFilter,
+    open: impl FnOnce(Vec<Probe>, Symbols) -> Result<O>,
+) -> Result<ExitCode> {
     let stop = Stop::new()?;
     // From here on a signal stops the trace, in whatever state it is.
     let signals = Signals::new([SIGINT, SIGTERM])?;
     // A file that may not grow is an error of the write, instead of the end. The command has the usual.
     signal_hook::flag::register(SIGXFSZ, Arc::default())?;
     let command = args.target.hold()?;
-    let mut tracer = attach(args, command.as_ref(), level)?;
+    let mut tracer = attach(args, is_ordered, command.as_ref(), level)?;
     patterns::tell(tracer.left_out());
     // It needs other privileges than the trace does, and keeps them to itself.
     let symbols = symbols::of(tracer.probes(), args.sealed)?;
+    let mut output = open(tracer.probes().to_vec(), symbols)?;
     privileges::give_up(&tracer, &args.target, args.sealed)?;
     if let Some(pid) = args.target.pid {
         ending::with_process(pid, stop.clone())?;
     }
-    let mut printer = Printer::new(io::stdout(), args.format.into(), tracer.probes().to_vec())
-        .time(args.time.into())
-        .symbols(symbols)
-        .limit(args.max_events);
-    let started = printer.start();
+    let started = output.start();
 
     let command = command.map(|command| Command::start(command, stop.clone())).transpose()?;
     ending::with_signals(signals, stop.clone(), command.as_ref().map(Command::pid));
     if started.is_ok() {
-        follow(&mut tracer, &stop, args.duration, &mut printer)?;
+        if let Some(duration) = args.duration {
+            ending::after(duration, stop.clone())?;
+        }
+        tracer.run(&stop, &mut output)?;
     }
     let probes = tracer.probes().to_vec();
-    let ledger = tracer.close(&mut printer)?;
-    let finished = started.and_then(|()| printer.finish(&ledger));
-    let printed = printer.printed();
-    let events = if printed == 1 { "event" } else { "events" };
-    ledger::tell(&format!("{printed} {events}"), &probes, &ledger);
+    let account = Account::from(&tracer.close(&mut output)?);
+    let finished = started.and_then(|()| output.finish(&account));
+    ledger::tell(&ledger::events(output.events()), &probes, &account);
 
     let status = command.map(Command::wait).transpose()?;
     written(finished, "events")?;
@@ -57,7 +68,8 @@ pub(crate) fn run(args: &Trace, level: log::LevelFilter) -> Result<ExitCode> {
 }
 
 fn attach(
-    args: &Trace,
+    args: &Traced,
+    is_ordered: bool,
     command: Option<&TracedCommand>,
     level: log::LevelFilter,
 ) -> Result<Tracer, TraceError> {
@@ -68,7 +80,7 @@ fn attach(
     if let Some(level) = level.to_level().filter(|level| *level > log::Level::Warn) {
         builder = builder.log_level(level);
     }
-    if args.is_ordered() {
+    if is_ordered {
         builder = builder.ordered(None);
     }
     if args.ret {
@@ -93,17 +105,4 @@ fn attach(
         builder = builder.probe(probe.clone());
     }
     patterns::choose(builder, &args.choice)?.attach_with(progress::bar())
-}
-
-/// Prints events until the trace has to end.
-fn follow(
-    tracer: &mut Tracer,
-    stop: &Stop,
-    duration: Option<Duration>,
-    printer: &mut Output,
-) -> Result<()> {
-    if let Some(duration) = duration {
-        ending::after(duration, stop.clone())?;
-    }
-    Ok(tracer.run(stop, printer)?)
 }

@@ -101,7 +101,7 @@ impl<'r> TraceEvent<'r> {
 pub(crate) mod tests {
     use super::*;
     use probe_common::trace::COMM_LEN;
-    use zerocopy::IntoBytes;
+    use zerocopy::{FromBytes, IntoBytes};
 
     /// A record's bytes: integers and strings, field by field.
     pub(crate) struct Hit {
@@ -136,6 +136,12 @@ pub(crate) mod tests {
             let mut aligned = vec![0u64; bytes.len().div_ceil(8)];
             aligned.as_mut_bytes()[..bytes.len()].copy_from_slice(&bytes);
             Self { bytes: aligned, len: bytes.len() }
+        }
+
+        /// It is an event of this process.
+        pub(crate) fn set_pid(&mut self, pid: u32) {
+            let (hit, _) = ProbeHit::mut_from_prefix(self.bytes.as_mut_bytes()).unwrap();
+            hit.task.pid = pid;
         }
 
         pub(crate) fn record(&self) -> RawRecord<'_> {

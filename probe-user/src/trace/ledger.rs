@@ -1,5 +1,6 @@
 //! What became of every hit, once a trace has ended.
 
+use super::account::Account;
 use super::missed::Missed;
 use std::fmt;
 
@@ -25,18 +26,10 @@ impl Ledger {
     }
 }
 
-/// `attempted 12 = handled 10 + lost 2 (ring full 2); complete`, and how many came out of order, if any.
+/// As [`Account`] is shown.
 impl fmt::Display for Ledger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.not_followed > 0 {
-            write!(f, "{} tasks not followed, for want of room; ", self.not_followed)?;
-        }
-        self.records.fmt(f)?;
-        match self.late {
-            0 => Ok(()),
-            1 => f.write_str("; 1 event out of order"),
-            late => write!(f, "; {late} events out of order"),
-        }
+        Account::from(self).fmt(f)
     }
 }
 

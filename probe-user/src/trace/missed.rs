@@ -1,10 +1,11 @@
 //! Hits that there is no event of.
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// Hits of a probe that there is no event of, and that are not in the pipe's ledger: they never got that
 /// far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Missed {
     /// What the kernel has not passed on, of whatever task, and whatever the probe's condition says:
@@ -28,7 +29,7 @@ impl Missed {
 
     /// Calls that there is no event of.
     pub fn calls(&self) -> u64 {
-        self.no_room + self.no_return
+        self.no_room.saturating_add(self.no_return)
     }
 }
 

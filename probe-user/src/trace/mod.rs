@@ -30,6 +30,7 @@
 //! # }
 //! ```
 
+mod account;
 mod aggregate;
 mod attach;
 mod binary;
@@ -55,10 +56,13 @@ mod list;
 mod log_reader;
 mod missed;
 mod object;
+mod origin;
 pub mod output;
+mod pieces;
 mod planner;
 pub mod privileges;
 mod probe;
+pub mod recording;
 pub(crate) mod resolve;
 mod sampling;
 mod selection;
@@ -71,6 +75,7 @@ mod syscall;
 mod tracefs;
 mod tracer;
 
+pub use account::Account;
 pub use binary::BinaryError;
 pub use builder::{Attaching, Scope, TracerBuilder};
 pub use capabilities::Capabilities;
@@ -84,6 +89,7 @@ pub use latency::{Latencies, Latency, Stopwatch};
 pub use ledger::Ledger;
 pub use list::{Listed, Listing, list};
 pub use missed::Missed;
+pub use origin::Origin;
 pub use probe::Probe;
 pub use shape::{Enumeration, Field, Shape};
 pub use spec::{

@@ -1,5 +1,6 @@
 //! What the fields of a probe's events are: names, and how values are shown.
 
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// A field that events of a probe have.
@@ -13,7 +14,8 @@ pub struct Field {
 }
 
 /// What a value is, and so how it is shown. Sizes are in bytes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Shape {
     /// An unsigned integer.
@@ -69,7 +71,7 @@ impl Shape {
 }
 
 /// The names of an enumeration's values.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Enumeration {
     /// Whether values are signed.

@@ -26,6 +26,7 @@ pub struct StackCounts {
     ways: Vec<(Way, u64)>,
     /// Of the event at hand.
     key: Vec<u64>,
+    left: Option<u64>,
 }
 
 /// A way that led to a hit: from the task on to the innermost function.
@@ -65,7 +66,14 @@ impl StackCounts {
     /// Counts hits of these probes, whose addresses `symbols` names.
     pub fn new(probes: Vec<Probe>, symbols: Symbols) -> Self {
         let (known, by_name) = (HashMap::new(), HashMap::new());
-        Self { probes, symbols, known, by_name, ways: Vec::new(), key: Vec::new() }
+        Self { probes, symbols, known, by_name, ways: Vec::new(), key: Vec::new(), left: None }
+    }
+
+    /// Counts no more hits than so many.
+    #[must_use]
+    pub fn limit(mut self, hits: Option<u64>) -> Self {
+        self.left = hits;
+        self
     }
 
     /// How many hits were counted.
@@ -109,6 +117,7 @@ impl StackCounts {
             }
         };
         self.ways[number].1 += 1;
+        self.left = self.left.map(|left| left - 1);
     }
 
     /// The number of a way, which is new or known.
@@ -155,6 +164,9 @@ fn way(
 
 impl Consumer for StackCounts {
     fn record(&mut self, cpu: u32, record: RawRecord<'_>) -> ControlFlow<()> {
+        if self.left == Some(0) {
+            return ControlFlow::Break(());
+        }
         if let Some(event) = TraceEvent::decode(cpu, record) {
             self.count(&event);
         }

@@ -1,9 +1,12 @@
 //! A program whose calls go through functions of known names.
 
-use super::{json_lines, probe, stderr};
+use super::{json_lines, probe, stderr, version};
 use serde_json::Value;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::LazyLock;
 use tempfile::TempDir;
 
 /// A program whose calls go through functions of these names, compiled with frame pointers.
@@ -14,14 +17,12 @@ pub struct Chain {
 
 impl Chain {
     pub fn compile() -> Self {
+        // Once, which takes long on an emulated machine.
+        static COMPILED: LazyLock<Vec<u8>> = LazyLock::new(compile);
         let dir = tempfile::tempdir().unwrap();
         let program = dir.path().join("chain");
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/chain.c");
-        // Whatever the C library has, of debug information, too, is not read, then.
-        let options = ["-O0", "-fno-omit-frame-pointer", "-static"];
-        let mut cc = Command::new("cc");
-        let output = cc.args(options).arg("-o").arg(&program).arg(source).output().unwrap();
-        assert!(output.status.success(), "{}", stderr(&output));
+        fs::write(&program, &*COMPILED).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
         Self { _dir: dir, program }
     }
 
@@ -36,6 +37,18 @@ impl Chain {
     }
 }
 
+fn compile() -> Vec<u8> {
+    let dir = tempfile::tempdir().unwrap();
+    let program = dir.path().join("chain");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/chain.c");
+    // Whatever the C library has, of debug information, too, is not read, then.
+    let options = ["-O0", "-fno-omit-frame-pointer", "-static"];
+    let mut cc = Command::new("cc");
+    let output = cc.args(options).arg("-o").arg(&program).arg(source).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    fs::read(program).unwrap()
+}
+
 /// The names of a stack's functions, the innermost first: those that are known.
 pub fn functions<'v>(event: &'v Value, stack: &str) -> Vec<&'v str> {
     let frames = event["args"][stack].as_array().unwrap_or_else(|| panic!("no {stack}: {event}"));
@@ -46,4 +59,12 @@ pub fn functions<'v>(event: &'v Value, stack: &str) -> Vec<&'v str> {
 pub fn through(events: &[Value], function: &str) -> usize {
     let way = ["innermost", function, "main"];
     events.iter().filter(|event| functions(event, "ustack").starts_with(&way)).count()
+}
+
+/// Whether an event of a system call's tracepoint has the kernel's own way from the instruction to there. Older
+/// kernels take these tracepoints for the process's own, and tell no way.
+pub fn comes_by_a_system_call(event: &Value) -> bool {
+    let kernel = functions(event, "kstack");
+    let is_old = event["args"]["kstack"].as_array().is_some_and(Vec::is_empty);
+    is_old && version::kernel() < (6, 12) || kernel.contains(&"do_syscall_64")
 }

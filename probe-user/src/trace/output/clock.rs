@@ -21,7 +21,7 @@ pub enum Time {
 }
 
 /// What `CLOCK_REALTIME` is ahead of `CLOCK_MONOTONIC`, in nanoseconds.
-pub(super) fn realtime_offset() -> i64 {
+pub(in crate::trace) fn realtime_offset() -> i64 {
     // Of several tries, the one that was interrupted least.
     let tries = (0..5).map(|_| {
         let (before, real, after) = (clock::monotonic(), clock::realtime(), clock::monotonic());

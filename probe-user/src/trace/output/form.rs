@@ -3,8 +3,9 @@
 use super::clock::Stamp;
 use super::names::Names;
 use crate::consumer::{CpuChange, Loss, Malformed};
+use crate::trace::account::Account;
 use crate::trace::event::TraceEvent;
-use crate::trace::ledger::Ledger;
+use crate::trace::origin::Origin;
 use crate::trace::probe::Probe;
 use std::fmt;
 
@@ -34,13 +35,12 @@ pub(super) trait Form: fmt::Debug + Send {
     fn cpu_changed(&mut self, _out: &mut Vec<u8>, _change: &CpuChange<'_>) {}
 
     /// What became of everything. `printed`: how many events were written.
-    fn end(&mut self, _out: &mut Vec<u8>, _printed: u64, _ledger: &Ledger) {}
+    fn end(&mut self, _out: &mut Vec<u8>, _printed: u64, _ledger: &Account) {}
 }
 
 /// What is known of a trace before its first event.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct About<'t> {
     pub(super) probes: &'t [Probe],
-    /// What `CLOCK_REALTIME` is ahead of `CLOCK_MONOTONIC`, in nanoseconds.
-    pub(super) realtime_offset: i64,
+    pub(super) origin: &'t Origin,
 }

@@ -7,8 +7,8 @@ use super::lines::{CpuLine, LedgerLine, LostLine, MalformedLine, TraceLine};
 use super::names::Names;
 use super::value::error_of;
 use crate::consumer::{CpuChange, Loss, Malformed};
+use crate::trace::account::Account;
 use crate::trace::event::{TraceEvent, Value};
-use crate::trace::ledger::Ledger;
 use crate::trace::probe::Probe;
 use crate::trace::shape::Shape;
 use serde::Serialize;
@@ -117,7 +117,7 @@ impl Form for Jsonl {
         line(out, &CpuLine::of(change));
     }
 
-    fn end(&mut self, out: &mut Vec<u8>, printed: u64, ledger: &Ledger) {
+    fn end(&mut self, out: &mut Vec<u8>, printed: u64, ledger: &Account) {
         line(out, &LedgerLine::of(printed, ledger));
     }
 }

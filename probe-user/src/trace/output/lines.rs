@@ -2,10 +2,9 @@
 
 use super::form::About;
 use crate::consumer::{CpuChange, Loss, Malformed};
-use crate::trace::ledger::Ledger;
+use crate::trace::account::Account;
 use crate::trace::missed::Missed;
 use crate::trace::probe::Probe;
-use probe_common::tally::FailureClass;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -18,8 +17,8 @@ const VERSION: u32 = 1;
 pub(super) struct TraceLine<'t> {
     r#type: &'static str,
     version: u32,
-    program: &'static str,
-    kernel: String,
+    program: &'t str,
+    kernel: &'t str,
     clock: &'static str,
     realtime_offset: String,
     probes: Vec<ProbeLine<'t>>,
@@ -41,7 +40,6 @@ struct FieldLine<'t> {
 
 impl<'t> TraceLine<'t> {
     pub(super) fn of(about: &About<'t>) -> Self {
-        let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
         let probe = |probe: &'t Probe| ProbeLine {
             spec: probe.spec().to_string(),
             r#type: probe.kind(),
@@ -54,10 +52,10 @@ impl<'t> TraceLine<'t> {
         Self {
             r#type: "trace",
             version: VERSION,
-            program: concat!("probe ", env!("CARGO_PKG_VERSION")),
-            kernel,
+            program: &about.origin.program,
+            kernel: &about.origin.kernel,
             clock: "monotonic",
-            realtime_offset: about.realtime_offset.to_string(),
+            realtime_offset: about.origin.realtime_offset.to_string(),
             probes: about.probes.iter().map(probe).collect(),
         }
     }
@@ -119,20 +117,20 @@ impl CpuLine {
 
 /// What became of everything.
 #[derive(Serialize)]
-pub(super) struct LedgerLine {
+pub(super) struct LedgerLine<'l> {
     r#type: &'static str,
     events: u64,
     attempted: u64,
     handled: u64,
     lost: u64,
-    reasons: BTreeMap<String, u64>,
+    reasons: &'l BTreeMap<String, u64>,
     unread: u64,
     late: u64,
     not_followed: u64,
     missed: Vec<MissedLine>,
     complete: bool,
     confirmed: bool,
-    discrepancies: Vec<String>,
+    discrepancies: &'l [String],
 }
 
 /// The hits of a probe that there is no record of.
@@ -152,26 +150,22 @@ impl MissedLine {
     }
 }
 
-impl LedgerLine {
-    pub(super) fn of(events: u64, ledger: &Ledger) -> Self {
-        let (records, tally) = (&ledger.records, ledger.records.tally());
-        let failed = FailureClass::ALL.into_iter().filter(|&class| tally.failed_for(class) > 0);
-        let reason =
-            |class: FailureClass| (class.name().replace(' ', "_"), tally.failed_for(class));
+impl<'l> LedgerLine<'l> {
+    pub(super) fn of(events: u64, ledger: &'l Account) -> Self {
         Self {
             r#type: "ledger",
             events,
-            attempted: tally.attempted(),
-            handled: records.handled(),
-            lost: tally.failed(),
-            reasons: failed.map(reason).collect(),
-            unread: records.unread(),
+            attempted: ledger.attempted,
+            handled: ledger.handled,
+            lost: ledger.lost,
+            reasons: &ledger.reasons,
+            unread: ledger.unread,
             late: ledger.late,
             not_followed: ledger.not_followed,
             missed: ledger.missed.iter().map(MissedLine::of).collect(),
-            complete: ledger.is_complete(),
-            confirmed: records.is_confirmed(),
-            discrepancies: records.discrepancies().iter().map(ToString::to_string).collect(),
+            complete: ledger.complete,
+            confirmed: ledger.confirmed,
+            discrepancies: &ledger.discrepancies,
         }
     }
 }

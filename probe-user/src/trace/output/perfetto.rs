@@ -6,8 +6,8 @@ use super::form::{About, Form};
 use super::json;
 use super::names::Names;
 use crate::consumer::Loss;
+use crate::trace::account::Account;
 use crate::trace::event::{TraceEvent, Value};
-use crate::trace::ledger::Ledger;
 use crate::trace::probe::Probe;
 use crate::trace::shape::Shape;
 use probe_common::trace::{COMM_LEN, Task};
@@ -101,7 +101,7 @@ impl Form for Perfetto {
         out.extend_from_slice(b"}},\n");
     }
 
-    fn end(&mut self, out: &mut Vec<u8>, _: u64, ledger: &Ledger) {
+    fn end(&mut self, out: &mut Vec<u8>, _: u64, ledger: &Account) {
         // Behind the last one comes no comma.
         out.extend_from_slice(b"{\"name\":\"ledger\",\"ph\":\"M\",\"pid\":0,\"args\":{\"ledger\":");
         json::string(out, ledger.to_string().as_bytes());
@@ -150,10 +150,17 @@ mod tests {
     use super::*;
     use crate::escape::tests::{hostile, reaches_the_terminal_raw};
     use crate::trace::event::tests::Hit;
+    use crate::trace::ledger::Ledger;
+    use crate::trace::origin::Origin;
     use proptest::prelude::*;
     use serde_json::{Value as Json, json};
 
-    const ABOUT: About<'static> = About { probes: &[], realtime_offset: 0 };
+    /// A timeline that has begun.
+    fn begin() -> (Perfetto, Vec<u8>) {
+        let (mut form, mut out) = (Perfetto::default(), Vec::new());
+        form.start(&mut out, &About { probes: &[], origin: &Origin::here() });
+        (form, out)
+    }
 
     /// An event for each line, whether or not the array is closed.
     fn parsed(bytes: &[u8]) -> Vec<Json> {
@@ -163,8 +170,7 @@ mod tests {
 
     #[test]
     fn threads_have_names_and_events_are_on_their_tracks() {
-        let (mut form, mut out) = (Perfetto::default(), Vec::new());
-        form.start(&mut out, &ABOUT);
+        let (mut form, mut out) = begin();
         let read = probe("vfs_read", &[("count", Shape::Unsigned), ("gone", Shape::Text)]);
         let hit = Hit::new(b"cat", 2, &[Value::Integer(7), Value::Fault]);
         write(&mut form, &mut out, &hit, &read, Stamp::Mono);
@@ -174,7 +180,7 @@ mod tests {
         form.lost(&mut out, &Loss { cpu: 1, count: 2, records: Some(9) });
         // Cut off here, it is read as well.
         assert_eq!(parsed(&out).len(), 7);
-        form.end(&mut out, 3, &Ledger::default());
+        form.end(&mut out, 3, &Account::from(&Ledger::default()));
         let whole: Vec<Json> = serde_json::from_slice(&out).unwrap();
         assert_eq!(whole.len(), 8);
         assert_eq!(&whole[..7], parsed(&out[..out.len() - 2]).split_at(7).0);
@@ -194,8 +200,7 @@ mod tests {
 
     #[test]
     fn what_took_time_is_a_slice_that_ends_at_its_time() {
-        let (mut form, mut out) = (Perfetto::default(), Vec::new());
-        form.start(&mut out, &ABOUT);
+        let (mut form, mut out) = begin();
         let timed = probe("vfs_read", &[("latency", Shape::Duration)]);
         let hit = Hit::new(b"cat", 0, &[Value::Integer(1_000_000_001)]);
         write(&mut form, &mut out, &hit, &timed, Stamp::Mono);
@@ -212,8 +217,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_lines_that_parse(comm in hostile(6), filename in hostile(40)) {
-            let (mut form, mut out) = (Perfetto::default(), Vec::new());
-            form.start(&mut out, &ABOUT);
+            let (mut form, mut out) = begin();
             let hit = Hit::new(&comm[..comm.len().min(15)], 0, &[Value::Bytes(&filename)]);
             let probe = probe("t:a:b", &[("filename", Shape::Text)]);
             write(&mut form, &mut out, &hit, &probe, Stamp::Mono);

@@ -1,41 +1,35 @@
 //! Writing what a drain gives, in one of the formats.
 
 use super::Format;
-use super::clock::{Time, Times, realtime_offset};
+use super::clock::{Time, Times};
 use super::form::{About, Form};
 use super::jsonl::Jsonl;
 use super::names::Names;
 use super::perfetto::Perfetto;
 use super::table::Table;
 use crate::consumer::{Consumer, CpuChange, Loss, Malformed};
+use crate::trace::account::Account;
 use crate::trace::event::TraceEvent;
-use crate::trace::ledger::Ledger;
+use crate::trace::origin::Origin;
+use crate::trace::pieces::Pieces;
 use crate::trace::probe::Probe;
 use crate::trace::symbolize::Symbols;
 use probe_common::RawRecord;
 use std::io::{self, Write};
 use std::ops::ControlFlow;
 
-/// Events are passed on in pieces of so many bytes, or whenever there are no more at hand.
-const PIECE: usize = 64 << 10;
-
 /// Writes every event that it is given, up to a limit.
 ///
 /// It breaks the drain at the limit, and when writing fails: [`finish`](Self::finish) tells.
 #[derive(Debug)]
 pub struct Printer<W> {
-    writer: W,
-    /// What was not passed on to `writer` yet, and how many events are in there.
-    out: Vec<u8>,
-    pending: u64,
+    pieces: Pieces<W>,
     form: Box<dyn Form>,
     probes: Vec<Probe>,
+    time: Time,
     times: Times,
     symbols: Symbols,
-    realtime_offset: i64,
-    left: Option<u64>,
-    printed: u64,
-    failed: Option<io::Error>,
+    origin: Origin,
 }
 
 impl<W: Write> Printer<W> {
@@ -47,36 +41,32 @@ impl<W: Write> Printer<W> {
             Format::Jsonl => Box::new(Jsonl::new(&probes)),
             Format::Perfetto => Box::new(Perfetto::default()),
         };
-        let realtime_offset = realtime_offset();
-        let times = Times::new(Time::Mono, realtime_offset);
-        let out = Vec::with_capacity(PIECE + (PIECE >> 3));
-        let (left, printed, pending, failed) = (None, 0, 0, None);
-        Self {
-            writer,
-            out,
-            pending,
-            form,
-            probes,
-            times,
-            symbols: Symbols::none(),
-            realtime_offset,
-            left,
-            printed,
-            failed,
-        }
+        let (origin, time) = (Origin::here(), Time::Mono);
+        let times = Times::new(time, origin.realtime_offset);
+        let (pieces, symbols) = (Pieces::new(writer), Symbols::none());
+        Self { pieces, form, probes, time, times, symbols, origin }
     }
 
     /// Stops after so many events.
     #[must_use]
     pub fn limit(mut self, events: Option<u64>) -> Self {
-        self.left = events;
+        self.pieces.limit(events);
         self
     }
 
     /// How times are shown; as `CLOCK_MONOTONIC`, by default.
     #[must_use]
     pub fn time(mut self, time: Time) -> Self {
-        self.times = Times::new(time, self.realtime_offset);
+        self.time = time;
+        self.times = Times::new(time, self.origin.realtime_offset);
+        self
+    }
+
+    /// Where the events are from; from here, by default.
+    #[must_use]
+    pub fn origin(mut self, origin: Origin) -> Self {
+        self.times = Times::new(self.time, origin.realtime_offset);
+        self.origin = origin;
         self
     }
 
@@ -89,7 +79,7 @@ impl<W: Write> Printer<W> {
 
     /// How many events were written.
     pub fn printed(&self) -> u64 {
-        self.printed
+        self.pieces.events()
     }
 
     /// Writes what precedes the events, if the format has any such thing.
@@ -98,52 +88,36 @@ impl<W: Write> Printer<W> {
     ///
     /// If it cannot be written.
     pub fn start(&mut self) -> io::Result<()> {
-        let about = About { probes: &self.probes, realtime_offset: self.realtime_offset };
-        self.form.start(&mut self.out, &about);
-        if self.flush().is_break() {
-            self.left = Some(0);
-        }
-        self.failed.take().map_or(Ok(()), Err)
+        let about = About { probes: &self.probes, origin: &self.origin };
+        self.form.start(&mut self.pieces.out, &about);
+        self.pieces.start()
     }
 
-    /// Writes what is still buffered, and what the format has after the events.
+    /// Writes what is still buffered, and what the format has after the events: what became of all of them,
+    /// of a [`Ledger`](crate::trace::Ledger) or as a recording has it.
     ///
     /// # Errors
     ///
     /// If it cannot be written, or could not be earlier.
-    pub fn finish(&mut self, ledger: &Ledger) -> io::Result<()> {
-        if self.failed.is_none() {
-            self.form.end(&mut self.out, self.printed, ledger);
-            let _ = self.flush();
+    pub fn finish(&mut self, ledger: impl Into<Account>) -> io::Result<()> {
+        if !self.pieces.has_failed() {
+            let printed = self.pieces.events();
+            self.form.end(&mut self.pieces.out, printed, &ledger.into());
         }
-        self.failed.take().map_or(Ok(()), Err)
+        self.pieces.finish()
     }
 
-    fn is_done(&self) -> bool {
-        self.left == Some(0) || self.failed.is_some()
-    }
-
-    /// Passes on what was written. Keeps the error for [`finish`](Self::finish).
-    fn flush(&mut self) -> ControlFlow<()> {
-        let written = self.writer.write_all(&self.out).and_then(|()| self.writer.flush());
-        self.out.clear();
-        let pending = std::mem::take(&mut self.pending);
-        match written {
-            Ok(()) => ControlFlow::Continue(()),
-            Err(error) => {
-                self.printed -= pending;
-                self.failed = Some(error);
-                ControlFlow::Break(())
-            }
-        }
-    }
-
-    fn flush_pieces(&mut self) -> ControlFlow<()> {
-        if self.out.len() < PIECE { ControlFlow::Continue(()) } else { self.flush() }
+    /// Writes what is still buffered, where nobody knows what comes after: an output that is cut off.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be written, or could not be earlier.
+    pub fn cut_off(&mut self) -> io::Result<()> {
+        self.pieces.finish()
     }
 
     fn print(&mut self, event: &TraceEvent<'_>) -> ControlFlow<()> {
-        if self.is_done() {
+        if self.pieces.is_done() {
             return ControlFlow::Break(());
         }
         let Some(probe) = self.probes.get(event.probe as usize) else {
@@ -151,17 +125,10 @@ impl<W: Write> Printer<W> {
         };
         let stamp = self.times.stamp(event.time);
         let mut names = Names::of(event, &mut self.symbols);
-        self.form.event(&mut self.out, event, probe, stamp, &mut names);
-        self.printed += 1;
-        self.pending += 1;
-        self.flush_pieces()?;
-        match &mut self.left {
-            Some(left) => {
-                *left -= 1;
-                if *left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-            }
-            None => ControlFlow::Continue(()),
-        }
+        self.form.event(&mut self.pieces.out, event, probe, stamp, &mut names);
+        let flow = self.pieces.count();
+        self.pieces.flush_piece()?;
+        flow
     }
 }
 
@@ -174,11 +141,11 @@ impl<W: Write> Consumer for Printer<W> {
     }
 
     fn lost(&mut self, loss: Loss) -> ControlFlow<()> {
-        if self.is_done() {
+        if self.pieces.is_done() {
             return ControlFlow::Break(());
         }
-        self.form.lost(&mut self.out, &loss);
-        self.flush_pieces()
+        self.form.lost(&mut self.pieces.out, &loss);
+        self.pieces.flush_piece()
     }
 
     fn cpu_changed(&mut self, change: CpuChange<'_>) {
@@ -186,25 +153,22 @@ impl<W: Write> Consumer for Printer<W> {
             CpuChange::Uncovered { .. } => log::warn!("{change}"),
             _ => log::info!("{change}"),
         }
-        if !self.is_done() {
-            self.form.cpu_changed(&mut self.out, &change);
+        if !self.pieces.is_done() {
+            self.form.cpu_changed(&mut self.pieces.out, &change);
         }
     }
 
     fn malformed(&mut self, malformed: Malformed) -> ControlFlow<()> {
         log::warn!("{malformed}");
-        if self.is_done() {
+        if self.pieces.is_done() {
             return ControlFlow::Break(());
         }
-        self.form.malformed(&mut self.out, &malformed);
-        self.flush_pieces()
+        self.form.malformed(&mut self.pieces.out, &malformed);
+        self.pieces.flush_piece()
     }
 
     fn caught_up(&mut self) -> ControlFlow<()> {
-        if self.failed.is_some() {
-            return ControlFlow::Break(());
-        }
-        self.flush()
+        self.pieces.flush()
     }
 }
 
@@ -213,6 +177,8 @@ mod tests {
     use super::super::tests::probe;
     use super::*;
     use crate::trace::event::tests::Hit;
+    use crate::trace::ledger::Ledger;
+    use crate::trace::pieces::PIECE;
 
     #[test]
     fn the_limit_is_the_number_of_events() {
@@ -223,7 +189,7 @@ mod tests {
         assert_eq!(flows, [false, true, true, true]);
         assert_eq!(printer.printed(), 2);
         assert!(printer.caught_up().is_continue());
-        assert_eq!(printer.writer.iter().filter(|&&byte| byte == b'\n').count(), 2);
+        assert_eq!(printer.pieces.writer.iter().filter(|&&byte| byte == b'\n').count(), 2);
     }
 
     /// Takes so many bytes.

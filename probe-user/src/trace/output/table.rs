@@ -196,13 +196,14 @@ mod tests {
     use crate::escape::tests::{hostile, reaches_the_terminal_raw};
     use crate::trace::event::Value;
     use crate::trace::event::tests::Hit;
+    use crate::trace::origin::Origin;
     use crate::trace::shape::Shape;
     use proptest::prelude::*;
 
     #[test]
     fn columns_are_under_their_headings() {
         let mut bytes = Vec::new();
-        Table.start(&mut bytes, &About { probes: &[], realtime_offset: 0 });
+        Table.start(&mut bytes, &About { probes: &[], origin: &Origin::here() });
         let read = Hit::new(b"evil\x1b[2J", 0, &[Value::Integer(0), Value::Integer(u64::MAX)]);
         let fields = [("file", Shape::Pointer), ("ret", Shape::Result)];
         write(&mut Table, &mut bytes, &read, &probe("vfs_read", &fields), Stamp::Mono);

@@ -1,10 +1,11 @@
 //! What an address stands for.
 
 use crate::escape::Escaped;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// A function that an address is in. An address is in several where the compiler has put one into another.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Frame {
     /// The function's name, demangled.

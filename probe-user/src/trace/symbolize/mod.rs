@@ -1,16 +1,20 @@
 //! Names for addresses: of the kernel's functions, and of those of processes.
 
 mod frame;
+mod learnt;
 mod service;
 
 pub use frame::Frame;
+pub(super) use learnt::Learnt;
 
 use probe_common::trace::{COMM_LEN, Task};
+use serde::{Deserialize, Serialize};
 use service::Service;
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::io;
 use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
 
 /// So many addresses of processes are remembered at a time.
 const REMEMBERED: usize = 1 << 16;
@@ -25,13 +29,25 @@ const REMEMBERED: usize = 1 << 16;
 /// any of its addresses was looked up.
 #[derive(Debug, Default)]
 pub struct Symbols {
-    service: Option<Service>,
+    source: Source,
     kernel: HashMap<Address, Arc<[Frame]>>,
     processes: HashMap<(Owner, Address), Arc<[Frame]>>,
+    /// What was looked up since somebody asked, if anybody does.
+    learnt: Option<Vec<Learnt>>,
+}
+
+/// Where names come from.
+#[derive(Debug, Default)]
+enum Source {
+    #[default]
+    Nowhere,
+    Service(Service),
+    /// From somebody else, who has looked them up: they are remembered, all of them.
+    Told(Receiver<Learnt>),
 }
 
 /// An address, and what is there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Address {
     at: u64,
     /// Whether a call returns there, which may be in another function than the call.
@@ -39,7 +55,7 @@ struct Address {
 }
 
 /// A process. What it executes later is of another name, as a rule, and lies elsewhere.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Owner {
     pid: u32,
     comm: [u8; COMM_LEN],
@@ -68,7 +84,7 @@ impl Symbols {
     ///
     /// If there can be no thread.
     pub fn start(whose: Whose) -> io::Result<Self> {
-        Ok(Self { service: Some(Service::start(whose)?), ..Self::default() })
+        Ok(Self { source: Source::Service(Service::start(whose)?), ..Self::default() })
     }
 
     /// The function of the kernel that an address is in; none, if nobody knows.
@@ -79,21 +95,80 @@ impl Symbols {
     /// The functions that a stack of the kernel has, address by address, the innermost first: none for an
     /// address of which nobody knows.
     pub fn of_kernel_stack(&mut self, addresses: &[u64]) -> Vec<Arc<[Frame]>> {
-        let Self { service, kernel, .. } = self;
-        learn(kernel, stack(addresses), |unknown| service.as_ref()?.of_kernel(unknown))
+        self.listen();
+        let Self { source, kernel, learnt, .. } = self;
+        learn(kernel, stack(addresses), |unknown| {
+            let found = source.service()?.of_kernel(unknown)?;
+            note(learnt, None, unknown, &found);
+            Some(found)
+        })
     }
 
     /// The same of a process's stack.
     pub fn of_process_stack(&mut self, task: &Task, addresses: &[u64]) -> Vec<Arc<[Frame]>> {
-        let Self { service, processes, .. } = self;
-        if processes.len() > REMEMBERED {
+        self.listen();
+        let Self { source, processes, learnt, .. } = self;
+        if processes.len() > REMEMBERED && source.service().is_some() {
             processes.clear();
         }
         let owner = Owner { pid: task.pid, comm: task.comm };
         learn(processes, stack(addresses).map(|address| (owner, address)), |unknown| {
             let unknown = unknown.iter().map(|(_, address)| *address).collect::<Vec<_>>();
-            service.as_ref()?.of_process(owner, &unknown)
+            let found = source.service()?.of_process(owner, &unknown)?;
+            note(learnt, Some(owner), &unknown, &found);
+            Some(found)
         })
+    }
+
+    /// Keeps what is looked up from now on for [`learnt`](Self::learnt).
+    pub(super) fn noting(mut self) -> Self {
+        self.learnt = Some(Vec::new());
+        self
+    }
+
+    /// What was looked up since this was asked.
+    pub(super) fn learnt(&mut self) -> Vec<Learnt> {
+        self.learnt.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Names that are told, and who tells them. Nothing is looked up.
+    pub(super) fn told() -> (Sender<Learnt>, Self) {
+        let (teller, told) = mpsc::channel();
+        (teller, Self { source: Source::Told(told), ..Self::default() })
+    }
+
+    /// Takes what was told meanwhile.
+    fn listen(&mut self) {
+        let Source::Told(told) = &self.source else { return };
+        for Learnt { process, names } in told.try_iter() {
+            for (address, frames) in names {
+                match process {
+                    None => drop(self.kernel.insert(address, frames)),
+                    Some(owner) => drop(self.processes.insert((owner, address), frames)),
+                }
+            }
+        }
+    }
+}
+
+impl Source {
+    fn service(&self) -> Option<&Service> {
+        match self {
+            Self::Service(service) => Some(service),
+            _ => None,
+        }
+    }
+}
+
+fn note(
+    learnt: &mut Option<Vec<Learnt>>,
+    process: Option<Owner>,
+    addresses: &[Address],
+    found: &[Arc<[Frame]>],
+) {
+    if let Some(learnt) = learnt {
+        let names = addresses.iter().copied().zip(found.iter().cloned()).collect();
+        learnt.push(Learnt { process, names });
     }
 }
 
