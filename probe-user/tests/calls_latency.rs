@@ -2,7 +2,7 @@
 
 mod probe;
 
-use probe::{assert_failure, probe, stderr, stdout};
+use probe::{assert_failure, json_line, probe, stderr, stdout};
 use serde_json::Value;
 
 /// What a command makes of `probe latency`, a function each, and what is said of it.
@@ -10,8 +10,7 @@ fn latencies(args: &[&str], command: &[&str]) -> (Vec<Value>, String) {
     let mut run = probe(["latency", "-F", "jsonl"]);
     let output = run.args(args).arg("--").args(command).output().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
-    let lines: Vec<Value> =
-        stdout(&output).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let lines: Vec<Value> = stdout(&output).lines().map(json_line).collect();
     for line in &lines {
         // What is in the buckets took so long in all.
         let sum = |bound| {

@@ -212,3 +212,16 @@ fn names_are_completed_while_one_types() {
         assert!(fastest < Duration::from_millis(100), "{fastest:?}");
     }
 }
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_pattern_of_raw_tracepoints_is_each_that_matches() {
+    let mut run =
+        probe(["count", "-F", "jsonl", "rawtp:sys_ente?/arg1:s64 == 1 && comm == \"dd\"/", "--"]);
+    let dd = ["dd", "status=none", "if=/dev/zero", "of=/dev/null", "bs=1", "count=500"];
+    let output = run.args(dd).output().unwrap();
+    // Each is a write(2).
+    let expected =
+        "{\"type\":\"count\",\"provider\":\"rawtp\",\"probe\":\"sys_enter\",\"count\":500}\n";
+    assert_eq!(stdout(&output), expected, "{}", stderr(&output));
+}

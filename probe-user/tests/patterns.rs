@@ -2,7 +2,7 @@
 
 mod probe;
 
-use probe::{assert_failure, json_lines, probe, stderr, stdout, version};
+use probe::{assert_failure, json_line, json_lines, probe, stderr, stdout, version};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
@@ -44,7 +44,7 @@ fn counts(args: &[&str], script: &str) -> (BTreeMap<String, u64>, String) {
         .unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
     let count = |line: &str| {
-        let line: Value = serde_json::from_str(line).unwrap();
+        let line = json_line(line);
         assert_eq!(line["type"], "count");
         (line["probe"].as_str().unwrap().to_owned(), line["count"].as_u64().unwrap())
     };

@@ -4,6 +4,7 @@ use super::binary::{Binary, BinaryError, Matching};
 use super::error::TraceError;
 use super::features;
 use super::glob::{Functions, Glob};
+use super::list;
 use super::object::SLOTS;
 use super::spec::{ProbeSpec, Provider};
 use super::syscall;
@@ -117,6 +118,9 @@ impl Choice {
                 (true, Provider::Tracepoint) => {
                     let tracefs = Tracefs::opened(tracefs)?;
                     self.names(spec, tracefs.matching(&Glob::new(spec.name())?))?
+                }
+                (true, Provider::RawTracepoint) => {
+                    self.names(spec, list::raw_tracepoints(spec)?)?
                 }
                 (true, Provider::Ksyscall) => {
                     self.names(spec, syscall::matching(spec, Tracefs::opened(tracefs)?))?

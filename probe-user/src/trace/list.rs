@@ -163,7 +163,7 @@ fn tracepoints(spec: &ProbeSpec) -> Result<Vec<String>, TraceError> {
     Ok(found)
 }
 
-fn raw_tracepoints(spec: &ProbeSpec) -> Result<Vec<String>, TraceError> {
+pub(super) fn raw_tracepoints(spec: &ProbeSpec) -> Result<Vec<String>, TraceError> {
     let glob = Glob::new(spec.name())?;
     let names = match Btf::kernel() {
         Ok(kernel) => in_btf(&Arc::new(kernel), &glob),

@@ -60,21 +60,23 @@ pub fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// The standard output, which has to be JSON lines and nothing else: what is traced, what happened,
-/// and the ledger, each as the published schema describes it.
-pub fn all_json_lines(output: &Output) -> Vec<Value> {
+/// A line of JSON, which has to be as the published schema describes it.
+pub fn json_line(line: &str) -> Value {
     static VALIDATOR: LazyLock<Validator> = LazyLock::new(|| {
         let schema = include_str!("../../../docs/events.schema.json");
         jsonschema::validator_for(&serde_json::from_str(schema).unwrap()).unwrap()
     });
-    let parse = |line: &str| {
-        let value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{line:?}: {error}"));
-        if let Err(error) = VALIDATOR.validate(&value) {
-            panic!("{line}: {error}");
-        }
-        value
-    };
-    let lines: Vec<_> = stdout(output).lines().map(parse).collect();
+    let value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{line:?}: {error}"));
+    if let Err(error) = VALIDATOR.validate(&value) {
+        panic!("{line}: {error}");
+    }
+    value
+}
+
+/// The standard output, which has to be JSON lines and nothing else: what is traced, what happened,
+/// and the ledger, each as the published schema describes it.
+pub fn all_json_lines(output: &Output) -> Vec<Value> {
+    let lines: Vec<_> = stdout(output).lines().map(json_line).collect();
     let types = [lines.first(), lines.last()].map(|line| line.map(|line| &line["type"]));
     assert_eq!(types, [Some(&"trace".into()), Some(&"ledger".into())], "{}", stderr(output));
     lines

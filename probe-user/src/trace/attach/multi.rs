@@ -102,6 +102,7 @@ impl Attacher<'_> {
             Ok(links) => Ok(Ok(links)),
             Err(
                 why @ (TraceError::UnknownFunction { .. }
+                | TraceError::UnknownTracepoint { .. }
                 | TraceError::Blacklisted { .. }
                 | TraceError::Ambiguous { .. }
                 | TraceError::NoInstruction { .. }
