@@ -21,6 +21,10 @@ const SPLAT_LINES: usize = 40;
 /// What the names of test executables begin with that need kprobes.
 const NEED_KPROBES: [&str; 3] = ["kprobe", "calls", "patterns"];
 
+/// What the names of test executables begin with that are about what happens in user space: one virtual
+/// machine runs them.
+const OF_USER_SPACE: [&str; 4] = ["discover", "output", "recording", "terminal"];
+
 /// What machine the tests run on.
 #[derive(Clone, Copy)]
 pub(crate) enum Machine {
@@ -30,14 +34,19 @@ pub(crate) enum Machine {
         kprobes: bool,
     },
     /// One for the tests alone.
-    Virtual,
+    Virtual {
+        /// It is the one that runs what is about user space, too.
+        all: bool,
+    },
 }
 
 impl Machine {
     /// Whether a test executable can run there, by its name.
     fn takes(self, target: &str) -> bool {
         match self {
-            Self::Virtual => true,
+            Self::Virtual { all } => {
+                all || !OF_USER_SPACE.iter().any(|begin| target.starts_with(begin))
+            }
             Self::Here { kprobes } => {
                 let needs_kprobes = NEED_KPROBES.iter().any(|begin| target.starts_with(begin));
                 !target.starts_with("hotplug") && (kprobes || !needs_kprobes)
@@ -212,15 +221,16 @@ mod tests {
             is_test: true,
             path: format!("/t/{target}-1").into(),
         };
-        let executables = ["hotplug", "kprobe_args", "pipe"].map(executable).into();
-        let suite = Suite { executables };
+        const NAMES: [&str; 4] = ["hotplug", "kprobe_args", "pipe", "recording"];
+        let suite = Suite { executables: NAMES.map(executable).into() };
         let run = |place| {
             let script = suite.script(place).unwrap();
-            ["hotplug", "kprobe_args", "pipe"].map(|one| script.contains(&format!("/t/{one}-1 ")))
+            NAMES.map(|one| script.contains(&format!("/t/{one}-1 ")))
         };
-        assert_eq!(run(Machine::Virtual), [true, true, true]);
-        assert_eq!(run(Machine::Here { kprobes: true }), [false, true, true]);
-        assert_eq!(run(Machine::Here { kprobes: false }), [false, false, true]);
+        assert_eq!(run(Machine::Virtual { all: true }), [true; 4]);
+        assert_eq!(run(Machine::Virtual { all: false }), [true, true, true, false]);
+        assert_eq!(run(Machine::Here { kprobes: true }), [false, true, true, true]);
+        assert_eq!(run(Machine::Here { kprobes: false }), [false, false, true, true]);
         assert!(!suite.is_empty(Machine::Here { kprobes: false }));
     }
 }
