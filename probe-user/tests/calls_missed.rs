@@ -44,7 +44,9 @@ fn asleep() -> Vec<Pid> {
         let waits_in = says("syscall");
         let number = waits_in.split(' ').next().and_then(|number| number.parse().ok());
         let sleeps = matches!(number, Some(libc::SYS_nanosleep | libc::SYS_clock_nanosleep));
-        says("comm") == "sleep\n" && sleeps
+        // One that has to wait for its turn on a CPU may be anywhere in it.
+        let waits = says("stat").rsplit(')').next().is_some_and(|rest| rest.starts_with(" S "));
+        says("comm") == "sleep\n" && sleeps && waits
     };
     let entries = fs::read_dir("/proc").unwrap();
     let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
