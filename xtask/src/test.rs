@@ -47,7 +47,7 @@ pub(crate) struct Args {
     #[arg(long)]
     no_fuzz: bool,
     /// Seconds to fuzz each target
-    #[arg(long, default_value_t = 60, value_name = "SECONDS")]
+    #[arg(long, default_value_t = 30, value_name = "SECONDS")]
     fuzz_seconds: u64,
 }
 
