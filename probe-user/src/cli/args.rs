@@ -1,8 +1,9 @@
 //! The command line.
 
-use super::completions;
+use super::{completions, patterns, ring};
 use clap::{ArgAction, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::engine::ArgValueCompleter;
+use probe_user::Options;
 use probe_user::common::trace::COMM_LEN;
 use probe_user::trace::output;
 use probe_user::trace::{ProbeSpec, Scope, TraceError, TracedCommand, TracerBuilder};
@@ -255,14 +256,27 @@ pub(crate) struct Traced {
     #[arg(short = 'U', long)]
     pub(crate) user_stack: bool,
 
-    /// Ring buffer for each CPU: a power of two, like 64K or 1M. The default is 8M, less on machines with
-    /// more than 8 CPUs, and 1M without CAP_IPC_LOCK
-    #[arg(short = 'B', long, value_name = "BYTES", value_parser = bytes)]
-    pub(crate) buffer_size: Option<usize>,
+    #[command(flatten)]
+    pub(crate) ring: Ring,
 
     /// Give up every privilege once the probes are attached: CPUs that come later are not traced
     #[arg(long)]
     pub(crate) sealed: bool,
+}
+
+/// Where events wait until they are read.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Ring {
+    /// Ring buffer for each CPU: a power of two, like 64K or 1M. The default is 8M, less on machines with
+    /// more than 8 CPUs, and 1M without CAP_IPC_LOCK
+    #[arg(short = 'B', long, value_name = "BYTES", value_parser = bytes)]
+    buffer_size: Option<usize>,
+}
+
+impl Ring {
+    pub(crate) fn options(&self) -> Options {
+        Options::new().bytes_per_cpu(self.buffer_size.unwrap_or_else(ring::bytes))
+    }
 }
 
 /// In which order events are printed.
@@ -345,10 +359,8 @@ pub(crate) struct Stack {
     #[arg(short = 'U', long)]
     pub(crate) user_stack: bool,
 
-    /// Ring buffer for each CPU: a power of two, like 64K or 1M. The default is 8M, less on machines with
-    /// more than 8 CPUs, and 1M without CAP_IPC_LOCK
-    #[arg(short = 'B', long, value_name = "BYTES", value_parser = bytes)]
-    pub(crate) buffer_size: Option<usize>,
+    #[command(flatten)]
+    pub(crate) ring: Ring,
 
     /// How ways are written
     #[arg(short = 'F', long, value_enum, default_value_t)]
@@ -371,6 +383,14 @@ pub(crate) struct Aggregate {
 
     #[command(flatten)]
     pub(crate) target: Target,
+}
+
+impl Aggregate {
+    /// Probes what is chosen.
+    pub(crate) fn choose(&self, builder: TracerBuilder) -> Result<TracerBuilder, TraceError> {
+        let builder = self.probes.iter().cloned().fold(builder, TracerBuilder::probe);
+        patterns::choose(builder, &self.choice)
+    }
 }
 
 /// Who is traced.

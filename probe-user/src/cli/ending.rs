@@ -1,25 +1,83 @@
 //! What ends a trace: its command, a process, a signal, or time.
 
+use super::args::Target;
+use super::exit::code_of;
 use anyhow::Result;
 use probe_user::Stop;
-use probe_user::trace::TracedCommand;
+use probe_user::trace::{TracedCommand, Tracer, TracerBuilder};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
-use signal_hook::consts::SIGTERM;
+use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::io;
-use std::process::{Child, ExitStatus};
+use std::process::{Child, ExitCode, ExitStatus};
 use std::thread;
 use std::time::Duration;
 
+/// What ends a trace, before it begins. From here on a signal stops it, in whatever state it is.
+pub(crate) struct Ending {
+    stop: Stop,
+    signals: Signals,
+    command: Option<TracedCommand>,
+}
+
+impl Ending {
+    /// Holds the command, if there is one.
+    pub(crate) fn prepare(target: &Target) -> Result<Self> {
+        let stop = Stop::new()?;
+        let signals = Signals::new([SIGINT, SIGTERM])?;
+        Ok(Self { stop, signals, command: target.hold()? })
+    }
+
+    /// A trace of the target alone.
+    pub(crate) fn narrow(&self, target: &Target) -> TracerBuilder {
+        target.narrow(Tracer::builder(), self.command.as_ref())
+    }
+
+    /// Ends with the process that is traced, if it is one.
+    pub(crate) fn watch(&self, target: &Target) -> Result<()> {
+        target.pid.map_or(Ok(()), |pid| with_process(pid, self.stop.clone()))
+    }
+
+    /// Lets the command go, and the time begin.
+    pub(crate) fn begin(self, duration: Option<Duration>) -> Result<Begun> {
+        let Self { stop, signals, command } = self;
+        let command = command.map(|command| Command::start(command, stop.clone())).transpose()?;
+        with_signals(signals, stop.clone(), command.as_ref().map(|command| command.pid));
+        if let Some(duration) = duration {
+            after(duration, stop.clone())?;
+        }
+        Ok(Begun { stop, command })
+    }
+}
+
+/// A trace that has begun.
+pub(crate) struct Begun {
+    stop: Stop,
+    command: Option<Command>,
+}
+
+impl Begun {
+    /// Stopped when the trace has to end.
+    pub(crate) fn stop(&self) -> &Stop {
+        &self.stop
+    }
+
+    /// Waits for the command, and exits as it does.
+    pub(crate) fn exit_code(self) -> Result<ExitCode> {
+        let status = self.command.map(Command::wait).transpose()?;
+        Ok(status.map_or(ExitCode::SUCCESS, code_of))
+    }
+}
+
 /// A command that runs.
-pub(crate) struct Command {
+struct Command {
     pid: u32,
     waiter: thread::JoinHandle<io::Result<ExitStatus>>,
 }
 
 impl Command {
     /// Lets the command go, and stops the trace when it exits.
-    pub(crate) fn start(command: TracedCommand, stop: Stop) -> Result<Self> {
+    fn start(command: TracedCommand, stop: Stop) -> Result<Self> {
         let mut child: Child = command.release()?;
         let pid = child.id();
         let waiter = thread::Builder::new().name("wait".into()).spawn(move || {
@@ -30,12 +88,8 @@ impl Command {
         Ok(Self { pid, waiter })
     }
 
-    pub(crate) fn pid(&self) -> u32 {
-        self.pid
-    }
-
     /// What it exited with.
-    pub(crate) fn wait(self) -> Result<ExitStatus> {
+    fn wait(self) -> Result<ExitStatus> {
         match self.waiter.join() {
             Ok(status) => Ok(status?),
             Err(_) => anyhow::bail!("the thread that waits for the command panicked"),
@@ -44,7 +98,7 @@ impl Command {
 }
 
 /// Stops the trace with the first signal; the second one has its usual effect.
-pub(crate) fn with_signals(mut signals: Signals, stop: Stop, command: Option<u32>) {
+fn with_signals(mut signals: Signals, stop: Stop, command: Option<u32>) {
     let watch = move || {
         for signal in &mut signals {
             if stop.is_stopped() {
@@ -68,7 +122,7 @@ pub(crate) fn with_signals(mut signals: Signals, stop: Stop, command: Option<u32
 }
 
 /// Stops the trace when a process exits.
-pub(crate) fn with_process(pid: u32, stop: Stop) -> Result<()> {
+fn with_process(pid: u32, stop: Stop) -> Result<()> {
     let process = i32::try_from(pid).ok().and_then(Pid::from_raw);
     let Some(process) = process else { anyhow::bail!("there is no process {pid}") };
     let pidfd = pidfd_open(process, PidfdFlags::empty())
@@ -82,7 +136,7 @@ pub(crate) fn with_process(pid: u32, stop: Stop) -> Result<()> {
 }
 
 /// Stops the trace after some time.
-pub(crate) fn after(duration: Duration, stop: Stop) -> Result<()> {
+fn after(duration: Duration, stop: Stop) -> Result<()> {
     thread::Builder::new().name("duration".into()).spawn(move || {
         thread::sleep(duration);
         stop.stop();

@@ -1,5 +1,6 @@
 //! Where the events of a trace go.
 
+use super::ledger;
 use probe_user::Consumer;
 use probe_user::trace::Account;
 use probe_user::trace::output::Printer;
@@ -8,13 +9,18 @@ use std::io::{self, Write};
 
 /// What takes the events of a trace, and has something before and behind them.
 pub(crate) trait Output: Consumer {
+    /// What it writes, as an error calls it.
+    const WHAT: &str;
+
     fn start(&mut self) -> io::Result<()>;
     fn finish(&mut self, ledger: &Account) -> io::Result<()>;
-    /// How many events it has taken.
-    fn events(&self) -> u64;
+    /// What it has taken, and how many of it.
+    fn told(&self) -> String;
 }
 
 impl<W: Write> Output for Printer<W> {
+    const WHAT: &str = "events";
+
     fn start(&mut self) -> io::Result<()> {
         self.start()
     }
@@ -23,12 +29,14 @@ impl<W: Write> Output for Printer<W> {
         self.finish(ledger.clone())
     }
 
-    fn events(&self) -> u64 {
-        self.printed()
+    fn told(&self) -> String {
+        ledger::events(self.printed())
     }
 }
 
 impl<W: Write> Output for Recorder<W> {
+    const WHAT: &str = "events";
+
     fn start(&mut self) -> io::Result<()> {
         self.start()
     }
@@ -37,7 +45,7 @@ impl<W: Write> Output for Recorder<W> {
         self.finish(ledger.clone())
     }
 
-    fn events(&self) -> u64 {
-        self.recorded()
+    fn told(&self) -> String {
+        ledger::events(self.recorded())
     }
 }

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 pub(crate) fn run(args: &Record, level: log::LevelFilter) -> Result<ExitCode> {
     // In the order of their CPUs: names are looked up as soon as can be, and there is time for the order
     // of time later.
-    trace::follow(&args.traced, false, level, |probes, symbols| {
+    trace::traced(&args.traced, false, level, |probes, symbols| {
         let writer = create(&args.output)?;
         Ok(Recorder::new(writer, probes, symbols).limit(args.traced.max_events))
     })

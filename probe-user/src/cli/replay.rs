@@ -1,12 +1,14 @@
 //! `probe replay`.
 
 use super::args::{Replay, ReplayFormat};
+use super::ledger;
+use super::output::Output;
 use super::print::written;
-use super::{ledger, stack};
+use super::stack::{Ways, titled};
 use anyhow::{Result, anyhow, bail, ensure};
 use probe_user::trace::output::{Format, Printer, StackFormat};
 use probe_user::trace::recording::{Recording, RecordingError};
-use probe_user::trace::{Account, Probe, Shape, StackCounts};
+use probe_user::trace::{Account, Probe, Shape};
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::Path;
@@ -55,7 +57,7 @@ fn events(mut recording: Input, args: &Replay, format: Format) -> Result<ExitCod
         Ok(ledger) => printer.finish(ledger.clone()),
         Err(_) => printer.cut_off(),
     };
-    tell(args, &ledger::events(printer.printed()), &probes, end, finished)
+    tell(args, &printer.told(), &probes, end, finished)
 }
 
 fn stacks(mut recording: Input, args: &Replay, format: StackFormat) -> Result<ExitCode> {
@@ -66,12 +68,12 @@ fn stacks(mut recording: Input, args: &Replay, format: StackFormat) -> Result<Ex
         "{} has no stacks: record them with -K, or -U",
         args.file.display()
     );
-    let mut counts = StackCounts::new(probes.clone(), recording.symbols()).limit(args.max_events);
-    let end = recording.replay(&mut counts).and_then(|_| recording.close());
-    let hits = counts.hits();
-    let specs: Vec<_> = probes.iter().map(|probe| probe.spec().to_string()).collect();
-    let printed = stack::print(counts, format, &specs.join(" "));
-    tell(args, &format!("{hits} hits"), &probes, end, printed)
+    let title = titled(probes.iter().map(Probe::spec));
+    let mut ways =
+        Ways::new(probes.clone(), recording.symbols(), format, title).limit(args.max_events);
+    let end = recording.replay(&mut ways).and_then(|_| recording.close());
+    let printed = ways.print();
+    tell(args, &ways.told(), &probes, end, printed)
 }
 
 /// Says what was replayed, and how it ended.

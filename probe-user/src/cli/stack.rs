@@ -1,52 +1,29 @@
 //! `probe stack`.
 
 use super::args::Stack;
-use super::ending::{self, Command};
-use super::exit::code_of;
-use super::print::written;
-use super::{ledger, patterns, privileges, progress, ring, symbols};
+use super::follow::{Extent, follow};
+use super::output::Output;
+use super::progress;
 use anyhow::Result;
+use probe_user::common::RawRecord;
 use probe_user::trace::output::StackFormat;
-use probe_user::trace::{Account, StackCounts, Tracer, TracerBuilder};
-use probe_user::{Options, Stop};
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
+use probe_user::trace::{Account, Probe, StackCounts, Symbols, TracerBuilder};
+use probe_user::{Consumer, Loss, Malformed};
 use std::io::{self, BufWriter, Write};
+use std::ops::ControlFlow;
 use std::process::ExitCode;
 
 pub(crate) fn run(args: &Stack) -> Result<ExitCode> {
     let probes = &args.probes;
-    let stop = Stop::new()?;
-    // From here on a signal stops it, in whatever state it is.
-    let signals = Signals::new([SIGINT, SIGTERM])?;
-    let command = probes.target.hold()?;
-    let builder = probes.target.narrow(Tracer::builder(), command.as_ref());
-    let builder = probes.probes.iter().cloned().fold(builder, TracerBuilder::probe);
-    let builder = patterns::choose(stacks(builder, args), &probes.choice)?
-        .options(Options::new().bytes_per_cpu(args.buffer_size.unwrap_or_else(ring::bytes)));
-    let mut tracer = builder.attach_with(progress::bar())?;
-    patterns::tell(tracer.left_out());
-    let symbols = symbols::of(tracer.probes(), false)?;
-    privileges::give_up(&tracer, &probes.target, false)?;
-    if let Some(pid) = probes.target.pid {
-        ending::with_process(pid, stop.clone())?;
-    }
-    let mut counts = StackCounts::new(tracer.probes().to_vec(), symbols);
-    let command = command.map(|command| Command::start(command, stop.clone())).transpose()?;
-    ending::with_signals(signals, stop.clone(), command.as_ref().map(Command::pid));
-    if let Some(duration) = probes.duration {
-        ending::after(duration, stop.clone())?;
-    }
-    tracer.run(&stop, &mut counts)?;
-    let probed = tracer.probes().to_vec();
-    let ledger = tracer.close(&mut counts)?;
-    let hits = counts.hits();
-    let specs: Vec<_> = probes.probes.iter().map(ToString::to_string).collect();
-    let ways = print(counts, args.format.into(), &specs.join(" "));
-    ledger::tell(&format!("{hits} hits"), &probed, &Account::from(&ledger));
-    let status = command.map(Command::wait).transpose()?;
-    written(ways, "stacks")?;
-    Ok(status.map_or(ExitCode::SUCCESS, code_of))
+    let extent = Extent { target: &probes.target, duration: probes.duration, is_sealed: false };
+    let attach = |builder: TracerBuilder| {
+        let builder = stacks(builder.options(args.ring.options()), args);
+        probes.choose(builder)?.attach_with(progress::bar())
+    };
+    follow(&extent, attach, |attached, symbols| {
+        let title = titled(probes.probes.iter());
+        Ok(Ways::new(attached, symbols, args.format.into(), title))
+    })
 }
 
 /// Has the stacks told that were asked for: by default, the kernel's.
@@ -56,9 +33,66 @@ fn stacks(builder: TracerBuilder, args: &Stack) -> TracerBuilder {
     if args.kernel_stack || !args.user_stack { builder.kernel_stacks() } else { builder }
 }
 
-/// Prints every way; `title`: what was counted.
-pub(crate) fn print(counts: StackCounts, format: StackFormat, title: &str) -> io::Result<()> {
-    let mut writer = BufWriter::new(io::stdout());
-    format.write(&counts.into_ways(), title, &mut writer)?;
-    writer.flush()
+/// What was probed, as a title.
+pub(crate) fn titled(specs: impl Iterator<Item: ToString>) -> String {
+    specs.map(|spec| spec.to_string()).collect::<Vec<_>>().join(" ")
+}
+
+/// Counts stacks, to print them at the end.
+pub(crate) struct Ways {
+    counts: StackCounts,
+    format: StackFormat,
+    title: String,
+}
+
+impl Ways {
+    pub(crate) fn new(
+        probes: Vec<Probe>,
+        symbols: Symbols,
+        format: StackFormat,
+        title: String,
+    ) -> Self {
+        Self { counts: StackCounts::new(probes, symbols), format, title }
+    }
+
+    /// Counts no more hits than so many.
+    pub(crate) fn limit(self, hits: Option<u64>) -> Self {
+        Self { counts: self.counts.limit(hits), ..self }
+    }
+
+    pub(crate) fn print(&self) -> io::Result<()> {
+        let mut writer = BufWriter::new(io::stdout());
+        self.format.write(&self.counts.ways(), &self.title, &mut writer)?;
+        writer.flush()
+    }
+}
+
+impl Consumer for Ways {
+    fn record(&mut self, cpu: u32, record: RawRecord<'_>) -> ControlFlow<()> {
+        self.counts.record(cpu, record)
+    }
+
+    fn lost(&mut self, loss: Loss) -> ControlFlow<()> {
+        self.counts.lost(loss)
+    }
+
+    fn malformed(&mut self, malformed: Malformed) -> ControlFlow<()> {
+        self.counts.malformed(malformed)
+    }
+}
+
+impl Output for Ways {
+    const WHAT: &str = "stacks";
+
+    fn start(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn finish(&mut self, _: &Account) -> io::Result<()> {
+        self.print()
+    }
+
+    fn told(&self) -> String {
+        format!("{} hits", self.counts.hits())
+    }
 }

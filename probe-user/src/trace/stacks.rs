@@ -60,6 +60,10 @@ impl Way {
     pub fn steps(&self) -> &[Step] {
         &self.0
     }
+
+    fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|step| step.name.as_str())
+    }
 }
 
 impl StackCounts {
@@ -82,13 +86,12 @@ impl StackCounts {
     }
 
     /// Every way, and how many hits it led to, the most frequent first.
-    pub fn into_ways(mut self) -> Vec<(Way, u64)> {
-        let names =
-            |way: &Way| way.steps().iter().map(|step| step.name.clone()).collect::<Vec<_>>();
-        self.ways.sort_by(|(a, a_hits), (b, b_hits)| {
-            b_hits.cmp(a_hits).then_with(|| names(a).cmp(&names(b)))
+    pub fn ways(&self) -> Vec<(Way, u64)> {
+        let mut ways = self.ways.clone();
+        ways.sort_by(|(a, a_hits), (b, b_hits)| {
+            b_hits.cmp(a_hits).then_with(|| a.names().cmp(b.names()))
         });
-        self.ways
+        ways
     }
 
     fn count(&mut self, event: &TraceEvent<'_>) {
@@ -216,7 +219,7 @@ pub(crate) mod tests {
         hit(b"dog\n", &[1, 2], &[3]);
         hit(b"cat", &[1, 2], &[3]);
         assert_eq!(counts.hits(), 5);
-        let ways = counts.into_ways();
+        let ways = counts.ways();
         let shown: Vec<_> = ways
             .iter()
             .map(|(way, hits)| {
