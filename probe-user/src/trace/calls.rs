@@ -1,9 +1,11 @@
 //! Calls that there is no event of: what the maps of the programs tell of them.
 
+use super::error::TraceError;
 use super::missed::Missed;
 use super::object::Object;
+use super::per_cpu::PerCpu;
 use crate::cpus;
-use aya::maps::{HashMap, MapData, MapError, PerCpuArray};
+use aya::maps::{HashMap, MapError};
 use probe_common::call::{CALL_COUNTS, CALLS, CallCounts, CallKey, PART};
 use zerocopy::transmute;
 
@@ -19,38 +21,35 @@ pub(super) fn default_parts() -> u32 {
 }
 
 /// What became of the calls of `probes` probes, once all are detached.
-pub(super) fn missed(object: &Object, probes: usize) -> Result<Vec<Missed>, MapError> {
+pub(super) fn missed(object: &Object, probes: usize) -> Result<Vec<Missed>, TraceError> {
+    let left = left(object, probes).map_err(TraceError::load)?;
+    let add = |all: &mut CallCounts, cpu: &CallCounts| {
+        let &CallCounts { kept, returned, replaced, refused } = cpu;
+        all.kept += kept;
+        all.returned += returned;
+        all.replaced += replaced;
+        all.refused += refused;
+    };
+    let counts = PerCpu::open(object, CALL_COUNTS)?.sum(probes, add)?;
+    let missed = |(all, left): (CallCounts, u64)| {
+        let dropped = all.kept.saturating_sub(all.returned + all.replaced + left);
+        let (no_room, no_return) = (all.refused + dropped, all.replaced + left);
+        Missed { no_room, no_return, ..Missed::default() }
+    };
+    Ok(counts.into_iter().zip(left).map(missed).collect())
+}
+
+/// How many calls of each probe are kept, still.
+fn left(object: &Object, probes: usize) -> Result<Vec<u64>, MapError> {
     let mut left = vec![0; probes];
-    for key in calls(object)?.keys() {
+    let calls: HashMap<_, Key, [u8; PART]> = object.map(CALLS)?.try_into()?;
+    for key in calls.keys() {
         let CallKey { probe, part, .. } = transmute!(key?);
         if let (0, Some(left)) = (part, left.get_mut(probe as usize)) {
             *left += 1;
         }
     }
-    let counts = counts(object)?;
-    let sum = |(probe, left): (u32, u64)| {
-        let mut all = CallCounts::default();
-        for cpu in counts.get(&probe, 0)?.iter() {
-            let CallCounts { kept, returned, replaced, refused } = transmute!(*cpu);
-            all.kept += kept;
-            all.returned += returned;
-            all.replaced += replaced;
-            all.refused += refused;
-        }
-        let dropped = all.kept.saturating_sub(all.returned + all.replaced + left);
-        let (no_room, no_return) = (all.refused + dropped, all.replaced + left);
-        Ok(Missed { no_room, no_return, ..Missed::default() })
-    };
-    (0..).zip(left).map(sum).collect()
+    Ok(left)
 }
 
 type Key = [u64; size_of::<CallKey>() / 8];
-type Counts = [u64; size_of::<CallCounts>() / 8];
-
-fn calls(object: &Object) -> Result<HashMap<&MapData, Key, [u8; PART]>, MapError> {
-    object.map(CALLS)?.try_into()
-}
-
-fn counts(object: &Object) -> Result<PerCpuArray<&MapData, Counts>, MapError> {
-    object.map(CALL_COUNTS)?.try_into()
-}

@@ -1,12 +1,12 @@
 //! Timing calls, in the kernel.
 
-use super::aggregate::{Aggregate, array};
+use super::aggregate::Aggregate;
 use super::calls;
 use super::error::TraceError;
 use super::expand::LeftOut;
 use super::missed::Missed;
+use super::per_cpu::PerCpu;
 use super::probe::Probe;
-use crate::sys::bpf::PerCpuArray;
 use probe_common::histogram::{HISTOGRAMS, Histogram};
 
 /// Attached probes whose calls are timed. To drop it detaches them.
@@ -28,7 +28,7 @@ use probe_common::histogram::{HISTOGRAMS, Histogram};
 #[derive(Debug)]
 pub struct Stopwatch {
     aggregate: Aggregate,
-    histograms: PerCpuArray,
+    histograms: PerCpu<Histogram>,
 }
 
 /// How long calls took, once nothing is timed any more.
@@ -55,7 +55,7 @@ pub struct Latency {
 
 impl Stopwatch {
     pub(super) fn new(aggregate: Aggregate) -> Result<Self, TraceError> {
-        let histograms = array::<Histogram>(&aggregate.object, HISTOGRAMS)?;
+        let histograms = PerCpu::open(&aggregate.object, HISTOGRAMS)?;
         Ok(Self { aggregate, histograms })
     }
 
@@ -75,7 +75,7 @@ impl Stopwatch {
     ///
     /// If the kernel does not tell.
     pub fn read(&self) -> Result<Vec<Histogram>, TraceError> {
-        self.aggregate.sum(&self.histograms, Histogram::add)
+        self.histograms.sum(self.aggregate.probes.len(), Histogram::add)
     }
 
     /// Detaches the probes, and tells how long calls took.
@@ -87,7 +87,7 @@ impl Stopwatch {
         let by_kernel = self.aggregate.detach();
         let (histograms, counts) = (self.read()?, self.aggregate.counts()?);
         let Aggregate { probes, object, .. } = self.aggregate;
-        let missed = calls::missed(&object, probes.len()).map_err(TraceError::load)?;
+        let missed = calls::missed(&object, probes.len())?;
         let latencies = histograms.into_iter().zip(counts).zip(missed).zip(by_kernel);
         let latencies = latencies.map(|(((histogram, count), missed), by_kernel)| Latency {
             histogram,

@@ -58,6 +58,7 @@ mod missed;
 mod object;
 mod origin;
 pub mod output;
+mod per_cpu;
 mod pieces;
 mod planner;
 pub mod privileges;

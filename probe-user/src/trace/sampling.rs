@@ -1,11 +1,10 @@
 //! Which of a probe's hits are told, where not all are.
 
-use super::aggregate::array;
 use super::error::TraceError;
 use super::object::Object;
+use super::per_cpu::PerCpu;
 use probe_common::sampling::{SAMPLED, Sampled};
 use std::num::NonZeroU32;
-use zerocopy::{FromBytes, IntoBytes};
 
 /// How many hits of each probe are told, at most.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,16 +24,7 @@ impl Sampling {
 
 /// How many hits of each of `probes` probes were not told.
 pub(super) fn withheld(object: &Object, probes: usize) -> Result<Vec<u64>, TraceError> {
-    let array = array::<Sampled>(object, SAMPLED)?;
-    let mut withheld = vec![0; probes];
-    for (number, withheld) in (0..).zip(&mut withheld) {
-        let add = |_, words: &[u64]| {
-            // It fails for another size, which array() refuses.
-            if let Ok(sampled) = Sampled::read_from_bytes(words.as_bytes()) {
-                *withheld += sampled.withheld;
-            }
-        };
-        array.read(number..number + 1, add).map_err(|source| TraceError::Counts { source })?;
-    }
-    Ok(withheld)
+    let add = |sum: &mut Sampled, cpu: &Sampled| sum.withheld += cpu.withheld;
+    let sums = PerCpu::open(object, SAMPLED)?.sum(probes, add)?;
+    Ok(sums.into_iter().map(|sampled| sampled.withheld).collect())
 }

@@ -127,7 +127,7 @@ impl Tracer {
         drop(links);
         let mut missed = vec![Missed::default(); probes.len()];
         if probes.iter().any(Probe::is_call) {
-            missed = calls::missed(&object, probes.len()).map_err(TraceError::load)?;
+            missed = calls::missed(&object, probes.len())?;
         }
         missed.iter_mut().zip(by_kernel).for_each(|(missed, hits)| missed.by_kernel = hits);
         if !sampling.is_all() {
