@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use serde::Serialize;
+use std::fmt;
 use std::fs;
 use std::time::SystemTime;
 
@@ -12,6 +13,14 @@ pub(crate) struct Machine {
     /// How many are online.
     pub(crate) cpus: usize,
     pub(crate) date: String,
+}
+
+/// `2026-11-22, kernel 6.18.44, 2 x Intel(R) Xeon(R) Processor`
+impl fmt::Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kernel, cpu, cpus, date } = self;
+        write!(f, "{date}, kernel {kernel}, {cpus} x {cpu}")
+    }
 }
 
 impl Machine {

@@ -4,6 +4,8 @@ use crate::error::OpenError;
 use crate::scratch::ScratchSlots;
 use crate::tally::Tally;
 use std::io;
+#[cfg(feature = "aya")]
+use std::os::fd::BorrowedFd;
 use std::os::fd::{AsFd, OwnedFd};
 
 /// What a loaded object has of a pipe.
@@ -83,14 +85,32 @@ impl PipeParts {
         Ok(self)
     }
 
+    /// All of it: the maps by their names, and the flush program.
+    #[cfg(feature = "aya")]
+    pub(crate) fn gather<'m>(
+        flush: OwnedFd,
+        map: impl Fn(&'static str) -> Option<BorrowedFd<'m>>,
+    ) -> Result<Self, OpenError> {
+        use probe_common::control::{
+            CONTROL_MAP, EAGER_MAP, EVENTS_MAP, OUTPUTS_MAP, SCRATCH_MAP, TALLY_MAP,
+        };
+
+        let map = |name| map(name).ok_or(OpenError::NoMap { name });
+        let (events, eager) = (map(EVENTS_MAP)?, map(EAGER_MAP)?);
+        let (tally, outputs) = (map(TALLY_MAP)?, map(OUTPUTS_MAP)?);
+        let (scratch, control) = (map(SCRATCH_MAP)?, map(CONTROL_MAP)?);
+        let parts = Self::new(events)
+            .and_then(|parts| parts.adaptive(eager, control, flush))
+            .map_err(|source| OpenError::MapInfo { source })?;
+        parts.tally(tally, outputs)?.scratch(scratch)
+    }
+
     /// All of it, out of an object that aya has loaded. Loads the flush program.
     #[cfg(feature = "aya")]
     pub(crate) fn of_object(object: &mut aya::Ebpf) -> Result<Self, OpenError> {
         use aya::maps::Map;
         use aya::programs::RawTracePoint;
-        use probe_common::control::{
-            CONTROL_MAP, EAGER_MAP, EVENTS_MAP, FLUSH_PROGRAM, OUTPUTS_MAP, SCRATCH_MAP, TALLY_MAP,
-        };
+        use probe_common::control::{CONTROL_MAP, EAGER_MAP, EVENTS_MAP, FLUSH_PROGRAM};
 
         let why = |error: aya::programs::ProgramError| OpenError::Program {
             name: FLUSH_PROGRAM,
@@ -104,23 +124,13 @@ impl PipeParts {
             program.load().map_err(why)?;
         }
         let flush = program.fd().map_err(why)?.as_fd().try_clone_to_owned();
-        let perf_events = |name| match object.map(name) {
-            Some(Map::PerfEventArray(map)) => Ok(map.fd()),
-            _ => Err(OpenError::NoMap { name }),
-        };
-        let per_cpu = |name| match object.map(name) {
-            Some(Map::PerCpuArray(map)) => Ok(map.fd()),
-            _ => Err(OpenError::NoMap { name }),
-        };
-        let (events, eager) = (perf_events(EVENTS_MAP)?, perf_events(EAGER_MAP)?);
-        let (tally, outputs) = (per_cpu(TALLY_MAP)?, per_cpu(OUTPUTS_MAP)?);
-        let scratch = per_cpu(SCRATCH_MAP)?;
-        let Some(Map::Array(control)) = object.map(CONTROL_MAP) else {
-            return Err(OpenError::NoMap { name: CONTROL_MAP });
-        };
-        let parts = PipeParts::new(events)
-            .and_then(|parts| parts.adaptive(eager, control.fd(), flush?))
-            .map_err(|source| OpenError::MapInfo { source })?;
-        parts.tally(tally, outputs)?.scratch(scratch)
+        let flush = flush.map_err(|source| OpenError::MapInfo { source })?;
+        Self::gather(flush, |name| match (name, object.map(name)?) {
+            (EVENTS_MAP | EAGER_MAP, Map::PerfEventArray(map)) => Some(map.fd().as_fd()),
+            (CONTROL_MAP, Map::Array(map)) => Some(map.fd().as_fd()),
+            (EVENTS_MAP | EAGER_MAP | CONTROL_MAP, _) => None,
+            (_, Map::PerCpuArray(map)) => Some(map.fd().as_fd()),
+            _ => None,
+        })
     }
 }

@@ -127,12 +127,7 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Machine { kernel, cpu, cpus, date } = &self.machine;
-        writeln!(
-            f,
-            "{date}, kernel {kernel}, {cpus} x {cpu}, medians of {} rounds\n",
-            self.rounds
-        )?;
+        writeln!(f, "{}, medians of {} rounds\n", self.machine, self.rounds)?;
         table::write(self, f)?;
         if let Some(Enough { bytes, floods }) = self.enough {
             writeln!(

@@ -123,7 +123,7 @@ impl Choice {
                     self.names(spec, list::raw_tracepoints(spec)?)?
                 }
                 (true, Provider::Ksyscall) => {
-                    self.names(spec, syscall::matching(spec, Tracefs::opened(tracefs)?))?
+                    self.names(spec, syscall::matching(spec, Tracefs::opened(tracefs)?)?)?
                 }
                 (true, Provider::Kprobe | Provider::Kretprobe) => self.functions(spec, tracefs)?,
                 (true, Provider::Uprobe | Provider::Uretprobe) => self.user_functions(spec)?,

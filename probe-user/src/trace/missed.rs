@@ -11,14 +11,15 @@ pub struct Missed {
     /// What the kernel has not passed on, of whatever task, and whatever the probe's condition says:
     /// hits in the middle of another probe's, and returns, where more calls were under way than it can
     /// tell of at a time. `None` if it does not tell (before 6.7), or there was no such probe.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub by_kernel: Option<u64>,
-    /// Hits that are not told, as was asked for: by the rate, or by sampling.
-    pub withheld: u64,
     /// Calls that were dropped before they returned: more were under way than are kept.
     pub no_room: u64,
     /// Calls whose return was not seen: they had not returned when the trace ended, or never do, or the
     /// kernel did not tell of it.
     pub no_return: u64,
+    /// Hits that are not told, as was asked for: by the rate, or by sampling.
+    pub withheld: u64,
 }
 
 impl Missed {

@@ -13,9 +13,7 @@ use crate::sys::bpf::load::Purpose;
 use aya::Ebpf;
 use aya::maps::{Array, CgroupArray, Map, MapError};
 use maps::{Maps, fd_of};
-use probe_common::control::{
-    CONTROL_MAP, EAGER_MAP, EVENTS_MAP, FLUSH_PROGRAM, OUTPUTS_MAP, SCRATCH_MAP, TALLY_MAP,
-};
+use probe_common::control::FLUSH_PROGRAM;
 use probe_common::fetch::{FetchTable, PROBES};
 use std::collections::HashMap;
 use std::io;
@@ -108,14 +106,8 @@ impl Object {
         let flush = self
             .program(FLUSH_PROGRAM)
             .map_err(|error| OpenError::Program { name: FLUSH_PROGRAM, why: error.to_string() })?;
-        let info = |source| OpenError::MapInfo { source };
-        let flush = flush.try_clone_to_owned().map_err(info)?;
-        let fd = |name| self.maps.get(name).and_then(fd_of).ok_or(OpenError::NoMap { name });
-        let (eager, control) = (fd(EAGER_MAP)?, fd(CONTROL_MAP)?);
-        let parts = PipeParts::new(fd(EVENTS_MAP)?)
-            .and_then(|parts| parts.adaptive(eager, control, flush))
-            .map_err(info)?;
-        parts.tally(fd(TALLY_MAP)?, fd(OUTPUTS_MAP)?)?.scratch(fd(SCRATCH_MAP)?)
+        let flush = flush.try_clone_to_owned().map_err(|source| OpenError::MapInfo { source })?;
+        PipeParts::gather(flush, |name| self.maps.get(name).and_then(fd_of))
     }
 
     /// Loads a program, once, and lends its descriptor.

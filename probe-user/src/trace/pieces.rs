@@ -98,3 +98,22 @@ impl<W: Write> Pieces<W> {
         self.failed.take().map_or(Ok(()), Err)
     }
 }
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::io::{self, Write};
+
+    /// Takes so many bytes.
+    pub(crate) struct Full(pub(crate) usize);
+
+    impl Write for Full {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0 = self.0.checked_sub(bytes.len()).ok_or(io::ErrorKind::StorageFull)?;
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+}

@@ -53,10 +53,11 @@ impl Planner {
     /// What a probe reads, and which of its hits are told: where its own predicate holds, and `filter`.
     pub(super) fn plan(&mut self, spec: &ProbeSpec, filter: &Filter) -> Result<Plan, TraceError> {
         let Fields { no_own, also } = self.fields.clone();
-        if no_own {
-            refuse_fields(spec, "stacks are counted")?;
-        }
-        self.plan_fields(spec, if no_own { Some(&[]) } else { spec.fields() }, &also, filter)
+        let own = match no_own {
+            true => refuse_fields(spec, "stacks are counted").map(|()| Some(&[][..]))?,
+            false => spec.fields(),
+        };
+        self.plan_fields(spec, own, &also, filter)
     }
 
     /// The same of a probe whose hits are counted only.

@@ -1,6 +1,7 @@
 //! Counting the ways that lead to a hit.
 
 use super::event::{Addresses, TraceEvent, Value};
+use super::output::{Named, Names};
 use super::probe::Probe;
 use super::shape::Shape;
 use super::symbolize::{Frame, Symbols};
@@ -44,7 +45,7 @@ pub struct Step {
 }
 
 /// What a step of a way is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum StepKind {
     /// The task, by its name.
@@ -96,24 +97,22 @@ impl StackCounts {
 
     fn count(&mut self, event: &TraceEvent<'_>) {
         let Some(probe) = self.probes.get(event.probe as usize) else { return };
-        let (mut kernel, mut user) = (None, None);
+        let mut stacks = [None, None];
         for (field, value) in event.values(probe) {
-            match (&field.shape, value) {
-                (Shape::KernelStack, Value::Stack(stack)) => kernel = Some(stack),
-                (Shape::UserStack, Value::Stack(stack)) => user = Some(stack),
-                _ => {}
+            if let Value::Stack(stack) = value {
+                stacks[usize::from(field.shape == Shape::KernelStack)] = Some(stack);
             }
         }
         self.key.clear();
         self.key.extend(identity(event.task));
-        for stack in [kernel, user].into_iter().flatten() {
+        for stack in stacks.into_iter().flatten() {
             self.key.push(stack.iter().len() as u64);
             self.key.extend(stack.iter());
         }
         let number = match self.known.get(self.key.as_slice()) {
             Some(&number) => number,
             None => {
-                let way = way(&mut self.symbols, event.task, kernel, user);
+                let way = way(&mut Names::of(event, &mut self.symbols), event.task, stacks);
                 let number = self.number(&way);
                 self.known.insert(self.key.as_slice().into(), number);
                 number
@@ -139,22 +138,14 @@ fn identity(task: &Task) -> [u64; 3] {
     [task.pid.into(), first, second]
 }
 
-fn way(
-    symbols: &mut Symbols,
-    task: &Task,
-    kernel: Option<Addresses<'_>>,
-    user: Option<Addresses<'_>>,
-) -> Way {
+/// The way of a task with these stacks: its own, and that of the kernel, into which it went then.
+fn way(names: &mut Names<'_>, task: &Task, stacks: [Option<Addresses<'_>>; 2]) -> Way {
     let step = |name: &[u8], kind| Step { name: Escaped(name).to_string(), kind };
     let mut steps = vec![step(task.comm(), StepKind::Task)];
-    for (stack, kind) in [(user, StepKind::User), (kernel, StepKind::Kernel)] {
+    let sorts = [(Shape::UserStack, StepKind::User), (Shape::KernelStack, StepKind::Kernel)];
+    for ((shape, kind), stack) in sorts.into_iter().zip(stacks) {
         let Some(stack) = stack else { continue };
-        let addresses: Vec<u64> = stack.iter().collect();
-        let named = match kind {
-            StepKind::User => symbols.of_process_stack(task, &addresses),
-            _ => symbols.of_kernel_stack(&addresses),
-        };
-        for (address, frames) in addresses.iter().zip(&named).rev() {
+        for Named { address, frames } in names.stack(&shape, stack).iter().rev() {
             if frames.is_empty() {
                 steps.push(step(format!("{address:#x}").as_bytes(), kind));
             }

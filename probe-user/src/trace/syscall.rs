@@ -1,6 +1,7 @@
 //! System calls: the function of the kernel that one enters, and the tracepoint that knows its arguments.
 
 use super::error::TraceError;
+use super::glob::Glob;
 use super::spec::{ProbeSpec, Provider};
 use super::symbols;
 use super::tracefs::{Format, Tracefs};
@@ -24,7 +25,7 @@ pub(super) fn format(spec: &ProbeSpec, tracefs: &Tracefs) -> Result<Format, Trac
     let tracepoint = format!("{TRACEPOINT}{}", spec.name());
     match tracefs.format(&spec.named_as(Provider::Tracepoint, &tracepoint)) {
         Err(TraceError::UnknownTracepoint { .. }) => {
-            let near = symbols::nearest(spec.name(), names(tracefs, "*"));
+            let near = symbols::nearest(spec.name(), names(tracefs, "*")?);
             Err(TraceError::UnknownSyscall { spec: spec.clone(), near })
         }
         format => format,
@@ -32,14 +33,12 @@ pub(super) fn format(spec: &ProbeSpec, tracefs: &Tracefs) -> Result<Format, Trac
 }
 
 /// The system calls that match a pattern, in order.
-pub(super) fn matching(spec: &ProbeSpec, tracefs: &Tracefs) -> Vec<String> {
+pub(super) fn matching(spec: &ProbeSpec, tracefs: &Tracefs) -> Result<Vec<String>, TraceError> {
     names(tracefs, spec.name())
 }
 
-fn names(tracefs: &Tracefs, pattern: &str) -> Vec<String> {
-    let Ok(glob) = super::glob::Glob::new(&format!("{TRACEPOINT}{pattern}")) else {
-        return Vec::new();
-    };
+fn names(tracefs: &Tracefs, pattern: &str) -> Result<Vec<String>, TraceError> {
+    let glob = Glob::new(&format!("{TRACEPOINT}{pattern}"))?;
     let own = |name: String| name.strip_prefix(TRACEPOINT).map(str::to_owned);
-    tracefs.matching(&glob).into_iter().filter_map(own).collect()
+    Ok(tracefs.matching(&glob).into_iter().filter_map(own).collect())
 }

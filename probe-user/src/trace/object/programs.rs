@@ -57,22 +57,21 @@ pub(super) fn link_and_load(
     name: &str,
     purpose: Purpose,
 ) -> Result<OwnedFd, Box<dyn Error + Send + Sync>> {
-    let mut object = object.clone();
-    // What is not there is not linked, which takes longer than all the rest.
-    object.programs.retain(|program, _| program == name);
     let program = object.programs.get(name).ok_or_else(|| no_program(name))?;
-    let (key, license) = (program.function_key(), program.license.clone());
     let sections = object.functions.keys().map(|(section, _)| *section).collect::<HashSet<_>>();
-    let declared = std::mem::take(&mut object.maps);
     let mut created = Vec::new();
-    for (name, map) in &declared {
+    for (name, map) in &object.maps {
         let fd = maps.get(name).and_then(fd_of).ok_or_else(|| format!("no map {name}"))?;
         created.push((name.as_str(), fd.as_raw_fd(), map));
     }
-    object.relocate_maps(created.into_iter(), &sections)?;
-    object.relocate_calls(&sections)?;
-    object.sanitize_functions(aya::features());
-    let function = object.functions.get(&key).ok_or_else(|| no_program(name))?;
+    let mut linked = object.clone();
+    // What is not there is not linked, which takes longer than all the rest.
+    linked.programs.retain(|program, _| program == name);
+    linked.relocate_maps(created.into_iter(), &sections)?;
+    linked.relocate_calls(&sections)?;
+    linked.sanitize_functions(aya::features());
+    let key = program.function_key();
+    let function = linked.functions.get(&key).ok_or_else(|| no_program(name))?;
     let instructions: Vec<u64> = function.instructions.iter().map(word).collect();
     let infos = function.func_info.func_info_bytes();
     let functions = types.map(|types| Functions {
@@ -80,7 +79,8 @@ pub(super) fn link_and_load(
         infos: &infos,
         info_len: function.func_info_rec_size,
     });
-    let code = Code { name, instructions: &instructions, license: &license, functions };
+    let (instructions, license) = (&*instructions, &*program.license);
+    let code = Code { name, instructions, license, functions };
     memlock::lifted_if_refused(|| load(&code, purpose, &mut []))
         .map_err(|source| refused(&code, purpose, source).into())
 }

@@ -12,6 +12,8 @@ const ROW: f64 = 17.0;
 const HEAD: f64 = 40.0;
 const FOOT: f64 = 10.0;
 const MARGIN: f64 = 10.0;
+/// The width of all hits.
+const BARS: f64 = WIDTH - 2.0 * MARGIN;
 /// The width of a letter.
 const LETTER: f64 = 6.6;
 /// What is narrower than this is not drawn.
@@ -21,22 +23,19 @@ const NARROWEST: f64 = 0.2;
 #[derive(Debug, Default)]
 struct Node<'w> {
     hits: u64,
-    next: BTreeMap<(&'w str, bool), (Option<&'w Step>, Node<'w>)>,
+    next: BTreeMap<(&'w str, StepKind), Node<'w>>,
 }
 
 impl<'w> Node<'w> {
     fn add(&mut self, steps: &'w [Step], hits: u64) {
         self.hits += hits;
         if let [step, rest @ ..] = steps {
-            let key = (step.name.as_str(), step.kind == StepKind::Kernel);
-            let (known, node) = self.next.entry(key).or_default();
-            known.get_or_insert(step);
-            node.add(rest, hits);
+            self.next.entry((&step.name, step.kind)).or_default().add(rest, hits);
         }
     }
 
     fn depth(&self) -> usize {
-        1 + self.next.values().map(|(_, node)| node.depth()).max().unwrap_or(0)
+        1 + self.next.values().map(Node::depth).max().unwrap_or(0)
     }
 }
 
@@ -83,8 +82,8 @@ impl Drawing {
         left: f64,
         depth: usize,
     ) {
-        let share = node.hits as f64 / self.root as f64;
-        let width = share * (WIDTH - 2.0 * MARGIN);
+        let share = self.share(node);
+        let width = share * BARS;
         if width < NARROWEST {
             return;
         }
@@ -104,10 +103,15 @@ impl Drawing {
         }
         self.add(group);
         let mut left = left;
-        for ((name, _), (step, next)) in &node.next {
-            self.row(next, name, step.map(|step| step.kind), left, depth + 1);
-            left += next.hits as f64 / self.root as f64 * (WIDTH - 2.0 * MARGIN);
+        for ((name, kind), next) in &node.next {
+            self.row(next, name, Some(*kind), left, depth + 1);
+            left += self.share(next) * BARS;
         }
+    }
+
+    /// Of all hits.
+    fn share(&self, node: &Node<'_>) -> f64 {
+        node.hits as f64 / self.root as f64
     }
 
     fn text(&mut self, left: f64, bottom: f64, content: &str) {

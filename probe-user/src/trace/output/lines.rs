@@ -127,27 +127,10 @@ pub(super) struct LedgerLine<'l> {
     unread: u64,
     late: u64,
     not_followed: u64,
-    missed: Vec<MissedLine>,
+    missed: &'l [Missed],
     complete: bool,
     confirmed: bool,
     discrepancies: &'l [String],
-}
-
-/// The hits of a probe that there is no record of.
-#[derive(Serialize)]
-struct MissedLine {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    by_kernel: Option<u64>,
-    no_room: u64,
-    no_return: u64,
-    withheld: u64,
-}
-
-impl MissedLine {
-    fn of(missed: &Missed) -> Self {
-        let &Missed { by_kernel, no_room, no_return, withheld } = missed;
-        Self { by_kernel, no_room, no_return, withheld }
-    }
 }
 
 impl<'l> LedgerLine<'l> {
@@ -162,7 +145,7 @@ impl<'l> LedgerLine<'l> {
             unread: ledger.unread,
             late: ledger.late,
             not_followed: ledger.not_followed,
-            missed: ledger.missed.iter().map(MissedLine::of).collect(),
+            missed: &ledger.missed,
             complete: ledger.complete,
             confirmed: ledger.confirmed,
             discrepancies: &ledger.discrepancies,

@@ -17,8 +17,8 @@ pub(in crate::trace) struct Names<'e> {
 
 /// An address of a stack, and the functions that it is in, from the innermost on: none, if nobody knows.
 pub(in crate::trace) struct Named {
-    pub(super) address: u64,
-    pub(super) frames: Arc<[Frame]>,
+    pub(in crate::trace) address: u64,
+    pub(in crate::trace) frames: Arc<[Frame]>,
 }
 
 impl<'e> Names<'e> {

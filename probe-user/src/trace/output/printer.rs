@@ -179,6 +179,7 @@ mod tests {
     use crate::trace::event::tests::Hit;
     use crate::trace::ledger::Ledger;
     use crate::trace::pieces::PIECE;
+    use crate::trace::pieces::tests::Full;
 
     #[test]
     fn the_limit_is_the_number_of_events() {
@@ -190,19 +191,6 @@ mod tests {
         assert_eq!(printer.printed(), 2);
         assert!(printer.caught_up().is_continue());
         assert_eq!(printer.pieces.writer.iter().filter(|&&byte| byte == b'\n').count(), 2);
-    }
-
-    /// Takes so many bytes.
-    struct Full(usize);
-
-    impl Write for Full {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0 = self.0.checked_sub(bytes.len()).ok_or(io::ErrorKind::StorageFull)?;
-            Ok(bytes.len())
-        }
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use super::clock::Stamp;
 use super::form::{About, Form};
+use super::json;
 use super::names::{Named, Names};
 use super::value::Shown;
 use crate::consumer::Loss;
@@ -53,7 +54,7 @@ impl Form for Table {
         time(out, event.time, stamp);
         for (number, width) in [(event.cpu, 3), (event.task.pid, 7), (event.task.tid, 7)] {
             out.push(b' ');
-            right(out, number, width);
+            right(out, number, width, b' ');
         }
         out.push(b' ');
         comm(out, event.task.comm());
@@ -72,8 +73,8 @@ impl Form for Table {
             out.push(b'=');
             match (&field.shape, value) {
                 // The usual ones; formatting takes several times as long as all the rest.
-                (Shape::Unsigned, Value::Integer(value)) => number(out, value),
-                (Shape::Signed, Value::Integer(value)) => number(out, value.cast_signed()),
+                (Shape::Unsigned, Value::Integer(value)) => json::number(out, value),
+                (Shape::Signed, Value::Integer(value)) => json::number(out, value.cast_signed()),
                 (Shape::Text, Value::Bytes(text)) if text.iter().all(is_plain) => {
                     out.push(b'"');
                     out.extend_from_slice(text);
@@ -136,12 +137,9 @@ fn time(out: &mut Vec<u8>, time: u64, stamp: Stamp<'_>) {
     match stamp {
         Stamp::Mono => {
             let (seconds, nanoseconds) = parts(time);
-            right(out, seconds, 6);
+            right(out, seconds, 6, b' ');
             out.push(b'.');
-            // The first digit is a zero's place.
-            number(out, 1_000_000_000 + nanoseconds);
-            let digits = out.len() - 10;
-            out.remove(digits);
+            right(out, nanoseconds, 9, b'0');
         }
         Stamp::Delta(delta) => {
             let sign = if delta < 0 { '-' } else { '+' };
@@ -173,15 +171,11 @@ fn is_plain(byte: &u8) -> bool {
     matches!(byte, b' '..=b'~')
 }
 
-fn number(out: &mut Vec<u8>, value: impl itoa::Integer) {
-    out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
-}
-
-/// A number at the right of a column.
-fn right(out: &mut Vec<u8>, value: impl itoa::Integer, width: usize) {
+/// A number at the right of a column, which is filled with this.
+fn right(out: &mut Vec<u8>, value: impl itoa::Integer, width: usize, fill: u8) {
     let mut buffer = itoa::Buffer::new();
     let digits = buffer.format(value);
-    blanks(out, width.saturating_sub(digits.len()));
+    out.resize(out.len() + width.saturating_sub(digits.len()), fill);
     out.extend_from_slice(digits.as_bytes());
 }
 

@@ -9,6 +9,7 @@ use crate::trace::event::tests::Hit;
 use crate::trace::event::{Addresses, Value};
 use crate::trace::ledger::Ledger;
 use crate::trace::output::{Format, Printer};
+use crate::trace::pieces::tests::Full;
 use crate::trace::probe::Probe;
 use crate::trace::resolve::PlannedField;
 use crate::trace::shape::{Enumeration, Field, Shape};
@@ -16,7 +17,7 @@ use crate::trace::symbolize::{Symbols, Whose};
 use crate::trace::{Account, Origin};
 use probe_common::{BlockError, RawRecord, RecordKind};
 use proptest::prelude::*;
-use std::io::{self, Write};
+use std::io;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -278,20 +279,6 @@ fn the_limit_is_the_number_of_events() {
     assert_eq!(recorder.recorded(), 4);
     recorder.finish(&ledger()).unwrap();
     assert_eq!(replayed(&bytes).0.len(), 4);
-}
-
-/// Takes so many bytes.
-struct Full(usize);
-
-impl Write for Full {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0 = self.0.checked_sub(bytes.len()).ok_or(io::ErrorKind::StorageFull)?;
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 #[test]
