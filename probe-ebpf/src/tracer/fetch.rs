@@ -72,7 +72,10 @@ fn accepts(table: &FetchTable, probe: u32, depth: u32, moment: u32) -> bool {
     let early = u32::from(table.early_checks);
     let (first, end) =
         if moment == moment::LATE { (early, u32::from(table.check_count)) } else { (0, early) };
-    let mut next = if first == end { verdict::ACCEPT.into() } else { first };
+    if first == end {
+        return true;
+    }
+    let mut next = first;
     for at in 0..CHECKS as u32 {
         if next == at {
             next = next_check(probe, depth, at);

@@ -81,7 +81,7 @@ pub(crate) fn begin<C: EbpfContext>(
 ) -> Option<Reservation<ProbeHit>> {
     let table = fetch::table(probe)?;
     let mut hit = pipe::reserve::<ProbeHit>().ok()?;
-    hit.task = task::current();
+    task::fill_in(&mut hit.task);
     hit.probe = probe;
     hit.faults = 0;
     let frame = frame(&mut hit);
