@@ -2,13 +2,15 @@
 
 use crate::consumer::{Consumer, CpuChange, Loss, Malformed};
 use crate::trace::TraceEvent;
+use crate::trace::output::schema::valid;
 use crate::trace::output::{Format, Printer};
 use crate::trace::recording::{Recorder, Recording, RecordingError};
 use probe_common::RawRecord;
-use std::io;
+use std::io::{self, Write};
 use std::ops::ControlFlow;
 
-/// The input: a recording. It is read, and printed; and what is recorded of it is the same again.
+/// The input: a recording. It is read, and printed, in JSON lines as the published schema describes them;
+/// and what is recorded of it is the same again.
 pub fn recording(data: &[u8]) {
     let Some((given, end)) = read(data) else { return };
     match end {
@@ -19,9 +21,13 @@ pub fn recording(data: &[u8]) {
         Err(RecordingError::Malformed { at, .. }) => assert!(at <= data.len() as u64),
         Err(error) => panic!("{error}"),
     }
-    for format in [Format::Table, Format::Jsonl, Format::Perfetto] {
-        print(data, format);
+    for format in [Format::Table, Format::Perfetto] {
+        print(data, format, io::sink());
     }
+    let mut lines = Vec::new();
+    print(data, Format::Jsonl, &mut lines);
+    let lines = String::from_utf8(lines).expect("JSON is UTF-8");
+    lines.lines().for_each(|line| drop(valid(line)));
     let (again, end) = read(&record(data)).expect("it was recorded");
     assert!(matches!(end, Err(RecordingError::Cut { .. })), "it has no ledger");
     assert_eq!(given, again, "what is recorded is given");
@@ -62,13 +68,15 @@ fn read(data: &[u8]) -> Option<(Vec<String>, Result<(), RecordingError>)> {
     Some((log.0, end))
 }
 
-fn print(data: &[u8], format: Format) {
+fn print(data: &[u8], format: Format, to: impl Write) {
     let Ok(mut recording) = Recording::open(data) else { return };
-    let mut printer = Printer::new(io::sink(), format, recording.probes().to_vec())
+    let mut printer = Printer::new(to, format, recording.probes().to_vec())
         .origin(recording.origin().clone())
         .symbols(recording.symbols());
-    printer.start().expect("it is written to nowhere");
+    printer.start().expect("it takes everything");
     let end = recording.replay_by_time(&mut printer).and_then(|_| recording.close());
+    // Of a recording that is cut off, too.
+    let _ = printer.caught_up();
     let _ = end.map(|ledger| printer.finish(ledger));
 }
 

@@ -10,8 +10,8 @@ mod lines;
 mod names;
 mod perfetto;
 mod printer;
-#[cfg(test)]
-mod schema;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod schema;
 mod stacks;
 mod table;
 mod value;
