@@ -3,14 +3,62 @@
 use crate::consumer::Consumer;
 use crate::error::PollError;
 use crate::evpipe::{EvPipe, Progress};
+use crate::ordered::OrderedPipe;
 use crate::owned::{Collector, Item};
 use crate::sys::runtime;
 use futures_core::Stream;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 use tokio::io::unix::AsyncFd;
+
+/// A pipe that a runtime can wait for: an [`EvPipe`], or an [`OrderedPipe`].
+pub trait Pipe: sealed::Drain {}
+
+impl Pipe for EvPipe {}
+
+impl Pipe for OrderedPipe {}
+
+pub(crate) mod sealed {
+    use super::{Consumer, EvPipe, OrderedPipe, PollError, Progress};
+    use std::os::fd::AsRawFd;
+    use std::time::Duration;
+
+    /// What waiting takes. The descriptor is that of an epoll instance which the pipe owns.
+    pub trait Drain: AsRawFd {
+        fn is_pending(&self) -> bool;
+        fn take_readiness(&mut self) -> Result<(), PollError>;
+        fn drain<C: Consumer>(&mut self, consumer: &mut C) -> Progress;
+    }
+
+    impl Drain for EvPipe {
+        fn is_pending(&self) -> bool {
+            self.is_pending()
+        }
+
+        fn take_readiness(&mut self) -> Result<(), PollError> {
+            self.wait(Some(Duration::ZERO))
+        }
+
+        fn drain<C: Consumer>(&mut self, consumer: &mut C) -> Progress {
+            self.drain(consumer)
+        }
+    }
+
+    impl Drain for OrderedPipe {
+        fn is_pending(&self) -> bool {
+            self.is_pending()
+        }
+
+        fn take_readiness(&mut self) -> Result<(), PollError> {
+            self.wait(Some(Duration::ZERO))
+        }
+
+        fn drain<C: Consumer>(&mut self, consumer: &mut C) -> Progress {
+            self.drain(consumer)
+        }
+    }
+}
 
 /// A pipe whose waiting is asynchronous. The drain is the same.
 ///
@@ -23,12 +71,14 @@ use tokio::io::unix::AsyncFd;
 /// # Ok(())
 /// # }
 /// ```
+///
+/// With `pipe.ordered(window)?` it gives the records of all CPUs by time.
 #[derive(Debug)]
-pub struct AsyncEvPipe {
-    pipe: AsyncFd<EvPipe>,
+pub struct AsyncEvPipe<P: Pipe = EvPipe> {
+    pipe: AsyncFd<P>,
 }
 
-impl AsyncEvPipe {
+impl<P: Pipe> AsyncEvPipe<P> {
     /// Registers the pipe with the runtime.
     ///
     /// # Errors
@@ -38,7 +88,7 @@ impl AsyncEvPipe {
     /// # Panics
     ///
     /// Outside of a runtime with I/O enabled.
-    pub fn new(pipe: EvPipe) -> io::Result<Self> {
+    pub fn new(pipe: P) -> io::Result<Self> {
         Ok(Self { pipe: runtime::register(pipe)? })
     }
 
@@ -67,12 +117,12 @@ impl AsyncEvPipe {
     }
 
     /// The pipe.
-    pub fn get_ref(&self) -> &EvPipe {
+    pub fn get_ref(&self) -> &P {
         self.pipe.get_ref()
     }
 
     /// Takes the pipe out of the runtime.
-    pub fn into_inner(self) -> EvPipe {
+    pub fn into_inner(self) -> P {
         self.pipe.into_inner()
     }
 
@@ -88,12 +138,17 @@ impl AsyncEvPipe {
                 if progress.records > 0 || progress.flow.is_break() {
                     return Poll::Ready(Ok(progress));
                 }
+                if progress.pending {
+                    // It holds them until they can be ordered. Others may run meanwhile.
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
                 continue;
             }
             let mut guard = ready!(self.pipe.poll_read_ready_mut(cx))?;
             // Takes the readiness of our own epoll, and then the runtime's: whatever comes later
             // makes both ready again.
-            let waited = guard.get_inner_mut().wait(Some(Duration::ZERO));
+            let waited = guard.get_inner_mut().take_readiness();
             guard.clear_ready();
             waited?;
             let progress = guard.get_inner_mut().drain(consumer);
@@ -108,12 +163,12 @@ impl AsyncEvPipe {
 ///
 /// What is not taken from the stream stays in the rings, but for a bounded number of items.
 #[derive(Debug)]
-pub struct RecordStream {
-    pipe: AsyncEvPipe,
+pub struct RecordStream<P: Pipe = EvPipe> {
+    pipe: AsyncEvPipe<P>,
     collector: Collector,
 }
 
-impl RecordStream {
+impl<P: Pipe> RecordStream<P> {
     /// Registers the pipe with the runtime.
     ///
     /// # Errors
@@ -123,7 +178,7 @@ impl RecordStream {
     /// # Panics
     ///
     /// As [`AsyncEvPipe::new`].
-    pub fn new(pipe: EvPipe) -> io::Result<Self> {
+    pub fn new(pipe: P) -> io::Result<Self> {
         Ok(Self { pipe: AsyncEvPipe::new(pipe)?, collector: Collector::default() })
     }
 
@@ -138,7 +193,7 @@ impl RecordStream {
 
     /// Takes the pipe out of the runtime. Items that were taken out of the rings already are
     /// dropped.
-    pub fn into_inner(self) -> EvPipe {
+    pub fn into_inner(self) -> P {
         self.pipe.into_inner()
     }
 
@@ -152,7 +207,7 @@ impl RecordStream {
     }
 }
 
-impl Stream for RecordStream {
+impl<P: Pipe + Unpin> Stream for RecordStream<P> {
     type Item = Result<Item, PollError>;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {

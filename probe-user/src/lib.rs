@@ -90,7 +90,7 @@ mod ticker;
 pub mod trace;
 
 #[cfg(feature = "tokio")]
-pub use asynchronous::{AsyncEvPipe, RecordStream};
+pub use asynchronous::{AsyncEvPipe, Pipe, RecordStream};
 pub use batch::Batch;
 pub use consumer::{Consumer, CpuChange, Loss, Malformed, MalformedReason};
 pub use counts::QueueCounts;

@@ -249,8 +249,19 @@ impl OrderedPipe {
         timeout: Option<Duration>,
         consumer: &mut C,
     ) -> Result<Progress, PollError> {
-        self.pipe.wait(if self.pending { Some(Duration::ZERO) } else { timeout })?;
+        self.wait(timeout)?;
         Ok(self.drain(consumer))
+    }
+
+    /// Whether the last drain has left something that has no wakeup to come.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn is_pending(&self) -> bool {
+        self.pending
+    }
+
+    /// Waits until the descriptor is readable. Takes the readiness, so a drain has to follow.
+    pub(crate) fn wait(&mut self, timeout: Option<Duration>) -> Result<(), PollError> {
+        self.pipe.wait(if self.pending { Some(Duration::ZERO) } else { timeout })
     }
 
     /// Drains whenever there are records, until `stop` is stopped or `consumer` breaks.

@@ -3,7 +3,10 @@
 mod suite;
 
 use probe_user::common::control::EVENTS_MAP;
-use probe_user::{EvHandlers, EvPipe, Options, OrderedPipe, Progress, Stop, Wakeup};
+use probe_user::{
+    AsyncEvPipe, EvHandlers, EvPipe, Item, Options, OrderedPipe, Progress, RecordStream, Stop,
+    Wakeup,
+};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::time::ClockId;
 use std::ops::ControlFlow;
@@ -85,6 +88,61 @@ fn records_of_all_cpus_come_by_time() {
         merged.assert_merged(&online(), u64::from(N));
         assert_eq!((count, pipe.late(), pipe.early(), pipe.held()), (total, 0, 0, 0));
     }
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn records_of_all_cpus_come_by_time_through_tokio() {
+    const N: u32 = 20_000;
+    let mut object = load();
+    let pipe = EvPipe::from_object(&mut object, &adaptive(Duration::from_millis(50))).unwrap();
+    let pipe = pipe.ordered(SCHEDULING).unwrap();
+    let total = u64::from(N) * online().len() as u64;
+    let runtime = runtime();
+    let task = runtime.spawn(async move {
+        let mut pipe = AsyncEvPipe::new(pipe).unwrap();
+        let mut merged = Merged::default();
+        let mut handlers = merged.handlers();
+        let mut count = 0;
+        while count < total {
+            count += pipe.poll(&mut handlers).await.unwrap().records;
+        }
+        drop(handlers);
+        (merged, pipe.into_inner())
+    });
+    generate_on(classifier(&mut object, "emit_numbered"), &online(), N);
+    let (merged, pipe) = runtime.block_on(task).unwrap();
+    merged.assert_merged(&online(), u64::from(N));
+    assert_eq!((pipe.late(), pipe.early(), pipe.held()), (0, 0, 0));
+}
+
+/// Nothing follows it: what ends the wait is the window.
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_lone_record_comes_through_a_stream() {
+    let window = Duration::from_millis(300);
+    let options = Options::new().wakeup(Wakeup::EveryRecord);
+    let mut object = load();
+    let pipe = EvPipe::from_object(&mut object, &options).unwrap().ordered(window).unwrap();
+    runtime().block_on(async {
+        let mut records = RecordStream::new(pipe).unwrap();
+        for cpu in online() {
+            emit_one_on(&mut object, cpu);
+            let next = tokio::time::timeout(Duration::from_secs(30), records.next());
+            match next.await.expect("it comes when it is due").unwrap() {
+                Item::Record(record) => {
+                    let delay = Duration::from_nanos(now(ClockId::Monotonic) - record.time);
+                    assert_eq!(record.cpu, cpu);
+                    assert!(delay >= window, "{delay:?}");
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    });
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
 }
 
 #[test]

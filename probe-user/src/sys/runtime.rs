@@ -1,12 +1,12 @@
 //! Handing a descriptor to tokio's reactor.
 
-use crate::evpipe::EvPipe;
+use crate::asynchronous::Pipe;
 use std::io;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 /// Registers a pipe's descriptor for readability.
-pub(crate) fn register(pipe: EvPipe) -> io::Result<AsyncFd<EvPipe>> {
+pub(crate) fn register<P: Pipe>(pipe: P) -> io::Result<AsyncFd<P>> {
     // SAFETY: the descriptor is that of the epoll instance which the pipe owns: it is the same for
     // as long as the pipe lives, and the AsyncFd owns the pipe.
     unsafe { AsyncFd::register_with_interest(pipe, Interest::READABLE) }
