@@ -121,7 +121,7 @@ fn calls_within_calls_are_told_apart() {
 #[ignore = "needs root, BPF and kprobes: cargo xtask test"]
 fn what_is_no_call_is_refused() {
     for spec in ["kr:vfs_read", "t:sched:sched_switch", "rt:sys_enter"] {
-        let told = "that is for functions of the kernel";
+        let told = "that is for functions by their names";
         assert_failure(&mut probe(["trace", "-r", spec]), told);
     }
     for spec in ["vfs_read(latency)", "kr:vfs_read(latency)", "vfs_read(count, retval)"] {

@@ -107,7 +107,7 @@ fn it_is_shown_as_one_asks() {
     assert!(table.ends_with(&format!("  1 {}\n", "#".repeat(50))), "{table}");
     assert!(shown("svg").starts_with("<svg "));
     for (spec, told) in [
-        ("kr:vfs_read", "that is for functions of the kernel"),
+        ("kr:vfs_read", "that is for functions by their names"),
         ("no_such_function", "the kernel has no function of this name"),
     ] {
         assert_failure(&mut probe(["latency", spec]), told);

@@ -27,6 +27,13 @@ type Part = [u8; PART];
 #[map]
 static CALLS: LruHashMap<CallKey, Part> = LruHashMap::with_max_entries(1, 0);
 
+/// What user space puts in the place of [`CALLS`] in programs that it loads for uprobes.
+///
+/// From 6.0 on, programs of kprobes do interrupt those of uprobes, where these hold a lock, too; so they may
+/// not have a map in common. Programs of uprobes preempt each other, but not where a lock is held.
+#[map]
+static USER_CALLS: LruHashMap<CallKey, Part> = LruHashMap::with_max_entries(1, 0);
+
 #[map]
 static CALL_COUNTS: PerCpuArray<CallCounts> = PerCpuArray::with_max_entries(1, 0);
 
@@ -118,7 +125,7 @@ pub(crate) fn returned<C: EbpfContext>(ctx: &C, probe: u32, stack: u64, retval: 
     // SAFETY: then comes a hit.
     let tid = unsafe { tid.cast::<u32>().read() };
     if tid != bpf_get_current_pid_tgid() as u32 {
-        // Another thread has the stack now.
+        // Another thread has the kernel's stack now.
         if CALLS.remove(first).is_ok() {
             tally(probe, |counts| &raw mut counts.replaced);
         }
@@ -204,7 +211,7 @@ fn part<'r>(record: *mut RecordHeader, n: usize) -> &'r Part {
 
 #[inline(always)]
 fn key(probe: u32, stack: u64, part: usize) -> CallKey {
-    CallKey { stack, probe, part: part as u32 }
+    CallKey::new(stack, bpf_get_current_pid_tgid() as u32, probe, part as u32)
 }
 
 /// Adds 1 to one of a probe's counts.

@@ -1,4 +1,4 @@
-//! Kernel functions: where they are entered, where they return, and both in one event.
+//! Functions, of the kernel and of programs: where they are entered, where they return, and both in one event.
 
 use super::hit::Registers;
 use super::{call, hit};

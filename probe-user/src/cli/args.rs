@@ -133,6 +133,8 @@ Examples:
   probe trace 'kretprobe:vfs_read/retval < 0/' -n cat  which reads of cat fail?
   probe trace 'uprobe:libc:getenv(arg0:str)' -- date   what does date look up?
   probe trace --longer 1ms vfs_read                    which reads take long?
+  probe trace --ret 'uprobe:libc:malloc(size=arg0:u64)/retval == 0/'
+                                                       who gets no memory?
   probe trace -K tracepoint:skb:kfree_skb -M 10        where are packets dropped?
   probe trace vfs_read rawtp:sys_enter -d 5s -F jsonl  two probes, for five seconds, as JSON
   probe trace 'vfs_*' -x '*_lock*' -- cat /etc/hostname
@@ -231,7 +233,8 @@ pub(crate) struct Traced {
     #[command(flatten)]
     pub(crate) target: Target,
 
-    /// Tell entry and return in one event, when the function returns: arguments, retval and latency
+    /// Tell entry and return in one event, when the function returns, of the kernel or of a program: arguments,
+    /// retval and latency
     #[arg(short, long)]
     pub(crate) ret: bool,
 
@@ -323,6 +326,7 @@ Examples:
   probe latency 'vfs_*' -- cat /etc/hostname           and what else cat does with files?
   probe latency 'vfs_fsync_range/retval == 0/' -n postgres
                                                        and what postgres waits for?
+  probe latency uprobe:libc:getaddrinfo -d 10s         how long do names take to be found?
   probe latency do_nanosleep -d 5s -F svg >sleeps.svg  as a picture")]
 pub(crate) struct Latency {
     #[command(flatten)]

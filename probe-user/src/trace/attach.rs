@@ -155,6 +155,7 @@ impl<'o> Attacher<'o> {
                 let returned = self.kprobe_as(spec, "call_return", true, number)?;
                 return Ok(vec![self.kprobe_as(spec, "call_entry", false, number)?, returned]);
             }
+            Provider::Uprobe if probe.is_call() => return self.uprobe_call(spec, number),
             Provider::Kprobe | Provider::Kretprobe => self.kprobe(spec, number),
             Provider::Tracepoint => self.tracepoint(spec, number),
             Provider::RawTracepoint => self.raw_tracepoint(spec, number),
@@ -204,12 +205,19 @@ impl<'o> Attacher<'o> {
         sort: &str,
         number: u32,
     ) -> Result<Link, TraceError> {
-        let link = if self.cookies {
-            let program = self.object.program(&format!("{sort}_by_cookie"))?;
-            bpf::link_perf_event(program, event.as_fd(), u64::from(number))
-                .map(|link| Link::PerfEvent { link, _event: event })
-        } else {
-            legacy(self.object.program(&format!("{sort}_slot_{number}"))?, event)
+        let is_user = matches!(spec.provider(), Provider::Uprobe | Provider::Uretprobe);
+        let name = match self.cookies {
+            true => format!("{sort}_by_cookie"),
+            false => format!("{sort}_slot_{number}"),
+        };
+        let program = match is_user {
+            true => self.object.user_program(&name)?,
+            false => self.object.program(&name)?,
+        };
+        let link = match self.cookies {
+            true => bpf::link_perf_event(program, event.as_fd(), u64::from(number))
+                .map(|link| Link::PerfEvent { link, _event: event }),
+            false => legacy(program, event),
         };
         link.map_err(|source| TraceError::Attach { spec: spec.clone(), source })
     }

@@ -140,9 +140,10 @@ impl TracerBuilder {
     /// Tells calls: one event when a function returns, with the arguments that it was entered with, what
     /// it returned (`retval`), and how long that took (`latency`, in nanoseconds).
     ///
-    /// It is for probes of functions that are entered ([`Provider::Kprobe`]). Calls that were under way
-    /// when the probes were attached are not told; those that return after they were detached, and what
-    /// else is missed, [`Ledger::missed`](super::Ledger::missed) counts.
+    /// It is for probes of functions that are entered ([`Provider::Kprobe`], [`Provider::Uprobe`]), and of
+    /// system calls ([`Provider::Ksyscall`]). Calls that were under way when the probes were attached are not
+    /// told; those that return after they were detached, and what else is missed,
+    /// [`Ledger::missed`](super::Ledger::missed) counts.
     #[must_use]
     pub fn calls(mut self) -> Self {
         self.calls = true;
@@ -316,7 +317,11 @@ impl TracerBuilder {
         }
         if self.calls {
             self.check_calls()?;
-            config.calls = self.call_parts.unwrap_or_else(calls::default_parts);
+            let parts = self.call_parts.unwrap_or_else(calls::default_parts);
+            let is_user = |spec: &ProbeSpec| spec.provider() == Provider::Uprobe;
+            let has = |users| self.specs.iter().any(|spec| is_user(spec) == users);
+            config.calls = if has(false) { parts } else { 0 };
+            config.user_calls = if has(true) { parts } else { 0 };
         }
         Ok(config)
     }
@@ -324,7 +329,8 @@ impl TracerBuilder {
     /// Checks that all probes can be calls.
     fn check_calls(&self) -> Result<(), TraceError> {
         let is_call = |spec: &&ProbeSpec| {
-            matches!(spec.provider(), Provider::Kprobe | Provider::Ksyscall) && spec.offset() == 0
+            let can_be = [Provider::Kprobe, Provider::Ksyscall, Provider::Uprobe];
+            can_be.contains(&spec.provider()) && spec.offset() == 0
         };
         match self.specs.iter().find(|spec| !is_call(spec)) {
             Some(spec) => Err(TraceError::NoCall { spec: spec.clone() }),

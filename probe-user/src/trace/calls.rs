@@ -6,7 +6,7 @@ use super::object::Object;
 use super::per_cpu::PerCpu;
 use crate::cpus;
 use aya::maps::{HashMap, MapError};
-use probe_common::call::{CALL_COUNTS, CALLS, CallCounts, CallKey, PART};
+use probe_common::call::{CALL_COUNTS, CALLS, CallCounts, CallKey, PART, USER_CALLS};
 use zerocopy::transmute;
 
 /// Parts of calls that are kept, unless told otherwise, for each CPU, and at least: 3 MiB. The kernel sets
@@ -42,11 +42,13 @@ pub(super) fn missed(object: &Object, probes: usize) -> Result<Vec<Missed>, Trac
 /// How many calls of each probe are kept, still.
 fn left(object: &Object, probes: usize) -> Result<Vec<u64>, MapError> {
     let mut left = vec![0; probes];
-    let calls: HashMap<_, Key, [u8; PART]> = object.map(CALLS)?.try_into()?;
-    for key in calls.keys() {
-        let CallKey { probe, part, .. } = transmute!(key?);
-        if let (0, Some(left)) = (part, left.get_mut(probe as usize)) {
-            *left += 1;
+    for name in [CALLS, USER_CALLS] {
+        let calls: HashMap<_, Key, [u8; PART]> = object.map(name)?.try_into()?;
+        for key in calls.keys() {
+            let CallKey { probe, part, .. } = transmute!(key?);
+            if let (0, Some(left)) = (part, left.get_mut(probe as usize)) {
+                *left += 1;
+            }
         }
     }
     Ok(left)

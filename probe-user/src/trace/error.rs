@@ -54,10 +54,10 @@ pub enum TraceError {
         /// Why.
         source: BinaryError,
     },
-    /// Entry and return of something that is no function of the kernel.
+    /// Entry and return of something that is not where a function is entered.
     #[error(
-        "cannot tell or time calls of {spec}: that is for functions of the kernel, FUNCTION or \
-         kprobe:FUNCTION, and system calls, ksyscall:NAME"
+        "cannot tell or time calls of {spec}: that is for functions by their names, FUNCTION or \
+         kprobe:FUNCTION of the kernel and uprobe:FILE:FUNCTION, and system calls, ksyscall:NAME"
     )]
     NoCall {
         /// The probe.

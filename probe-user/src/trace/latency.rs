@@ -41,7 +41,7 @@ pub struct Latencies {
     pub not_followed: u64,
 }
 
-/// How long the calls of a function took.
+/// How long the calls of a function took, of the kernel or of a program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Latency {

@@ -35,8 +35,10 @@ pub(super) struct Config {
     pub(super) in_cgroup: u8,
     /// Do not trace this process.
     pub(super) tracer_pid: u32,
-    /// How many parts of calls are kept at one time; 0 if no probe is a call.
+    /// How many parts of calls of the kernel's functions are kept at one time; 0 if no probe is such a call.
     pub(super) calls: u32,
+    /// The same of functions of programs and libraries.
+    pub(super) user_calls: u32,
     /// Count hits, or time calls if there are any, and tell of none.
     pub(super) count_only: bool,
     /// How many hits of each probe are told.
@@ -114,6 +116,11 @@ impl Object {
     pub(super) fn program(&mut self, name: &str) -> Result<BorrowedFd<'_>, TraceError> {
         let purpose = programs::purpose(&self.code, name).map_err(TraceError::load)?;
         self.loaded_for(name, purpose)
+    }
+
+    /// The same of a program for a function of a program or library.
+    pub(super) fn user_program(&mut self, name: &str) -> Result<BorrowedFd<'_>, TraceError> {
+        self.loaded_for(name, Purpose::UserFunction)
     }
 
     /// The same of a program for many functions at once (5.18+).

@@ -125,6 +125,7 @@ impl Planner {
             (Provider::Kretprobe, _) => {
                 self.function(spec, FunctionScope::returning, UntypedScope::Return)
             }
+            (Provider::Uprobe, _) if self.calls => Box::new(UntypedScope::UserCall),
             (Provider::Uprobe, _) => Box::new(UntypedScope::UserEntry),
             (Provider::Uretprobe, _) => Box::new(UntypedScope::UserReturn),
             _ => self.function(spec, FunctionScope::entry, UntypedScope::Entry),

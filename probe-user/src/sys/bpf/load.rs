@@ -42,6 +42,8 @@ pub(crate) struct Functions<'p> {
 pub(crate) enum Purpose {
     /// A function, of the kernel or of a program: where it is entered, or where it returns.
     Function,
+    /// The same, of a program alone.
+    UserFunction,
     /// A tracepoint.
     Tracepoint,
     /// A raw tracepoint.
@@ -57,7 +59,7 @@ impl Purpose {
     /// The type of the program, what it will be attached to, and the number of the function.
     const fn numbers(self) -> (u32, u32, u32) {
         match self {
-            Self::Function => (BPF_PROG_TYPE_KPROBE, 0, 0),
+            Self::Function | Self::UserFunction => (BPF_PROG_TYPE_KPROBE, 0, 0),
             Self::Tracepoint => (BPF_PROG_TYPE_TRACEPOINT, 0, 0),
             Self::RawTracepoint => (BPF_PROG_TYPE_RAW_TRACEPOINT, 0, 0),
             Self::ManyFunctions => (BPF_PROG_TYPE_KPROBE, BPF_TRACE_KPROBE_MULTI, 0),

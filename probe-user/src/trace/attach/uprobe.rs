@@ -10,14 +10,11 @@ use std::collections::hash_map::Entry;
 use std::ffi::CString;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 impl Attacher<'_> {
     pub(super) fn uprobe(&mut self, spec: &ProbeSpec, number: u32) -> Result<Link, TraceError> {
-        let failed = |source| TraceError::Binary { spec: spec.clone(), source };
-        let binary = self.binary(spec.module().unwrap_or_default()).map_err(failed)?;
-        let offset = binary.place(spec.name(), spec.offset()).map_err(failed)?;
-        let path = binary.path().to_owned();
+        let (path, offset) = self.file_place(spec)?;
         self.uprobe_at(spec, &path, offset, number)
     }
 
@@ -29,16 +26,48 @@ impl Attacher<'_> {
         offset: u64,
         number: u32,
     ) -> Result<Link, TraceError> {
+        let returns = spec.provider() == Provider::Uretprobe;
+        // What these programs are given are the registers, whoever's they are.
+        let sort = if returns { "kretprobe" } else { "kprobe" };
+        self.uprobe_as(spec, (path, offset), sort, returns, number)
+    }
+
+    /// Where a function is entered, and where it returns, to be dropped in this order.
+    pub(super) fn uprobe_call(
+        &mut self,
+        spec: &ProbeSpec,
+        number: u32,
+    ) -> Result<Vec<Link>, TraceError> {
+        let (path, offset) = self.file_place(spec)?;
+        let place = (path.as_path(), offset);
+        // As with kprobes, the return first.
+        let returned = self.uprobe_as(spec, place, "call_return", true, number)?;
+        Ok(vec![self.uprobe_as(spec, place, "call_entry", false, number)?, returned])
+    }
+
+    fn uprobe_as(
+        &mut self,
+        spec: &ProbeSpec,
+        (path, offset): (&Path, u64),
+        sort: &str,
+        returns: bool,
+        number: u32,
+    ) -> Result<Link, TraceError> {
         let pmu =
             features::uprobe_pmu().ok_or_else(|| TraceError::NoUprobes { spec: spec.clone() })?;
         let c_path = CString::new(path.as_os_str().as_bytes())
             .map_err(|error| TraceError::Attach { spec: spec.clone(), source: error.into() })?;
-        let returns = spec.provider() == Provider::Uretprobe;
         let event = PerfEvent::uprobe(pmu, &c_path, offset, returns)
             .map_err(|error| why(spec, path, error))?;
-        // What these programs are given are the registers, whoever's they are.
-        let sort = if returns { "kretprobe" } else { "kprobe" };
         self.perf_event(spec, event, sort, number)
+    }
+
+    /// Which file a spec means, and which place in it, in bytes from its beginning.
+    fn file_place(&mut self, spec: &ProbeSpec) -> Result<(PathBuf, u64), TraceError> {
+        let failed = |source| TraceError::Binary { spec: spec.clone(), source };
+        let binary = self.binary(spec.module().unwrap_or_default()).map_err(failed)?;
+        let offset = binary.place(spec.name(), spec.offset()).map_err(failed)?;
+        Ok((binary.path().to_owned(), offset))
     }
 
     /// A file, read once.

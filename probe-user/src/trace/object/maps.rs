@@ -5,7 +5,7 @@ use crate::sys::bpf;
 use aya::maps::{Map, MapData};
 use aya::{Ebpf, EbpfLoader};
 use aya_obj::{EbpfSectionKind, Object};
-use probe_common::call::{CALL_COUNTS, CALLS};
+use probe_common::call::{CALL_COUNTS, CALLS, USER_CALLS};
 use probe_common::count::COUNTS;
 use probe_common::fetch::PROBES;
 use probe_common::histogram::HISTOGRAMS;
@@ -43,7 +43,7 @@ pub(super) fn configure(
     let bytes = small.iter().map(|(name, value)| (*name, (value.as_slice(), true)));
     object.patch_map_data(words.chain(bytes).collect())?;
 
-    let times = config.count_only && config.calls > 0;
+    let has_calls = config.calls > 0 || config.user_calls > 0;
     let or_one = |is_wanted, entries| if is_wanted { entries } else { 1 };
     for (name, entries) in [
         (PROBES, probes),
@@ -51,9 +51,10 @@ pub(super) fn configure(
         (SECONDS, or_one(rate != 0, sampling::seconds(probes))),
         (LATEST, or_one(rate != 0, probes)),
         (COUNTS, or_one(config.count_only, probes)),
-        (HISTOGRAMS, or_one(times, probes)),
-        (CALL_COUNTS, or_one(config.calls > 0, probes)),
+        (HISTOGRAMS, or_one(config.count_only && has_calls, probes)),
+        (CALL_COUNTS, or_one(has_calls, probes)),
         (CALLS, config.calls.max(1)),
+        (USER_CALLS, config.user_calls.max(1)),
     ] {
         let map = object.maps.get_mut(name).ok_or_else(|| format!("it has no map {name}"))?;
         map.set_max_entries(entries);

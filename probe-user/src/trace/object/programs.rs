@@ -8,6 +8,7 @@ use super::memlock;
 use crate::sys::bpf::load::{Code, Functions, Purpose, load, load_btf};
 use aya_obj::generated::bpf_insn;
 use aya_obj::{Object, ProgramSection};
+use probe_common::call::{CALLS, USER_CALLS};
 use std::collections::HashSet;
 use std::error::Error;
 use std::io;
@@ -61,7 +62,11 @@ pub(super) fn link_and_load(
     let sections = object.functions.keys().map(|(section, _)| *section).collect::<HashSet<_>>();
     let mut created = Vec::new();
     for (name, map) in &object.maps {
-        let fd = maps.get(name).and_then(fd_of).ok_or_else(|| format!("no map {name}"))?;
+        let taken = match (purpose, name.as_str()) {
+            (Purpose::UserFunction, CALLS) => USER_CALLS,
+            (_, name) => name,
+        };
+        let fd = maps.get(taken).and_then(fd_of).ok_or_else(|| format!("no map {taken}"))?;
         created.push((name.as_str(), fd.as_raw_fd(), map));
     }
     let mut linked = object.clone();

@@ -20,17 +20,22 @@ pub(crate) enum UntypedScope {
     RawTracepoint,
     UserEntry,
     UserReturn,
+    UserCall,
 }
 
 impl UntypedScope {
     fn is_user(self) -> bool {
-        matches!(self, Self::UserEntry | Self::UserReturn)
+        matches!(self, Self::UserEntry | Self::UserReturn | Self::UserCall)
+    }
+
+    fn is_call(self) -> bool {
+        matches!(self, Self::Call | Self::UserCall)
     }
 
     /// The register that a path begins with, and what to call it.
     fn register(self, base: &FieldBase) -> Option<(u8, String)> {
         let number = match (self, base) {
-            (Self::Return | Self::UserReturn | Self::Call, FieldBase::Return) => {
+            (Self::Return | Self::UserReturn | Self::Call | Self::UserCall, FieldBase::Return) => {
                 return Some((base::RETVAL, call::RETVAL.to_owned()));
             }
             (Self::Return | Self::UserReturn, _) => return None,
@@ -44,8 +49,7 @@ impl UntypedScope {
 
 impl Scope for UntypedScope {
     fn own(&self, path: &FieldPath, ty: Option<FieldType>, ty_at: At) -> Option<Reading> {
-        let is_latency = matches!(&path.base, FieldBase::Name(name) if name == call::LATENCY);
-        if *self == Self::Call && is_latency {
+        if self.is_call() && is_latency(path) {
             return Some(call::latency(path, ty, ty_at));
         }
         let (register, name) = self.register(&path.base)?;
@@ -68,9 +72,14 @@ impl Scope for UntypedScope {
         let there = match self {
             Self::Entry | Self::RawTracepoint | Self::UserEntry => "arg0 to arg5",
             Self::Return | Self::UserReturn => "retval",
-            Self::Call => "arg0 to arg5, retval and latency",
+            Self::Call | Self::UserCall => "arg0 to arg5, retval and latency",
         };
-        let what = format!("the types of its arguments are not known: only {there} can be read");
+        let hint = match Self::Call.register(&path.base).is_some() || is_latency(path) {
+            true if *self != Self::RawTracepoint => "; --ret tells arguments, retval and latency",
+            _ => "",
+        };
+        let what =
+            format!("the types of its arguments are not known: only {there} can be read{hint}");
         ResolveError::new(path.at, what)
     }
 
@@ -85,11 +94,17 @@ impl Scope for UntypedScope {
             Self::Entry | Self::UserEntry => arguments().collect(),
             Self::RawTracepoint => Vec::new(),
             Self::Return | Self::UserReturn => result().into_iter().collect(),
-            Self::Call => arguments().chain(result()).chain([call::default_latency()]).collect(),
+            Self::Call | Self::UserCall => {
+                arguments().chain(result()).chain([call::default_latency()]).collect()
+            }
         }
     }
 
     fn is_late(&self, field: &FetchField) -> bool {
-        *self == Self::Call && call::is_late(field)
+        self.is_call() && call::is_late(field)
     }
+}
+
+fn is_latency(path: &FieldPath) -> bool {
+    matches!(&path.base, FieldBase::Name(name) if name == call::LATENCY)
 }

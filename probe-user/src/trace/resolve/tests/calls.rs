@@ -26,9 +26,38 @@ fn a_call_has_arguments_result_and_latency() {
     let nothing = FunctionScope::call(btf(), "by_value").unwrap();
     assert_eq!(error(&nothing, "retval"), "0: by_value returns nothing");
     assert!(nothing.defaults().iter().any(|(name, ..)| name == "latency"));
-    for text in ["arg0", "retval", "latency"] {
-        assert!(plan(&UntypedScope::Call, Some(&[field(text, None)]), &[], None).is_ok(), "{text}");
+}
+
+#[test]
+fn of_a_call_without_types_what_comes_later_is_known_too() {
+    for scope in [UntypedScope::Call, UntypedScope::UserCall] {
+        let fields = ["arg0", "retval", "latency"].map(|text| field(text, None));
+        let plan = plan(&scope, Some(&fields), &[], None).unwrap();
+        let late = plan.fields.iter().map(|one| plan.table.late_fields >> one.slot & 1);
+        assert_eq!(late.collect::<Vec<_>>(), [0, 1, 1], "{scope:?}");
+        let names: Vec<_> = scope.defaults().into_iter().map(|(name, ..)| name).collect();
+        assert_eq!(
+            (names.len(), &names[5..]),
+            (8, &["arg5", "retval", "latency"].map(Into::into)[..])
+        );
+        assert!(error(&scope, "x").ends_with("only arg0 to arg5, retval and latency can be read"));
     }
+    // What either points to is the process's.
+    for text in ["arg0", "retval"] {
+        let is_user = |scope| {
+            let fields = [field(text, Some(FieldType::Str))];
+            plan(&scope, Some(&fields), &[], None).unwrap().table.fields[0].user & 1 == 1
+        };
+        assert!(is_user(UntypedScope::UserCall) && !is_user(UntypedScope::Call), "{text}");
+    }
+    for scope in [UntypedScope::UserEntry, UntypedScope::Entry] {
+        for text in ["retval", "latency"] {
+            assert!(error(&scope, text).ends_with("; --ret tells arguments, retval and latency"));
+        }
+        assert!(error(&scope, "x").ends_with(": only arg0 to arg5 can be read"));
+    }
+    let told = error(&UntypedScope::UserReturn, "arg0");
+    assert!(told.ends_with("only retval can be read; --ret tells arguments, retval and latency"));
 }
 
 #[test]
