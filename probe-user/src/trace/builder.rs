@@ -1,7 +1,7 @@
 //! Setting a trace up.
 
 use super::aggregate::Aggregate;
-use super::attach::{self, Attacher, Links};
+use super::attach::{Attacher, Links};
 use super::calls;
 use super::count::Counter;
 use super::delivery::{Delivery, Order};
@@ -300,7 +300,6 @@ impl TracerBuilder {
         if self.specs.is_empty() {
             return Err(TraceError::NoProbe);
         }
-        self.specs.iter().try_for_each(attach::refuse)?;
         features::check_capabilities()?;
         let mut config = Config {
             tracer_pid: std::process::id(),
@@ -348,7 +347,6 @@ impl TracerBuilder {
     ) -> Result<Links, TraceError> {
         let probes = &selection.probes;
         let begun = Instant::now();
-        attacher.check(probes)?;
         let mut links = Links::default();
         if matches!(self.scope, Scope::Descendants(_)) {
             // First, so that nobody is born unseen.
