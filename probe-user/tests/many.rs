@@ -2,7 +2,7 @@
 
 mod probe;
 
-use probe::events;
+use probe::{assert_failure, events, probe, stdout};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -33,4 +33,14 @@ fn each_of_many_probes_is_told_by_its_number() {
     }
     let expected = (0..COUNT).map(|number| (format!("f{number}"), HITS)).collect();
     assert_eq!(hits, expected);
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_pattern_that_takes_many_programs_has_to_be_forced() {
+    let listed = stdout(&probe(["list", "rawtp:*"]).output().unwrap());
+    if listed.lines().count() > 500 {
+        let told = "more than 500 take long to attach";
+        assert_failure(&mut probe(["count", "rawtp:*", "--", "true"]), told);
+    }
 }
