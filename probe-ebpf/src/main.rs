@@ -12,6 +12,7 @@ mod tracer {
     pub(crate) mod histogram;
     pub(crate) mod hit;
     pub(crate) mod kprobe;
+    pub(crate) mod number;
     pub(crate) mod raw_tracepoint;
     pub(crate) mod sampling;
     pub(crate) mod stack;

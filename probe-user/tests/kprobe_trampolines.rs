@@ -2,7 +2,32 @@
 
 mod probe;
 
-use probe::{events, probe, stderr};
+use probe::{assert_failure, events, json_line, probe, stderr, stdout, version};
+use std::collections::BTreeMap;
+
+/// How often each function was hit that `patterns` stand for, by the sort of hook, while a script ran; and
+/// what was said.
+fn counts(patterns: &[&str], script: &str) -> (BTreeMap<String, BTreeMap<String, u64>>, String) {
+    let mut run = probe(["count", "-F", "jsonl"]);
+    let output = run.args(patterns).args(["--", "sh", "-c", script]).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let mut counts = BTreeMap::<String, BTreeMap<String, u64>>::new();
+    for line in stdout(&output).lines().map(json_line) {
+        let text = |name: &str| line[name].as_str().unwrap().to_owned();
+        let of_sort = counts.entry(text("provider")).or_default();
+        of_sort.insert(text("probe"), line["count"].as_u64().unwrap());
+    }
+    (counts, stderr(&output))
+}
+
+fn has_types_of_modules() -> bool {
+    version::kernel() >= (5, 11)
+}
+
+/// Whether the kernel keeps such programs from running inside themselves.
+fn has_guards() -> bool {
+    version::kernel() >= (5, 12)
+}
 
 #[test]
 #[ignore = "needs root, BPF and kprobes: cargo xtask test"]
@@ -49,10 +74,17 @@ fn entries_and_returns_are_told_apart() {
 #[test]
 #[ignore = "needs root, BPF and kprobes: cargo xtask test"]
 fn what_has_no_trampoline_is_refused() {
+    let told_of_patterns = match has_guards() {
+        true => "nothing that the kernel has is matched by this pattern",
+        false => {
+            "before 5.12, the kernel does not keep a trampoline's program from running inside itself"
+        }
+    };
     for (spec, told) in [
-        ("fentry:there_is_none", "trampolines are for functions that the kernel's own types"),
-        ("fentry:fuse:fuse_open", "not for those of modules; kprobe:fuse_open may do"),
-        ("fexit:vfs_*", "a pattern of functions by trampolines is understood, but"),
+        ("fentry:there_is_none", "trampolines are for functions that the types of the kernel"),
+        ("fentry:no_module:vfs_read", "no module no_module is loaded"),
+        ("fentry:vmlinux:v9fs_create", "; kprobe:v9fs_create may do"),
+        ("fentry:no_such_*", told_of_patterns),
         ("fentry:vfs_read(retval)", "has not returned yet"),
     ] {
         let output = probe(["trace", spec]).output().unwrap();
@@ -60,4 +92,63 @@ fn what_has_no_trampoline_is_refused() {
         assert_eq!(output.status.code(), Some(1), "{spec}: {said}");
         assert!(said.contains(told), "{spec}: {said}");
     }
+}
+
+#[test]
+#[ignore = "needs root, BPF and kprobes: cargo xtask test"]
+fn a_pattern_is_each_function_that_matches() {
+    let insist: &[&str] = if has_guards() { &[] } else { &["--force"] };
+    // Not on an overlay, which makes each twice.
+    let script = "cd /run; seq -f d$$.%g 10 | xargs mkdir; seq -f d$$.%g 10 | xargs rmdir";
+    let (all, said) =
+        counts(&[&["k:vfs_*dir", "f:vfs_*dir", "fr:vfs_*dir"], insist].concat(), script);
+    assert_eq!(all["fentry"]["vfs_mkdir"], 10, "{all:?}: {said}");
+    assert_eq!((&all["fentry"], &all["fexit"]), (&all["kprobe"], &all["kprobe"]), "{said}");
+    let (some, said) = counts(&[&["f:vfs_*dir", "-x", "*rm*"], insist].concat(), script);
+    assert_eq!(some["fentry"], BTreeMap::from([("vfs_mkdir".to_owned(), 10)]), "{said}");
+
+    let listed = stdout(&probe(["list", "f:vfs_*dir"]).output().unwrap());
+    assert!(listed.lines().any(|line| line == "fentry:vfs_mkdir"), "{listed}");
+}
+
+#[test]
+#[ignore = "needs root, BPF and kprobes: cargo xtask test"]
+fn functions_of_modules_are_found_with_and_without_their_module() {
+    if !has_types_of_modules() {
+        let told = "which the kernel does not tell: it does since 5.11, with CONFIG_DEBUG_INFO_BTF_MODULES";
+        assert_failure(&mut probe(["count", "fentry:9p:v9fs_vfs_getattr_dotl"]), told);
+        return;
+    }
+    // The file system that the machine runs on.
+    let script = "for n in 1 2 3 4 5; do stat Cargo.toml > /dev/null; done";
+    let patterns = ["k:9p:v9fs_vfs_getatt*", "f:9p:v9fs_vfs_getatt*", "fr:v9fs_vfs_getatt*"];
+    let (all, said) = counts(&patterns, script);
+    assert!(all["kprobe"].values().sum::<u64>() >= 5, "{all:?}: {said}");
+    assert_eq!((&all["fentry"], &all["fexit"]), (&all["kprobe"], &all["kprobe"]), "{said}");
+
+    let name = all["kprobe"].keys().next().unwrap();
+    for spec in [format!("fentry:9p:{name}"), format!("fentry:{name}")] {
+        let info = stdout(&probe(["info", &spec]).output().unwrap());
+        assert!(info.starts_with(&format!("{name}(")) && info.contains("struct kstat *"), "{info}");
+    }
+    let listed = stdout(&probe(["list", "f:9p:v9fs_vfs_getatt*"]).output().unwrap());
+    assert!(listed.lines().any(|line| line == format!("fentry:{name}")), "{listed}");
+}
+
+#[test]
+#[ignore = "needs root, BPF and kprobes: cargo xtask test"]
+fn what_the_kernel_refuses_is_left_out_of_a_pattern() {
+    let alone = probe(["count", "fexit:do_exit", "--", "true"]).output().unwrap();
+    let is_refused = !alone.status.success();
+    if is_refused {
+        let told = "cannot probe fexit:do_exit: the kernel makes no trampoline for it: ";
+        assert!(stderr(&alone).contains(told), "{}", stderr(&alone));
+    }
+    let insist = if has_guards() { None } else { Some("--force") };
+    let mut run = probe(["count", "fexit:do_e[xp]*"]);
+    let output = run.args(insist).args(["--", "true"]).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let is_told = stderr(&output).contains(" refused by the kernel");
+    // Some kernels refuse others.
+    assert!(is_told || !is_refused, "{}", stderr(&output));
 }

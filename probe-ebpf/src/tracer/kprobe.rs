@@ -1,7 +1,7 @@
 //! Functions, of the kernel and of programs: where they are entered, where they return, and both in one event.
 
 use super::hit::Registers;
-use super::{call, hit};
+use super::{call, hit, number};
 use aya_ebpf::{
     EbpfContext,
     bindings::pt_regs,
@@ -12,7 +12,6 @@ use aya_ebpf::{
 use aya_log_ebpf::trace;
 use core::ffi::c_void;
 use probe_common::fetch::base;
-use seq_macro::seq;
 
 /// One program for all functions: which of them was hit, the attach cookie tells (5.15+).
 #[kprobe]
@@ -22,13 +21,11 @@ pub(crate) fn kprobe_by_cookie(ctx: ProbeContext) -> u32 {
     hit(ctx.as_ptr(), probe)
 }
 
-// One program for each function, for kernels without cookies.
-seq!(N in 0..32 {
-    #[kprobe]
-    pub(crate) fn kprobe_slot_~N(ctx: ProbeContext) -> u32 {
-        hit(ctx.as_ptr(), N)
-    }
-});
+/// The same for kernels without cookies: loaded for each function.
+#[kprobe]
+pub(crate) fn kprobe_by_number(ctx: ProbeContext) -> u32 {
+    hit(ctx.as_ptr(), number::of_program())
+}
 
 /// Where functions return, as above.
 #[kretprobe]
@@ -38,12 +35,11 @@ pub(crate) fn kretprobe_by_cookie(ctx: RetProbeContext) -> u32 {
     returned(ctx.as_ptr(), probe)
 }
 
-seq!(N in 0..32 {
-    #[kretprobe]
-    pub(crate) fn kretprobe_slot_~N(ctx: RetProbeContext) -> u32 {
-        returned(ctx.as_ptr(), N)
-    }
-});
+/// The same for kernels without cookies.
+#[kretprobe]
+pub(crate) fn kretprobe_by_number(ctx: RetProbeContext) -> u32 {
+    returned(ctx.as_ptr(), number::of_program())
+}
 
 /// Calls, where they are entered, as above.
 #[kprobe]
@@ -53,12 +49,11 @@ pub(crate) fn call_entry_by_cookie(ctx: ProbeContext) -> u32 {
     call_entered(ctx.as_ptr(), probe)
 }
 
-seq!(N in 0..32 {
-    #[kprobe]
-    pub(crate) fn call_entry_slot_~N(ctx: ProbeContext) -> u32 {
-        call_entered(ctx.as_ptr(), N)
-    }
-});
+/// The same for kernels without cookies.
+#[kprobe]
+pub(crate) fn call_entry_by_number(ctx: ProbeContext) -> u32 {
+    call_entered(ctx.as_ptr(), number::of_program())
+}
 
 /// Calls, where they return, as above.
 #[kretprobe]
@@ -68,12 +63,11 @@ pub(crate) fn call_return_by_cookie(ctx: RetProbeContext) -> u32 {
     call_returned(ctx.as_ptr(), probe)
 }
 
-seq!(N in 0..32 {
-    #[kretprobe]
-    pub(crate) fn call_return_slot_~N(ctx: RetProbeContext) -> u32 {
-        call_returned(ctx.as_ptr(), N)
-    }
-});
+/// The same for kernels without cookies.
+#[kretprobe]
+pub(crate) fn call_return_by_number(ctx: RetProbeContext) -> u32 {
+    call_returned(ctx.as_ptr(), number::of_program())
+}
 
 /// One function for all programs of returns, so that the object holds it once.
 #[inline(never)]

@@ -1,30 +1,20 @@
 //! Raw tracepoints. They got cookies late (6.10), so each has a program of its own on all kernels.
 
-use super::hit;
+use super::{hit, number};
 use aya_ebpf::{
     EbpfContext, helpers::generated::bpf_probe_read_kernel, macros::raw_tracepoint,
     programs::RawTracePointContext,
 };
 use aya_log_ebpf::trace;
-use core::ffi::c_void;
-use seq_macro::seq;
 
 /// Most arguments that a raw tracepoint has (`MAX_BPF_FUNC_ARGS` in `include/linux/bpf.h`).
 const RAW_ARGUMENTS: usize = 12;
 
-seq!(N in 0..32 {
-    #[raw_tracepoint]
-    pub(crate) fn raw_tracepoint_slot_~N(ctx: RawTracePointContext) -> u32 {
-        traced(ctx.as_ptr(), N)
-    }
-});
-
-/// One function for all programs above, so that the object holds it once.
-#[inline(never)]
-fn traced(ctx: *mut c_void, probe: u32) -> u32 {
-    let ctx = &RawTracePointContext::new(ctx);
-    trace!(ctx, "raw tracepoint {} hit", probe);
-    hit::report(ctx, probe, |registers| {
+#[raw_tracepoint]
+pub(crate) fn raw_tracepoint_by_number(ctx: RawTracePointContext) -> u32 {
+    let probe = number::of_program();
+    trace!(&ctx, "raw tracepoint {} hit", probe);
+    hit::report(&ctx, probe, |registers| {
         // The kernel would attach no program that reads more arguments than the tracepoint has.
         let size = (8 * RAW_ARGUMENTS) as u32;
         // SAFETY: there are as many registers; the helper checks the address that is read.

@@ -1,12 +1,11 @@
 //! Tracepoints.
 
-use super::hit;
+use super::{hit, number};
 use aya_ebpf::{
     EbpfContext, helpers::bpf_get_attach_cookie, macros::tracepoint, programs::TracePointContext,
 };
 use aya_log_ebpf::trace;
 use core::ffi::c_void;
-use seq_macro::seq;
 
 /// One program for all tracepoints: which of them was hit, the attach cookie tells (5.15+).
 #[tracepoint]
@@ -16,15 +15,13 @@ pub(crate) fn tracepoint_by_cookie(ctx: TracePointContext) -> u32 {
     traced(ctx.as_ptr(), probe)
 }
 
-// One program for each tracepoint, for kernels without cookies.
-seq!(N in 0..32 {
-    #[tracepoint]
-    pub(crate) fn tracepoint_slot_~N(ctx: TracePointContext) -> u32 {
-        traced(ctx.as_ptr(), N)
-    }
-});
+/// The same for kernels without cookies: loaded for each tracepoint.
+#[tracepoint]
+pub(crate) fn tracepoint_by_number(ctx: TracePointContext) -> u32 {
+    traced(ctx.as_ptr(), number::of_program())
+}
 
-/// One function for all programs above, so that the object holds it once.
+/// One function for both programs, so that the object holds it once.
 #[inline(never)]
 fn traced(ctx: *mut c_void, probe: u32) -> u32 {
     let ctx = &TracePointContext::new(ctx);

@@ -2,7 +2,7 @@
 //!
 //! Such a program is loaded for one function, so each has a program of its own.
 
-use super::hit;
+use super::{hit, number};
 use aya_ebpf::{
     EbpfContext,
     helpers::generated::bpf_probe_read_kernel,
@@ -12,21 +12,18 @@ use aya_ebpf::{
 use aya_log_ebpf::trace;
 use core::ffi::c_void;
 use probe_common::fetch::TRAMPOLINE_WORDS;
-use seq_macro::seq;
 
-seq!(N in 0..32 {
-    #[fentry]
-    pub(crate) fn fentry_slot_~N(ctx: FEntryContext) -> u32 {
-        reached(ctx.as_ptr(), N)
-    }
+#[fentry]
+pub(crate) fn fentry_by_number(ctx: FEntryContext) -> u32 {
+    reached(ctx.as_ptr(), number::of_program())
+}
 
-    #[fexit]
-    pub(crate) fn fexit_slot_~N(ctx: FExitContext) -> u32 {
-        reached(ctx.as_ptr(), N)
-    }
-});
+#[fexit]
+pub(crate) fn fexit_by_number(ctx: FExitContext) -> u32 {
+    reached(ctx.as_ptr(), number::of_program())
+}
 
-/// One function for all programs above, so that the object holds it once.
+/// One function for both programs, so that the object holds it once.
 #[inline(never)]
 fn reached(ctx: *mut c_void, probe: u32) -> u32 {
     let ctx = &FEntryContext::new(ctx);

@@ -480,7 +480,7 @@ pub(crate) struct Choice {
     #[arg(short = 'x', long, value_name = "GLOB")]
     pub(crate) exclude: Vec<String>,
 
-    /// Probe more than 10,000 functions, or 1,000 where each is attached by itself
+    /// Probe more than 10,000 functions, 1,000 where each is attached by itself, or 500 where each takes a program
     #[arg(long)]
     pub(crate) force: bool,
 }

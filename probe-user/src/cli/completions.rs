@@ -70,7 +70,7 @@ pub(crate) fn probes(begun: &OsStr) -> Vec<CompletionCandidate> {
 }
 
 fn functions(begun: &str) -> BTreeSet<String> {
-    let providers = ["kprobe:", "kretprobe:", "tracepoint:", "rawtp:"];
+    let providers = ["kprobe:", "kretprobe:", "fentry:", "fexit:", "tracepoint:", "rawtp:"];
     let mut found: BTreeSet<_> = providers.map(str::to_owned).into();
     // All of them are more than anybody reads, and more than a shell shows in time.
     if begun.len() > 1 {

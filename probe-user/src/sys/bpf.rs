@@ -1,6 +1,8 @@
 //! `bpf(2)`: `include/uapi/linux/bpf.h`.
 
 #[cfg(feature = "trace")]
+pub(crate) mod btf;
+#[cfg(feature = "trace")]
 pub(crate) mod load;
 #[cfg(feature = "trace")]
 pub(crate) mod multi;

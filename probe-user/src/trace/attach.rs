@@ -6,10 +6,10 @@ mod trampoline;
 mod uprobe;
 
 use super::binary::Binary;
-use super::btf::Btf;
 use super::error::TraceError;
 use super::features;
-use super::object::{Object, SLOTS};
+use super::kernel_types::KernelTypes;
+use super::object::{Object, Side};
 use super::probe::Probe;
 use super::spec::{ProbeSpec, Provider};
 use super::symbols::{self, Lookup};
@@ -21,7 +21,7 @@ use std::collections::HashMap;
 use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Instant;
 
@@ -111,8 +111,9 @@ impl Drop for Links {
 pub(super) struct Attacher<'o> {
     object: &'o mut Object,
     tracefs: Option<Tracefs>,
-    /// The kernel's types, if they were needed so far.
-    types: Option<Arc<Btf>>,
+    types: KernelTypes,
+    /// Those of modules, as the kernel takes them, by the modules' names.
+    module_types: HashMap<String, OwnedFd>,
     cookies: bool,
     /// Where functions of modules begin, for those modules that were asked for.
     addresses: HashMap<String, HashMap<String, Vec<u64>>>,
@@ -124,22 +125,17 @@ impl<'o> Attacher<'o> {
     pub(super) fn new(
         object: &'o mut Object,
         tracefs: Option<Tracefs>,
-        types: Option<Arc<Btf>>,
+        types: KernelTypes,
     ) -> Self {
-        let (addresses, binaries) = (HashMap::new(), HashMap::new());
-        Self { object, tracefs, types, cookies: features::has_cookies(), addresses, binaries }
-    }
-
-    /// Checks that all of it can be attached, and that the kernel can tell the probes apart.
-    pub(super) fn check(&self, probes: &[Probe]) -> Result<(), TraceError> {
-        let needs_slot = |probe: &Probe| match probe.spec().provider() {
-            Provider::RawTracepoint | Provider::Fentry | Provider::Fexit => true,
-            _ => !self.cookies,
-        };
-        if probes.len() > SLOTS && probes[SLOTS..].iter().any(needs_slot) {
-            return Err(TraceError::TooManyProbes { count: probes.len(), most: SLOTS });
+        Self {
+            object,
+            tracefs,
+            types,
+            module_types: HashMap::new(),
+            cookies: features::has_cookies(),
+            addresses: HashMap::new(),
+            binaries: HashMap::new(),
         }
-        Ok(())
     }
 
     /// Attaches the `number`th probe: one link, or those of a call's entry and its return, to be dropped in
@@ -161,7 +157,8 @@ impl<'o> Attacher<'o> {
             Provider::RawTracepoint => self.raw_tracepoint(spec, number),
             Provider::Fentry | Provider::Fexit => self.trampoline(spec, number),
             Provider::Uprobe | Provider::Uretprobe => self.uprobe(spec, number),
-            _ => refuse(spec).and(Err(TraceError::NoProbe)),
+            // It is a function by now.
+            Provider::Ksyscall => Err(TraceError::NoProbe),
         };
         Ok(vec![link?])
     }
@@ -169,7 +166,10 @@ impl<'o> Attacher<'o> {
     /// Attaches the programs that follow the descendants of a process.
     pub(super) fn follow(&mut self) -> Result<[Link; 2], TraceError> {
         let mut attach = |program, tracepoint| {
-            raw_tracepoint(tracepoint, self.object.program(program)?)
+            self.object
+                .program(program)?
+                .try_clone_to_owned()
+                .and_then(|program| raw_tracepoint(tracepoint, program))
                 .map_err(|source| TraceError::Follow { source })
         };
         Ok([
@@ -186,7 +186,7 @@ impl<'o> Attacher<'o> {
     }
 
     fn raw_tracepoint(&mut self, spec: &ProbeSpec, number: u32) -> Result<Link, TraceError> {
-        let program = self.object.program(&format!("raw_tracepoint_slot_{number}"))?;
+        let program = self.object.program_of(Side::Kernel, "raw_tracepoint_by_number", number)?;
         match raw_tracepoint(&c_name(spec)?, program) {
             Ok(link) => Ok(link),
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {
@@ -205,39 +205,33 @@ impl<'o> Attacher<'o> {
         sort: &str,
         number: u32,
     ) -> Result<Link, TraceError> {
-        let is_user = matches!(spec.provider(), Provider::Uprobe | Provider::Uretprobe);
-        let name = match self.cookies {
-            true => format!("{sort}_by_cookie"),
-            false => format!("{sort}_slot_{number}"),
+        let side = match spec.provider() {
+            Provider::Uprobe | Provider::Uretprobe => Side::Process,
+            _ => Side::Kernel,
         };
-        let program = match is_user {
-            true => self.object.user_program(&name)?,
-            false => self.object.program(&name)?,
+        let failed = |source| TraceError::Attach { spec: spec.clone(), source };
+        let by_number = format!("{sort}_by_number");
+        if !self.cookies {
+            // The event has the program from then on.
+            let program = self.object.program_of(side, &by_number, number)?;
+            return legacy(program.as_fd(), event).map_err(failed);
+        }
+        let program = self.object.program_on(side, &format!("{sort}_by_cookie"))?;
+        let link = match bpf::link_perf_event(program, event.as_fd(), number.into()) {
+            // A tracepoint takes the same program but once.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                let program = self.object.program_of(side, &by_number, number)?;
+                bpf::link_perf_event(program.as_fd(), event.as_fd(), number.into())
+            }
+            link => link,
         };
-        let link = match self.cookies {
-            true => bpf::link_perf_event(program, event.as_fd(), u64::from(number))
-                .map(|link| Link::PerfEvent { link, _event: event }),
-            false => legacy(program, event),
-        };
-        link.map_err(|source| TraceError::Attach { spec: spec.clone(), source })
+        link.map(|link| Link::PerfEvent { link, _event: event }).map_err(failed)
     }
 }
 
-/// Refuses what can be written, but not attached.
-pub(super) fn refuse(spec: &ProbeSpec) -> Result<(), TraceError> {
-    if !spec.is_glob() || !matches!(spec.provider(), Provider::Fentry | Provider::Fexit) {
-        return Ok(());
-    }
-    let source = io::Error::new(
-        io::ErrorKind::Unsupported,
-        "a pattern of functions by trampolines is understood, but nothing can be attached by it yet",
-    );
-    Err(TraceError::Attach { spec: spec.clone(), source })
-}
-
-fn raw_tracepoint(name: &CStr, program: BorrowedFd<'_>) -> io::Result<Link> {
-    let link = bpf::open_raw_tracepoint(name, program)?;
-    Ok(Link::Program { _link: link, program: program.try_clone_to_owned()? })
+fn raw_tracepoint(name: &CStr, program: OwnedFd) -> io::Result<Link> {
+    let link = bpf::open_raw_tracepoint(name, program.as_fd())?;
+    Ok(Link::Program { _link: link, program })
 }
 
 fn legacy(program: BorrowedFd<'_>, event: PerfEvent) -> io::Result<Link> {
@@ -260,39 +254,5 @@ pub(super) fn unprobeable(spec: &ProbeSpec, found: Lookup) -> TraceError {
         _ if spec.offset() != 0 => TraceError::NoInstruction { spec },
         1 => TraceError::Blacklisted { spec },
         count => TraceError::Ambiguous { spec, count },
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::refuse;
-
-    #[test]
-    fn what_cannot_be_attached_is_refused_by_name() {
-        for spec in ["f:f*", "fr:?"] {
-            let told = refuse(&spec.parse().unwrap()).unwrap_err().to_string();
-            let what = "a pattern of functions by trampolines is understood, but";
-            assert!(told.contains(what), "{told}");
-        }
-        for spec in [
-            "f",
-            "kr:f",
-            "t:a:b",
-            "rt:a",
-            "f()",
-            "f/pid/",
-            "f*",
-            "k:m:f",
-            "f+1",
-            "t:a:*",
-            "ksyscall:a*",
-            "u:a:f",
-            "rt:*",
-            "f:f",
-            "fr:f",
-            "ur:a:f*",
-        ] {
-            assert!(refuse(&spec.parse().unwrap()).is_ok(), "{spec}");
-        }
     }
 }

@@ -1,7 +1,7 @@
 //! Setting a trace up.
 
 use super::aggregate::Aggregate;
-use super::attach::{self, Attacher, Links};
+use super::attach::{Attacher, Links};
 use super::calls;
 use super::count::Counter;
 use super::delivery::{Delivery, Order};
@@ -79,9 +79,11 @@ impl TracerBuilder {
         Ok(self)
     }
 
-    /// Whether patterns may stand for more probes than one traces by mistake: 10,000 functions, or 1,000
+    /// Whether patterns may stand for more probes than one traces by mistake: 10,000 functions; 1,000
     /// probes where each has to be attached by itself (tracepoints; functions of programs and libraries;
-    /// functions of the kernel before 5.18 and without CONFIG_FPROBE).
+    /// functions of the kernel before 5.18 and without CONFIG_FPROBE); 500 where each takes a program of its own
+    /// (raw tracepoints; trampolines; all before 5.15). And whether they may stand for trampolines at all
+    /// before 5.12, where programs of these can run inside themselves.
     #[must_use]
     pub fn force(mut self, force: bool) -> Self {
         self.choice.force(force);
@@ -301,7 +303,6 @@ impl TracerBuilder {
         if self.specs.is_empty() {
             return Err(TraceError::NoProbe);
         }
-        self.specs.iter().try_for_each(attach::refuse)?;
         features::check_capabilities()?;
         let mut config = Config {
             tracer_pid: std::process::id(),
@@ -354,7 +355,6 @@ impl TracerBuilder {
     ) -> Result<Links, TraceError> {
         let probes = &selection.probes;
         let begun = Instant::now();
-        attacher.check(probes)?;
         let mut links = Links::default();
         if matches!(self.scope, Scope::Descendants(_)) {
             // First, so that nobody is born unseen.

@@ -122,12 +122,55 @@ pub enum TraceError {
     },
     /// No trampoline can be made for a function.
     #[error(
-        "cannot probe {spec}: trampolines are for functions that the kernel's own types (CONFIG_DEBUG_INFO_BTF) \
-         have, once, and not for those of modules; kprobe:{name} may do",
+        "cannot probe {spec}: trampolines are for functions that the types of the kernel (CONFIG_DEBUG_INFO_BTF) \
+         or, since 5.11, of its modules (CONFIG_DEBUG_INFO_BTF_MODULES) have, once; kprobe:{name} may do",
         name = spec.name()
     )]
     NoTrampoline {
         /// The probe.
+        spec: ProbeSpec,
+    },
+    /// The kernel does not tell the types of a module.
+    #[error(
+        "cannot probe {spec}: a trampoline takes the types of module {module}, which the kernel does not tell: \
+         it does since 5.11, with CONFIG_DEBUG_INFO_BTF_MODULES; kprobe:{module}:{name} may do",
+        name = spec.name()
+    )]
+    NoModuleTypes {
+        /// The probe.
+        spec: ProbeSpec,
+        /// The module.
+        module: String,
+    },
+    /// The kernel has types of a module, but does not give them to this process.
+    #[error(
+        "cannot probe {spec}: the kernel does not give out the types of module {module}: {source}. It takes \
+         CAP_SYS_ADMIN"
+    )]
+    ModuleTypes {
+        /// The probe.
+        spec: ProbeSpec,
+        /// The module.
+        module: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The kernel makes no trampoline for a function, whoever asks.
+    #[error("cannot probe {spec}: the kernel makes no trampoline for it: {why}")]
+    TrampolineRefused {
+        /// The probe.
+        spec: ProbeSpec,
+        /// What it says.
+        why: String,
+    },
+    /// Trampolines of many functions would not be safe.
+    #[error(
+        "cannot probe {spec}: before 5.12, the kernel does not keep a trampoline's program from running inside \
+         itself, and a pattern may mean what programs call: name functions in full, use kprobe:, or insist \
+         (--force)"
+    )]
+    UnguardedTrampolines {
+        /// The pattern.
         spec: ProbeSpec,
     },
     /// There is no such system call.
@@ -138,17 +181,6 @@ pub enum TraceError {
         /// Names that are like it.
         near: Vec<String>,
     },
-    /// The kernel cannot tell so many probes apart.
-    #[error(
-        "{count} probes are more than this kernel can tell apart: before 5.15 it has no attach \
-         cookies, and raw tracepoints and trampolines are told apart without; up to {most} work"
-    )]
-    TooManyProbes {
-        /// How many were asked for.
-        count: usize,
-        /// How many work.
-        most: usize,
-    },
     /// What should be a pattern is none.
     #[error("`{pattern}` is no pattern of names: {what}", pattern = Escaped(pattern.as_bytes()))]
     Pattern {
@@ -158,7 +190,7 @@ pub enum TraceError {
         what: &'static str,
     },
     /// A pattern stands for nothing that can be probed.
-    #[error("cannot probe {spec}: {}", no_match(*denied, *ambiguous))]
+    #[error("cannot probe {spec}: {}", no_match(*denied, *ambiguous, *untyped))]
     NoMatch {
         /// The pattern.
         spec: ProbeSpec,
@@ -166,6 +198,8 @@ pub enum TraceError {
         denied: usize,
         /// And how many that share their name with others.
         ambiguous: usize,
+        /// And how many that the kernel does not tell the types of, if a trampoline takes them.
+        untyped: usize,
     },
     /// Patterns stand for more than one would trace by mistake.
     #[error(
@@ -280,17 +314,22 @@ impl TraceError {
 }
 
 /// Why a pattern stands for nothing.
-fn no_match(denied: usize, ambiguous: usize) -> String {
-    match (denied, ambiguous) {
-        (0, 0) => "nothing that the kernel has is matched by this pattern".to_owned(),
-        (denied, 0) => format!(
+fn no_match(denied: usize, ambiguous: usize, untyped: usize) -> String {
+    match (denied, ambiguous, untyped) {
+        (0, 0, 0) => "nothing that the kernel has is matched by this pattern".to_owned(),
+        (denied, 0, 0) => format!(
             "{denied} functions match, but must not be probed: the kernel forbids it, or the tracer's \
              own programs run them. A name in full is tried, whatever it is"
         ),
-        (denied, ambiguous) => format!(
+        (denied, ambiguous, 0) => format!(
             "{} functions match, but {ambiguous} have names that others have, too, and {denied} must not \
              be probed",
             denied + ambiguous
+        ),
+        (denied, ambiguous, untyped) => format!(
+            "{} functions match, but of {untyped} the kernel does not tell the types, which trampolines \
+             take, {ambiguous} have names that others have, too, and {denied} must not be probed",
+            denied + ambiguous + untyped
         ),
     }
 }

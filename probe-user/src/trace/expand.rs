@@ -4,11 +4,12 @@ use super::binary::{Binary, BinaryError, Matching};
 use super::error::TraceError;
 use super::features;
 use super::glob::{Functions, Glob};
+use super::kernel_types::KernelTypes;
 use super::list;
-use super::object::SLOTS;
 use super::spec::{ProbeSpec, Provider};
 use super::syscall;
 use super::tracefs::Tracefs;
+use super::trampolines::Trampolines;
 use std::fmt;
 
 /// Most functions that patterns may stand for, unless [`force`](super::TracerBuilder::force) is set, where
@@ -20,6 +21,9 @@ const MOST_AT_ONCE: usize = 10_000;
 /// And where each is attached by itself: that takes the kernel a grace period of RCU each, and as much
 /// again to detach it.
 const MOST_ONE_BY_ONE: usize = 1_000;
+
+/// And where each takes a program of its own: to verify one takes 20 ms, if it tells its hits.
+const MOST_PROGRAMS: usize = 500;
 
 /// What a spec stands for.
 #[derive(Debug)]
@@ -44,19 +48,29 @@ pub struct LeftOut {
     pub unresolved: usize,
     /// Functions that the kernel refused, by themselves.
     pub refused: usize,
+    /// Functions that the kernel does not tell the types of, which trampolines take.
+    pub untyped: usize,
     /// Functions of a library that are chosen when a program is loaded: where they are is not known.
     pub indirect: usize,
 }
 
 impl LeftOut {
     fn new(pattern: &ProbeSpec) -> Self {
-        let pattern = pattern.clone();
-        Self { pattern, denied: 0, ambiguous: 0, unresolved: 0, refused: 0, indirect: 0 }
+        Self {
+            pattern: pattern.clone(),
+            denied: 0,
+            ambiguous: 0,
+            unresolved: 0,
+            refused: 0,
+            untyped: 0,
+            indirect: 0,
+        }
     }
 
     /// How many there are in all.
     pub fn count(&self) -> usize {
-        self.denied + self.ambiguous + self.unresolved + self.refused + self.indirect
+        let Self { denied, ambiguous, unresolved, refused, untyped, indirect, .. } = self;
+        denied + ambiguous + unresolved + refused + untyped + indirect
     }
 }
 
@@ -75,6 +89,11 @@ impl fmt::Display for LeftOut {
             ),
             (self.unresolved, "does not have the fields", "do not have the fields"),
             (self.refused, "was refused by the kernel", "were refused by the kernel"),
+            (
+                self.untyped,
+                "has no types that the kernel tells",
+                "have no types that the kernel tells",
+            ),
             (
                 self.indirect,
                 "is chosen when a program is loaded (IFUNC)",
@@ -111,6 +130,7 @@ impl Choice {
         &self,
         specs: &[ProbeSpec],
         tracefs: &mut Option<Tracefs>,
+        types: &mut KernelTypes,
     ) -> Result<Vec<Expansion>, TraceError> {
         let mut expansions = Vec::new();
         for spec in specs {
@@ -126,9 +146,11 @@ impl Choice {
                     self.names(spec, syscall::matching(spec, Tracefs::opened(tracefs)?)?)?
                 }
                 (true, Provider::Kprobe | Provider::Kretprobe) => self.functions(spec, tracefs)?,
+                (true, Provider::Fentry | Provider::Fexit) => {
+                    self.trampolines(spec, tracefs, types)?
+                }
                 (true, Provider::Uprobe | Provider::Uretprobe) => self.user_functions(spec)?,
-                // Whoever attaches the others refuses patterns.
-                _ => Expansion { specs: vec![spec.clone()], left_out: None },
+                (false, _) => Expansion { specs: vec![spec.clone()], left_out: None },
             });
         }
         self.check(specs, &expansions)?;
@@ -144,7 +166,8 @@ impl Choice {
         let specs: Vec<_> =
             names.iter().filter(|name| !is_excluded(name)).map(|name| spec.named(name)).collect();
         if specs.is_empty() {
-            return Err(TraceError::NoMatch { spec: spec.clone(), denied: 0, ambiguous: 0 });
+            let spec = spec.clone();
+            return Err(TraceError::NoMatch { spec, denied: 0, ambiguous: 0, untyped: 0 });
         }
         Ok(Expansion { specs, left_out: Some(LeftOut::new(spec)) })
     }
@@ -163,12 +186,22 @@ impl Choice {
         let found = Functions::find(&glob, &self.exclude, spec.module(), tracefs)
             .map_err(|source| TraceError::Symbols { source })?;
         let (denied, ambiguous) = (found.denied, found.ambiguous.len());
-        if found.names.is_empty() {
-            return Err(TraceError::NoMatch { spec: spec.clone(), denied, ambiguous });
+        among_functions(found.names, LeftOut { denied, ambiguous, ..LeftOut::new(spec) })
+    }
+
+    fn trampolines(
+        &self,
+        spec: &ProbeSpec,
+        tracefs: &mut Option<Tracefs>,
+        types: &mut KernelTypes,
+    ) -> Result<Expansion, TraceError> {
+        if !self.force && !features::guards_trampolines() {
+            return Err(TraceError::UnguardedTrampolines { spec: spec.clone() });
         }
-        let specs = found.names.iter().map(|name| spec.named(name)).collect();
-        let left_out = LeftOut { denied, ambiguous, ..LeftOut::new(spec) };
-        Ok(Expansion { specs, left_out: Some(left_out) })
+        let tracefs = Tracefs::opened(tracefs).ok();
+        let Trampolines { names, ambiguous, denied, untyped } =
+            Trampolines::find(spec, &self.exclude, tracefs, types)?;
+        among_functions(names, LeftOut { ambiguous, denied, untyped, ..LeftOut::new(spec) })
     }
 
     fn user_functions(&self, spec: &ProbeSpec) -> Result<Expansion, TraceError> {
@@ -192,12 +225,7 @@ impl Choice {
 
     /// Whether these are not too many.
     fn check(&self, specs: &[ProbeSpec], expansions: &[Expansion]) -> Result<(), TraceError> {
-        let count = expansions.iter().map(|one| one.specs.len()).sum();
-        if count > SLOTS && !features::has_cookies() {
-            return Err(TraceError::TooManyProbes { count, most: SLOTS });
-        }
-        let mut one_by_one = 0;
-        let mut at_once = 0;
+        let (mut at_once, mut one_by_one, mut programs) = (0, 0, 0);
         let mut largest: Option<(usize, &ProbeSpec)> = None;
         for (spec, expansion) in specs.iter().zip(expansions) {
             if expansion.left_out.is_none() {
@@ -211,10 +239,13 @@ impl Choice {
                 Provider::Kprobe | Provider::Kretprobe if features::has_kprobe_multi() => {
                     at_once += count;
                 }
+                Provider::RawTracepoint | Provider::Fentry | Provider::Fexit => programs += count,
+                _ if !features::has_cookies() => programs += count,
                 _ => one_by_one += count,
             }
         }
-        let too_many = [(at_once, MOST_AT_ONCE), (one_by_one, MOST_ONE_BY_ONE)];
+        let too_many =
+            [(at_once, MOST_AT_ONCE), (one_by_one, MOST_ONE_BY_ONE), (programs, MOST_PROGRAMS)];
         let excess = too_many.into_iter().find(|(count, most)| count > most && !self.force);
         match (excess, largest) {
             (Some((count, most)), Some((_, largest))) => {
@@ -223,4 +254,19 @@ impl Choice {
             _ => Ok(()),
         }
     }
+}
+
+/// These functions, and what is left out beside them.
+fn among_functions(names: Vec<String>, left_out: LeftOut) -> Result<Expansion, TraceError> {
+    let LeftOut { pattern, denied, ambiguous, untyped, .. } = &left_out;
+    if names.is_empty() {
+        return Err(TraceError::NoMatch {
+            spec: pattern.clone(),
+            denied: *denied,
+            ambiguous: *ambiguous,
+            untyped: *untyped,
+        });
+    }
+    let specs = names.iter().map(|name| pattern.named(name)).collect();
+    Ok(Expansion { specs, left_out: Some(left_out) })
 }

@@ -3,8 +3,10 @@
 use super::capabilities::Capabilities;
 use super::error::TraceError;
 use crate::sys::bpf;
+use crate::sys::bpf::load::Purpose;
 use std::fs;
 use std::io;
+use std::os::fd::AsFd;
 use std::sync::LazyLock;
 
 /// Checks, before anything is done, that programs can be loaded at all: the kernel's own `EPERM`
@@ -41,6 +43,16 @@ pub(super) fn has_cookies() -> bool {
 pub(super) fn has_kprobe_multi() -> bool {
     static HAS: LazyLock<bool> = LazyLock::new(bpf::multi::has_kprobe_multi);
     *HAS
+}
+
+/// Whether the kernel keeps programs of trampolines from running inside themselves (5.12+): since then, it
+/// counts how often it did.
+pub(super) fn guards_trampolines() -> bool {
+    static GUARDS: LazyLock<bool> = LazyLock::new(|| {
+        let program = bpf::load::load_empty(Purpose::Function);
+        program.is_ok_and(|program| matches!(bpf::recursion_misses(program.as_fd()), Ok(Some(_))))
+    });
+    *GUARDS
 }
 
 /// Whether a call failed for want of a privilege.

@@ -6,9 +6,11 @@ use super::btf::{Btf, Kind, Type};
 use super::error::TraceError;
 use super::features;
 use super::glob::{Functions, Glob};
+use super::kernel_types::KernelTypes;
 use super::spec::{ProbeSpec, Provider};
 use super::symbols;
 use super::tracefs::Tracefs;
+use super::trampolines::Trampolines;
 use serde::{Serialize, Serializer};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -50,7 +52,7 @@ impl fmt::Display for Listed {
     }
 }
 
-/// Lists what a pattern stands for: `tcp_*`, `tracepoint:sched:*`, `rawtp:sys_*`, `uprobe:libc:*`. Without a provider, it
+/// Lists what a pattern stands for: `tcp_*`, `fentry:tcp_*`, `tracepoint:sched:*`, `rawtp:sys_*`, `uprobe:libc:*`. Without a provider, it
 /// stands for names of functions, tracepoints and raw tracepoints.
 ///
 /// # Errors
@@ -95,8 +97,9 @@ impl Lister {
             Provider::Tracepoint => tracepoints(spec)?,
             Provider::RawTracepoint => raw_tracepoints(spec)?,
             Provider::Uprobe | Provider::Uretprobe => user_functions(spec)?,
-            _ => {
-                let what = format!("nothing can be attached by {} yet", provider.name());
+            Provider::Fentry | Provider::Fexit => trampolines(spec)?,
+            Provider::Ksyscall => {
+                let what = "system calls are listed as tracepoint:syscalls:sys_enter_*";
                 return Err(asked.error(0, what).into());
             }
         };
@@ -151,6 +154,14 @@ fn functions(spec: &ProbeSpec) -> Result<Vec<String>, TraceError> {
     let tracefs = Tracefs::open().ok();
     let found = Functions::find(&Glob::new(spec.name())?, &[], spec.module(), tracefs.as_ref());
     Ok(found.map_err(|source| TraceError::Attach { spec: spec.clone(), source })?.names)
+}
+
+fn trampolines(spec: &ProbeSpec) -> Result<Vec<String>, TraceError> {
+    let types = &mut KernelTypes::default();
+    if !spec.is_glob() {
+        return types.trampoline(spec).map(|_| vec![spec.name().to_owned()]);
+    }
+    Ok(Trampolines::find(spec, &[], Tracefs::open().ok().as_ref(), types)?.names)
 }
 
 fn tracepoints(spec: &ProbeSpec) -> Result<Vec<String>, TraceError> {
@@ -245,7 +256,7 @@ mod tests {
             ("vfs_*/pid/", "a list is of names alone"),
             ("uprobe:/a/b+c:f*+1", "what is meant by a pattern has no offset"),
             ("uprobe:/a/b+c:f/pid/", "a list is of names alone"),
-            ("f:vfs_*", "nothing can be attached by fentry yet"),
+            ("ksyscall:open*", "system calls are listed as tracepoint:syscalls:sys_enter_*"),
             ("tracepoint:sched", "a tracepoint is written tracepoint:CATEGORY:NAME"),
             ("a b", "no name of the kernel has this character"),
         ] {

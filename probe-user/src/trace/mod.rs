@@ -50,6 +50,7 @@ mod features;
 mod filter;
 mod glob;
 mod info;
+mod kernel_types;
 mod latency;
 mod ledger;
 mod list;
@@ -75,6 +76,7 @@ mod symbols;
 mod syscall;
 mod tracefs;
 mod tracer;
+mod trampolines;
 
 pub use account::Account;
 pub use binary::BinaryError;

@@ -9,20 +9,21 @@ use super::sampling::Sampling;
 use crate::error::OpenError;
 use crate::parts::PipeParts;
 use crate::sys::bpf;
-use crate::sys::bpf::load::Purpose;
+use crate::sys::bpf::load::{Purpose, Trampoline};
 use aya::Ebpf;
 use aya::maps::{Array, CgroupArray, Map, MapError};
-use maps::{Maps, fd_of};
+use maps::{Maps, NUMBER, fd_of};
 use probe_common::control::FLUSH_PROGRAM;
 use probe_common::fetch::{FetchTable, PROBES};
+use programs::{Linked, Number};
 use std::collections::HashMap;
+use std::error::Error;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-static OBJECT: &[u8] = aya::include_bytes_aligned!("../../ebpf/probe.bpf.o");
+pub(super) use programs::Refused;
 
-/// How many probes the programs without cookies can tell apart.
-pub(super) const SLOTS: usize = 32;
+static OBJECT: &[u8] = aya::include_bytes_aligned!("../../ebpf/probe.bpf.o");
 
 /// What the programs are told before they are loaded: the globals of `probe-ebpf`.
 #[derive(Debug, Default)]
@@ -47,6 +48,18 @@ pub(super) struct Config {
     pub(super) log_level: u8,
 }
 
+/// Whose functions a program is for: their calls are kept apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Side {
+    /// Those of the kernel, or no functions.
+    Kernel,
+    /// Those of programs and libraries.
+    Process,
+}
+
+/// A program, by its name, and whose functions it is for.
+type Variant = (String, Side);
+
 /// The object, its maps created.
 #[derive(Debug)]
 pub(super) struct Object {
@@ -54,7 +67,9 @@ pub(super) struct Object {
     /// The types of its functions, if the kernel takes any.
     types: Option<OwnedFd>,
     maps: Maps,
-    loaded: HashMap<(String, Purpose), OwnedFd>,
+    linked: HashMap<Variant, Linked>,
+    /// Those that are loaded once for all probes, and whether they are for many functions at once.
+    loaded: HashMap<(Variant, bool), OwnedFd>,
     /// What has the map that programs log into, if they do.
     log: Option<Ebpf>,
 }
@@ -69,7 +84,8 @@ impl Object {
         let log = log.map_err(TraceError::load)?;
         let maps = maps::create(&code, types.as_ref().map(OwnedFd::as_fd), log.as_ref());
         let maps = maps.map_err(TraceError::load)?;
-        let mut this = Self { code, types, maps, loaded: HashMap::new(), log };
+        let (linked, loaded) = (HashMap::new(), HashMap::new());
+        let mut this = Self { code, types, maps, linked, loaded, log };
         this.write(tables).map_err(TraceError::load)?;
         Ok(this)
     }
@@ -114,45 +130,89 @@ impl Object {
 
     /// Loads a program, once, and lends its descriptor.
     pub(super) fn program(&mut self, name: &str) -> Result<BorrowedFd<'_>, TraceError> {
-        let purpose = programs::purpose(&self.code, name).map_err(TraceError::load)?;
-        self.loaded_for(name, purpose)
+        self.program_on(Side::Kernel, name)
     }
 
-    /// The same of a program for a function of a program or library.
-    pub(super) fn user_program(&mut self, name: &str) -> Result<BorrowedFd<'_>, TraceError> {
-        self.loaded_for(name, Purpose::UserFunction)
+    /// The same of a program for functions of either side.
+    pub(super) fn program_on(
+        &mut self,
+        side: Side,
+        name: &str,
+    ) -> Result<BorrowedFd<'_>, TraceError> {
+        let purpose = programs::purpose(&self.code, name).map_err(TraceError::load)?;
+        self.loaded_for((name.to_owned(), side), purpose, false)
     }
 
     /// The same of a program for many functions at once (5.18+).
     pub(super) fn multi_program(&mut self, name: &str) -> Result<BorrowedFd<'_>, TraceError> {
-        self.loaded_for(name, Purpose::ManyFunctions)
+        self.loaded_for((name.to_owned(), Side::Kernel), Purpose::ManyFunctions, true)
     }
 
-    fn loaded_for(&mut self, name: &str, purpose: Purpose) -> Result<BorrowedFd<'_>, TraceError> {
-        let key = (name.to_owned(), purpose);
+    fn loaded_for(
+        &mut self,
+        variant: Variant,
+        purpose: Purpose<'_>,
+        is_multi: bool,
+    ) -> Result<BorrowedFd<'_>, TraceError> {
+        let key = (variant, is_multi);
         if !self.loaded.contains_key(&key) {
-            let program = self.link_and_load(name, purpose)?;
+            let variant = &key.0;
+            self.link(variant).map_err(TraceError::load)?;
+            let types = self.types.as_ref().map(OwnedFd::as_fd);
+            let program = self.linked[variant].load(types, purpose).map_err(TraceError::load)?;
             self.loaded.insert(key.clone(), program);
         }
         let program = self.loaded.get(&key);
         program.map(OwnedFd::as_fd).ok_or_else(|| TraceError::load("it was not loaded"))
     }
 
-    /// Loads a program for a trampoline: where a function is entered, or where it returns. The function is
-    /// named by its number in the kernel's types.
-    pub(super) fn trampoline(
-        &self,
+    /// Loads a program for the probe of a number.
+    pub(super) fn program_of(
+        &mut self,
+        side: Side,
         name: &str,
-        function: u32,
-        returns: bool,
+        number: u32,
     ) -> Result<OwnedFd, TraceError> {
-        self.link_and_load(name, Purpose::Trampoline { function, returns })
+        let purpose = programs::purpose(&self.code, name).map_err(TraceError::load)?;
+        let variant = (name.to_owned(), side);
+        self.load_numbered(&variant, purpose, number)?.map_err(TraceError::load)
     }
 
-    fn link_and_load(&self, name: &str, purpose: Purpose) -> Result<OwnedFd, TraceError> {
+    /// Loads a program for a trampoline, and for the probe of a number. The inner error, if the kernel does
+    /// not take it.
+    pub(super) fn trampoline(
+        &mut self,
+        name: &str,
+        function: Trampoline<'_>,
+        number: u32,
+    ) -> Result<Result<OwnedFd, Refused>, TraceError> {
+        let variant = (name.to_owned(), Side::Kernel);
+        self.load_numbered(&variant, Purpose::Trampoline(function), number)
+    }
+
+    fn load_numbered(
+        &mut self,
+        variant: &Variant,
+        purpose: Purpose<'_>,
+        number: u32,
+    ) -> Result<Result<OwnedFd, Refused>, TraceError> {
+        self.link(variant).map_err(TraceError::load)?;
         let types = self.types.as_ref().map(OwnedFd::as_fd);
-        programs::link_and_load(&self.code, &self.maps, types, name, purpose)
-            .map_err(TraceError::load)
+        // The program has it, once it is loaded.
+        let own = maps::create_number(&self.code, types, number).map_err(TraceError::load)?;
+        let linked = fd_of(self.map(NUMBER).map_err(TraceError::load)?);
+        let linked = linked.ok_or_else(|| TraceError::load("its numbers are in no array"))?;
+        let number = Number { linked, own: own.as_fd() };
+        self.linked[variant].load_numbered(&number, types, purpose).map_err(TraceError::load)
+    }
+
+    /// Links a program, once.
+    fn link(&mut self, variant: &Variant) -> Result<(), Box<dyn Error + Send + Sync>> {
+        if !self.linked.contains_key(variant) {
+            let linked = Linked::new(&self.code, &self.maps, variant)?;
+            self.linked.insert(variant.clone(), linked);
+        }
+        Ok(())
     }
 
     /// How many tasks should have been followed, and found no room.
@@ -164,7 +224,7 @@ impl Object {
 
     /// Has `cpu` send its block.
     pub(super) fn flush(&self, cpu: u32) -> io::Result<()> {
-        match self.loaded.get(&(FLUSH_PROGRAM.to_owned(), Purpose::RawTracepoint)) {
+        match self.loaded.get(&((FLUSH_PROGRAM.to_owned(), Side::Kernel), false)) {
             Some(program) => bpf::run_on(program.as_fd(), cpu).map(drop),
             None => Ok(()),
         }

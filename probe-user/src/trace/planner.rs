@@ -3,6 +3,7 @@
 use super::btf::{Btf, NoPrototype};
 use super::error::TraceError;
 use super::filter::Filter;
+use super::kernel_types::KernelTypes;
 use super::probe::Probe;
 use super::resolve::{
     FunctionScope, Plan, PlannedField, RawTracepointScope, Scope, SyscallScope, TracepointScope,
@@ -30,13 +31,8 @@ pub(super) struct Planner {
     /// Whether functions are planned as calls.
     calls: bool,
     fields: Fields,
-    /// The kernel's types, once they were asked for; `None` in it if it does not tell.
-    kernel: Option<Option<Arc<Btf>>>,
-    /// Those of its modules, once they were asked for, by name.
-    modules: Option<Vec<(String, Arc<Btf>)>>,
+    types: KernelTypes,
     tracefs: Option<Tracefs>,
-    /// Whether functions are looked up in an index.
-    expects_many: bool,
 }
 
 impl Planner {
@@ -89,20 +85,17 @@ impl Planner {
 
     /// Prepares for a look at many functions.
     pub(super) fn expect_many(&mut self) {
-        self.expects_many = true;
-        if let Some(kernel) = self.kernel() {
-            kernel.index_functions();
-        }
+        self.types.expect_many();
     }
 
-    /// Tracefs, if it was needed, or to be used.
-    pub(super) fn tracefs_mut(&mut self) -> &mut Option<Tracefs> {
-        &mut self.tracefs
+    /// Tracefs, if it was needed, or to be used; and the kernel's types.
+    pub(super) fn parts_mut(&mut self) -> (&mut Option<Tracefs>, &mut KernelTypes) {
+        (&mut self.tracefs, &mut self.types)
     }
 
-    /// Tracefs, and the kernel's types, if they were needed.
-    pub(super) fn into_parts(self) -> (Option<Tracefs>, Option<Arc<Btf>>) {
-        (self.tracefs, self.kernel.flatten())
+    /// Tracefs, if it was needed, and the kernel's types.
+    pub(super) fn into_parts(self) -> (Option<Tracefs>, KernelTypes) {
+        (self.tracefs, self.types)
     }
 
     /// What can be read at a probe.
@@ -139,18 +132,16 @@ impl Planner {
         untyped: UntypedScope,
     ) -> Box<dyn Scope> {
         let name = spec.name();
-        let Some(kernel) = self.kernel() else { return Box::new(untyped) };
+        let Some(kernel) = self.types.kernel() else { return Box::new(untyped) };
         let in_kernel = spec.module().is_none_or(|module| module == NO_MODULE);
         let mut found = match in_kernel {
             true => scope(kernel.clone(), name),
             false => Err(NoPrototype::Unknown),
         };
         if matches!(found, Err(NoPrototype::Unknown)) && spec.module() != Some(NO_MODULE) {
-            let is_meant = |of: &str| spec.module().is_none_or(|module| module == of);
-            let modules = self.modules(&kernel).iter().filter(|(of, _)| is_meant(of));
+            let mut modules = self.types.modules(spec.module());
             found = modules
-                .map(|(_, module)| module.clone())
-                .find_map(|module| scope(module, name).ok())
+                .find_map(|(_, module)| scope(module.clone(), name).ok())
                 .ok_or(NoPrototype::Unknown);
         }
         match found {
@@ -162,52 +153,26 @@ impl Planner {
         }
     }
 
-    /// A function that the kernel's own types have to have.
+    /// A function that the kernel's types have to have.
     fn trampoline(
         &mut self,
         spec: &ProbeSpec,
         scope: impl Fn(Arc<Btf>, &str) -> Result<FunctionScope, NoPrototype>,
     ) -> Result<Box<dyn Scope>, TraceError> {
-        let in_kernel = spec.module().is_none_or(|module| module == NO_MODULE);
-        let kernel = self.kernel().filter(|_| in_kernel);
-        match kernel.map(|kernel| scope(kernel, spec.name())) {
-            Some(Ok(scope)) => Ok(Box::new(scope)),
-            Some(Err(_)) | None => Err(TraceError::NoTrampoline { spec: spec.clone() }),
+        let function = self.types.trampoline(spec)?;
+        match scope(function.types, spec.name()) {
+            Ok(scope) => Ok(Box::new(scope)),
+            Err(_) => Err(TraceError::NoTrampoline { spec: spec.clone() }),
         }
     }
 
     fn raw_tracepoint(&mut self, name: &str) -> Box<dyn Scope> {
-        let scope = self.kernel().map(|kernel| RawTracepointScope::new(kernel, name));
+        let scope = self.types.kernel().map(|kernel| RawTracepointScope::new(kernel, name));
         match scope {
             Some(Ok(scope)) => Box::new(scope),
             // How many arguments it has is not known.
             Some(Err(_)) | None => Box::new(UntypedScope::RawTracepoint),
         }
-    }
-
-    /// The kernel's own types, if it tells them.
-    fn kernel(&mut self) -> Option<Arc<Btf>> {
-        let read = || match Btf::kernel() {
-            Ok(btf) => Some(Arc::new(btf)),
-            Err(error) => {
-                log::debug!("arguments have no names: {error}");
-                None
-            }
-        };
-        self.kernel.get_or_insert_with(read).clone()
-    }
-
-    /// The types of the modules that are loaded and tell them.
-    fn modules(&mut self, kernel: &Arc<Btf>) -> &[(String, Arc<Btf>)] {
-        let is_indexed = self.expects_many;
-        let open = |name: String| {
-            let module = Btf::module(&name, kernel.clone()).ok()?;
-            if is_indexed {
-                module.index_functions();
-            }
-            Some((name, Arc::new(module)))
-        };
-        self.modules.get_or_insert_with(|| Btf::modules().into_iter().filter_map(open).collect())
     }
 }
 

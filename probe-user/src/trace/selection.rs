@@ -35,7 +35,8 @@ impl Selection {
         plan: impl Fn(&mut Planner, &ProbeSpec) -> Result<Plan, TraceError>,
     ) -> Result<Self, TraceError> {
         let mut this = Self::default();
-        for expansion in choice.expand(specs, planner.tracefs_mut())? {
+        let (tracefs, types) = planner.parts_mut();
+        for expansion in choice.expand(specs, tracefs, types)? {
             if expansion.specs.len() > 1 {
                 planner.expect_many();
             }

@@ -64,6 +64,11 @@ pub(super) fn unbracketed(module: &str) -> &str {
     module.trim_start_matches('[').trim_end_matches(']')
 }
 
+/// Whether a module of this name is loaded. One that is built in is none.
+pub(super) fn is_loaded(module: &str) -> bool {
+    fs::exists(format!("/sys/module/{module}/initstate")).unwrap_or(false)
+}
+
 /// Whether it is no function that anybody calls, but what the compiler puts before one.
 pub(super) fn is_hidden(name: &str) -> bool {
     ["__pfx_", "__cfi_", "__ftrace_invalid_address__"].iter().any(|one| name.starts_with(one))

@@ -38,36 +38,43 @@ pub(crate) struct Functions<'p> {
 }
 
 /// What a program is loaded for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Purpose {
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Purpose<'t> {
     /// A function, of the kernel or of a program: where it is entered, or where it returns.
     Function,
-    /// The same, of a program alone.
-    UserFunction,
     /// A tracepoint.
     Tracepoint,
     /// A raw tracepoint.
     RawTracepoint,
     /// Functions of the kernel, many at once (5.18+).
     ManyFunctions,
-    /// Where a function of the kernel is entered, or where it returns (5.5+). It is named by its number in
-    /// the kernel's types.
-    Trampoline { function: u32, returns: bool },
+    /// One function of the kernel, by a trampoline (5.5+).
+    Trampoline(Trampoline<'t>),
 }
 
-impl Purpose {
-    /// The type of the program, what it will be attached to, and the number of the function.
-    const fn numbers(self) -> (u32, u32, u32) {
+/// Where a function of the kernel is entered, or where it returns.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Trampoline<'t> {
+    /// The types of the module that the function is in (5.11+), if it is in one.
+    pub(crate) module: Option<BorrowedFd<'t>>,
+    /// The function's number, in these types or in the kernel's own.
+    pub(crate) function: u32,
+    pub(crate) returns: bool,
+}
+
+impl Purpose<'_> {
+    /// The type of the program, and what it will be attached to.
+    const fn numbers(self) -> (u32, u32) {
         match self {
-            Self::Function | Self::UserFunction => (BPF_PROG_TYPE_KPROBE, 0, 0),
-            Self::Tracepoint => (BPF_PROG_TYPE_TRACEPOINT, 0, 0),
-            Self::RawTracepoint => (BPF_PROG_TYPE_RAW_TRACEPOINT, 0, 0),
-            Self::ManyFunctions => (BPF_PROG_TYPE_KPROBE, BPF_TRACE_KPROBE_MULTI, 0),
-            Self::Trampoline { function, returns: false } => {
-                (BPF_PROG_TYPE_TRACING, BPF_TRACE_FENTRY, function)
+            Self::Function => (BPF_PROG_TYPE_KPROBE, 0),
+            Self::Tracepoint => (BPF_PROG_TYPE_TRACEPOINT, 0),
+            Self::RawTracepoint => (BPF_PROG_TYPE_RAW_TRACEPOINT, 0),
+            Self::ManyFunctions => (BPF_PROG_TYPE_KPROBE, BPF_TRACE_KPROBE_MULTI),
+            Self::Trampoline(Trampoline { returns: false, .. }) => {
+                (BPF_PROG_TYPE_TRACING, BPF_TRACE_FENTRY)
             }
-            Self::Trampoline { function, returns: true } => {
-                (BPF_PROG_TYPE_TRACING, BPF_TRACE_FEXIT, function)
+            Self::Trampoline(Trampoline { returns: true, .. }) => {
+                (BPF_PROG_TYPE_TRACING, BPF_TRACE_FEXIT)
             }
         }
     }
@@ -75,7 +82,7 @@ impl Purpose {
 
 /// `BPF_PROG_LOAD`. What the verifier says goes to `log`, from its beginning; `ENOSPC`, if that is too
 /// short.
-pub(crate) fn load(code: &Code<'_>, purpose: Purpose, log: &mut [u8]) -> io::Result<OwnedFd> {
+pub(crate) fn load(code: &Code<'_>, purpose: Purpose<'_>, log: &mut [u8]) -> io::Result<OwnedFd> {
     /// Each instruction, and statistics.
     const LOG_LEVEL: u32 = 1 | 4;
     let mut name = [0; 16];
@@ -83,7 +90,7 @@ pub(crate) fn load(code: &Code<'_>, purpose: Purpose, log: &mut [u8]) -> io::Res
         *to = from;
     }
     let [first, last] = zerocopy::transmute!(name);
-    let (program_type, attach_type, function) = purpose.numbers();
+    let (program_type, attach_type) = purpose.numbers();
     let mut attr = Attr::default()
         .u32_at(0, program_type)
         .u32_at(4, code.instructions.len() as u32)
@@ -91,8 +98,13 @@ pub(crate) fn load(code: &Code<'_>, purpose: Purpose, log: &mut [u8]) -> io::Res
         .pointer_at(16, code.license.as_ptr())
         .u64_at(48, first)
         .u64_at(56, last)
-        .u32_at(68, attach_type)
-        .u32_at(108, function);
+        .u32_at(68, attach_type);
+    if let Purpose::Trampoline(Trampoline { module, function, .. }) = purpose {
+        attr = attr.u32_at(108, function);
+        if let Some(module) = module {
+            attr = attr.fd_at(112, module);
+        }
+    }
     if !log.is_empty() {
         attr = attr
             .u32_at(24, LOG_LEVEL)
@@ -109,7 +121,15 @@ pub(crate) fn load(code: &Code<'_>, purpose: Purpose, log: &mut [u8]) -> io::Res
     }
     // SAFETY: the kernel reads the instructions, the infos, of which there are as many bytes as it is
     // told, and the licence, which is terminated; the log is writable for the length given.
-    unsafe { bpf_fd(BPF_PROG_LOAD, &attr, 112) }
+    unsafe { bpf_fd(BPF_PROG_LOAD, &attr, 116) }
+}
+
+/// Loads a program that does nothing.
+pub(crate) fn load_empty(purpose: Purpose<'_>) -> io::Result<OwnedFd> {
+    // r0 = 0; exit
+    let instructions = &[0xb7, 0x95];
+    let code = Code { name: "nothing", instructions, license: c"GPL", functions: None };
+    load(&code, purpose, &mut [])
 }
 
 /// `BPF_BTF_LOAD`: the types of a program.

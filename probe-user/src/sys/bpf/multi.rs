@@ -1,6 +1,6 @@
 //! Programs for many functions at once (kprobe.multi, 5.18+).
 
-use super::load::{Code, Purpose, load};
+use super::load::{Purpose, load_empty};
 use super::{Attr, BPF_LINK_CREATE, bpf_fd};
 use std::ffi::CStr;
 use std::io;
@@ -11,10 +11,7 @@ const BPF_F_KPROBE_MULTI_RETURN: u32 = 1;
 
 /// Loads a program for many functions that does nothing.
 pub(crate) fn load_empty_kprobe_multi() -> io::Result<OwnedFd> {
-    // r0 = 0; exit
-    let instructions = &[0xb7, 0x95];
-    let code = Code { name: "nothing", instructions, license: c"GPL", functions: None };
-    load(&code, Purpose::ManyFunctions, &mut [])
+    load_empty(Purpose::ManyFunctions)
 }
 
 /// Functions, all of which a program is attached to at once.

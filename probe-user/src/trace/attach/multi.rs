@@ -106,6 +106,7 @@ impl Attacher<'_> {
                 | TraceError::Blacklisted { .. }
                 | TraceError::Ambiguous { .. }
                 | TraceError::NoInstruction { .. }
+                | TraceError::TrampolineRefused { .. }
                 | TraceError::Binary { source: BinaryError::NoPlace { .. }, .. }),
             ) => Ok(Err(why)),
             Err(error) => Err(error),

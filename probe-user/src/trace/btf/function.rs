@@ -31,11 +31,13 @@ impl Btf {
         first.map(|(id, _)| id).ok_or(NoPrototype::Unknown)
     }
 
-    /// The function of this name, if there is one only.
-    pub(crate) fn function_itself(&self, name: &str) -> Option<TypeId> {
-        match self.named(Kind::Function, name)[..] {
-            [id] => Some(id),
-            _ => None,
+    /// The function of this name, if there is one only; of a module's, not of those of the kernel.
+    pub(crate) fn own_function(&self, name: &str) -> Result<TypeId, NoPrototype> {
+        let mut ids = self.own_named(Kind::Function, name.as_bytes());
+        match (ids.next(), ids.next()) {
+            (None, _) => Err(NoPrototype::Unknown),
+            (Some(id), None) => Ok(id),
+            (Some(_), Some(_)) => Err(NoPrototype::Ambiguous),
         }
     }
 

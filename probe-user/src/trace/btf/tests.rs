@@ -127,6 +127,29 @@ fn split_types_go_on_where_the_base_ends() {
 }
 
 #[test]
+fn a_trampoline_is_for_one_function_of_one_file() {
+    let mut b = Builder::new();
+    let int = b.int("int", 4, 1);
+    for name in ["both", "of_base", "twice", "twice"] {
+        b.function(name, int, &[]);
+    }
+    let base = b.build();
+    let mut b = Builder::on(Arc::clone(&base));
+    b.function("both", int, &[]);
+    let module = b.build();
+    for is_indexed in [false, true] {
+        if is_indexed {
+            base.index_functions();
+            module.index_functions();
+        }
+        assert!(base.own_function("both").unwrap().0 < base.end_type());
+        assert!(module.own_function("both").unwrap().0 >= base.end_type());
+        assert_eq!(module.own_function("of_base"), Err(NoPrototype::Unknown));
+        assert_eq!(base.own_function("twice"), Err(NoPrototype::Ambiguous));
+    }
+}
+
+#[test]
 fn functions_of_one_name_are_ambiguous_if_they_differ() {
     let mut b = Builder::new();
     let int = b.int("int", 4, 1);

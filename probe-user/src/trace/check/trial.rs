@@ -14,7 +14,8 @@ use crate::trace::binary::Binary;
 use crate::trace::capabilities::Capabilities;
 use crate::trace::error::TraceError;
 use crate::trace::features::{self, is_refusal};
-use crate::trace::object::{Config, Object, SLOTS};
+use crate::trace::kernel_types::KernelTypes;
+use crate::trace::object::{Config, Object, Side};
 use crate::trace::probe::Probe;
 use crate::trace::spec::ProbeSpec;
 use crate::trace::tracefs::Tracefs;
@@ -73,7 +74,7 @@ impl Trial {
         // Should a program be hit, this process has nothing to tell.
         let config = Config { only_pid: std::process::id(), ..Config::default() };
         let loaded = Object::load(&config, &[]).and_then(|mut object| {
-            object.program("raw_tracepoint_slot_0")?;
+            object.program_of(Side::Kernel, "raw_tracepoint_by_number", 0)?;
             Ok(object)
         });
         match loaded {
@@ -139,11 +140,11 @@ impl Trial {
             return Finding::no(Feature::Kprobes, WITHOUT_KPROBES, KPROBES);
         }
         let uses = match features::has_cookies() {
-            true => "one program for all kprobes, by attach cookie".to_owned(),
-            false => format!("slots, since there are no cookies before 5.15: up to {SLOTS} probes"),
+            true => "one program for all kprobes, by attach cookie",
+            false => "a program for each, since there are no cookies before 5.15",
         };
         // Every kernel has this function, and nobody calls it meanwhile.
-        self.attach(Feature::Kprobes, "kprobe:kernel_restart", &uses)
+        self.attach(Feature::Kprobes, "kprobe:kernel_restart", uses)
     }
 
     fn tracepoints(&mut self) -> Finding {
@@ -152,8 +153,8 @@ impl Trial {
     }
 
     fn raw_tracepoints(&mut self) -> Finding {
-        let uses = format!("slots: up to {SLOTS} probes");
-        self.attach(Feature::RawTracepoints, "rawtp:sched_process_exit", &uses)
+        let spec = "rawtp:sched_process_exit";
+        self.attach(Feature::RawTracepoints, spec, "a program for each")
     }
 
     fn uprobes(&mut self) -> Finding {
@@ -185,10 +186,9 @@ impl Trial {
         attach: impl FnOnce(&mut Attacher<'_>, ProbeSpec) -> Result<Vec<Link>, TraceError>,
     ) -> Finding {
         let Some(object) = &mut self.object else { return self.untried(feature) };
-        let attached = spec
-            .parse::<ProbeSpec>()
-            .map_err(TraceError::load)
-            .and_then(|spec| attach(&mut Attacher::new(object, None, None), spec));
+        let attached = spec.parse::<ProbeSpec>().map_err(TraceError::load).and_then(|spec| {
+            attach(&mut Attacher::new(object, None, KernelTypes::default()), spec)
+        });
         match attached {
             Ok(_) => Finding::yes(feature, uses),
             Err(TraceError::Attach { source, .. }) if is_refusal(&source) => {
@@ -208,10 +208,7 @@ impl Trial {
         }
         match features::has_cookies() {
             true => Finding::yes(feature, "one program for all probes of a sort"),
-            false => {
-                let uses = format!("slots, a program each: up to {SLOTS} probes");
-                Finding::no(feature, uses, "kernel 5.15")
-            }
+            false => Finding::no(feature, "a program for each probe", "kernel 5.15"),
         }
     }
 

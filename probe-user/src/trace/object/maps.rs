@@ -18,6 +18,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 /// The map that programs log into.
 const LOG: &str = "AYA_LOGS";
 
+/// What a program that is loaded for one probe finds the probe's number in (`number.rs` of `probe-ebpf`).
+/// What is linked first is a map that has the number of none.
+pub(super) const NUMBER: &str = ".rodata.probe";
+
 /// The maps, by their names.
 pub(super) type Maps = HashMap<String, Map>;
 
@@ -72,17 +76,42 @@ pub(super) fn create(
     for (name, declared) in &object.maps {
         let data = match log.filter(|_| name == LOG) {
             Some(log) => MapData::from_fd(log_of(log)?)?,
-            None => MapData::create(declared.clone(), name, types)?,
+            None => create_one(declared, name, types)?,
         };
-        if !declared.data().is_empty() {
-            bpf::map_set_bytes(data.fd().as_fd(), declared.data())?;
-        }
-        if declared.section_kind() == EbpfSectionKind::Rodata {
-            bpf::map_freeze(data.fd().as_fd())?;
-        }
         maps.insert(name.clone(), Map::from_map_data(data)?);
     }
     Ok(maps)
+}
+
+/// The map of a probe's number.
+pub(super) fn create_number(
+    object: &Object,
+    types: Option<BorrowedFd<'_>>,
+    number: u32,
+) -> Result<OwnedFd, Box<dyn Error + Send + Sync>> {
+    let mut declared = object.maps.get(NUMBER).ok_or_else(|| format!("no map {NUMBER}"))?.clone();
+    let number = number.to_ne_bytes();
+    if declared.data().len() != number.len() {
+        return Err(format!("{NUMBER} has more than a number").into());
+    }
+    declared.data_mut().copy_from_slice(&number);
+    let map = create_one(&declared, NUMBER, types)?;
+    Ok(map.fd().as_fd().try_clone_to_owned()?)
+}
+
+fn create_one(
+    declared: &aya_obj::Map,
+    name: &str,
+    types: Option<BorrowedFd<'_>>,
+) -> Result<MapData, Box<dyn Error + Send + Sync>> {
+    let map = MapData::create(declared.clone(), name, types)?;
+    if !declared.data().is_empty() {
+        bpf::map_set_bytes(map.fd().as_fd(), declared.data())?;
+    }
+    if declared.section_kind() == EbpfSectionKind::Rodata {
+        bpf::map_freeze(map.fd().as_fd())?;
+    }
+    Ok(map)
 }
 
 /// A log that aya's logger can read, which it does of what aya has loaded alone.

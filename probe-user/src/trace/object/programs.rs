@@ -1,16 +1,19 @@
 //! The object's programs: each is linked when it is asked for, and loaded for what it is to be attached to.
 //!
 //! aya parses and links objects, by `aya-obj`. Its own loader does so with all programs of an object at once,
-//! and reads all types of the kernel first: the tracer has some 200 programs, of which a trace needs a few.
+//! and reads all types of the kernel first: a trace needs few of the programs. One that is for a single probe
+//! is linked once, and loaded for each: all that is different is which map holds the probe's number.
 
 use super::maps::{Maps, fd_of};
 use super::memlock;
+use super::{Side, Variant};
 use crate::sys::bpf::load::{Code, Functions, Purpose, load, load_btf};
-use aya_obj::generated::bpf_insn;
+use aya_obj::generated::{BPF_PSEUDO_MAP_VALUE, bpf_insn};
 use aya_obj::{Object, ProgramSection};
 use probe_common::call::{CALLS, USER_CALLS};
 use std::collections::HashSet;
 use std::error::Error;
+use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
@@ -20,11 +23,11 @@ const LONGEST_LOG: usize = 16 << 20;
 /// The verifier, or the kernel before it, refused a program.
 #[derive(Debug, thiserror::Error)]
 #[error("program {program}: {log}")]
-struct Refused {
+pub(in crate::trace) struct Refused {
     program: String,
-    source: io::Error,
+    pub(in crate::trace) source: io::Error,
     /// What the verifier says.
-    log: String,
+    pub(in crate::trace) log: String,
 }
 
 /// The types of an object's functions, loaded as far as the kernel understands them.
@@ -40,7 +43,7 @@ pub(super) fn load_types(
 pub(super) fn purpose(
     object: &Object,
     program: &str,
-) -> Result<Purpose, Box<dyn Error + Send + Sync>> {
+) -> Result<Purpose<'static>, Box<dyn Error + Send + Sync>> {
     match object.programs.get(program).map(|program| &program.section) {
         Some(ProgramSection::KProbe | ProgramSection::KRetProbe) => Ok(Purpose::Function),
         Some(ProgramSection::TracePoint) => Ok(Purpose::Tracepoint),
@@ -50,44 +53,112 @@ pub(super) fn purpose(
     }
 }
 
-/// Links a program against the maps, and loads it.
-pub(super) fn link_and_load(
-    object: &Object,
-    maps: &Maps,
-    types: Option<BorrowedFd<'_>>,
-    name: &str,
-    purpose: Purpose,
-) -> Result<OwnedFd, Box<dyn Error + Send + Sync>> {
-    let program = object.programs.get(name).ok_or_else(|| no_program(name))?;
-    let sections = object.functions.keys().map(|(section, _)| *section).collect::<HashSet<_>>();
-    let mut created = Vec::new();
-    for (name, map) in &object.maps {
-        let taken = match (purpose, name.as_str()) {
-            (Purpose::UserFunction, CALLS) => USER_CALLS,
-            (_, name) => name,
-        };
-        let fd = maps.get(taken).and_then(fd_of).ok_or_else(|| format!("no map {taken}"))?;
-        created.push((name.as_str(), fd.as_raw_fd(), map));
+/// A program, linked against the object's maps.
+#[derive(Debug)]
+pub(super) struct Linked {
+    name: String,
+    instructions: Vec<u64>,
+    license: CString,
+    /// `struct bpf_func_info`s, and how many bytes each has.
+    infos: (Vec<u8>, usize),
+}
+
+impl Linked {
+    pub(super) fn new(
+        object: &Object,
+        maps: &Maps,
+        (name, side): &Variant,
+    ) -> Result<Self, Box<dyn Error + Send + Sync>> {
+        let program = object.programs.get(name).ok_or_else(|| no_program(name))?;
+        let sections = object.functions.keys().map(|(section, _)| *section).collect::<HashSet<_>>();
+        let mut created = Vec::new();
+        for (name, map) in &object.maps {
+            let taken = match (side, name.as_str()) {
+                (Side::Process, CALLS) => USER_CALLS,
+                (_, name) => name,
+            };
+            let fd = maps.get(taken).and_then(fd_of).ok_or_else(|| format!("no map {taken}"))?;
+            created.push((name.as_str(), fd.as_raw_fd(), map));
+        }
+        let mut linked = object.clone();
+        // What is not there is not linked, which takes longer than all the rest.
+        linked.programs.retain(|program, _| program == name);
+        linked.relocate_maps(created.into_iter(), &sections)?;
+        linked.relocate_calls(&sections)?;
+        linked.sanitize_functions(aya::features());
+        let key = program.function_key();
+        let function = linked.functions.get(&key).ok_or_else(|| no_program(name))?;
+        Ok(Self {
+            name: name.to_owned(),
+            instructions: function.instructions.iter().map(word).collect(),
+            license: program.license.clone(),
+            infos: (function.func_info.func_info_bytes(), function.func_info_rec_size),
+        })
     }
-    let mut linked = object.clone();
-    // What is not there is not linked, which takes longer than all the rest.
-    linked.programs.retain(|program, _| program == name);
-    linked.relocate_maps(created.into_iter(), &sections)?;
-    linked.relocate_calls(&sections)?;
-    linked.sanitize_functions(aya::features());
-    let key = program.function_key();
-    let function = linked.functions.get(&key).ok_or_else(|| no_program(name))?;
-    let instructions: Vec<u64> = function.instructions.iter().map(word).collect();
-    let infos = function.func_info.func_info_bytes();
-    let functions = types.map(|types| Functions {
-        types,
-        infos: &infos,
-        info_len: function.func_info_rec_size,
-    });
-    let (instructions, license) = (&*instructions, &*program.license);
-    let code = Code { name, instructions, license, functions };
-    memlock::lifted_if_refused(|| load(&code, purpose, &mut []))
-        .map_err(|source| refused(&code, purpose, source).into())
+
+    /// Loads it for what it is to be attached to.
+    pub(super) fn load(
+        &self,
+        types: Option<BorrowedFd<'_>>,
+        purpose: Purpose<'_>,
+    ) -> Result<OwnedFd, Refused> {
+        self.load_as(&self.instructions, types, purpose)
+    }
+
+    /// The same for the probe of a number. The inner error, if the kernel does not take it.
+    pub(super) fn load_numbered(
+        &self,
+        number: &Number<'_>,
+        types: Option<BorrowedFd<'_>>,
+        purpose: Purpose<'_>,
+    ) -> Result<Result<OwnedFd, Refused>, Box<dyn Error + Send + Sync>> {
+        let mut instructions = self.instructions.clone();
+        let mut count = 0;
+        for instruction in &mut instructions {
+            if let Some(numbered) = number.told_by(*instruction) {
+                *instruction = numbered;
+                count += 1;
+            }
+        }
+        if count == 0 {
+            return Err(format!("program {} does not ask for its number", self.name).into());
+        }
+        Ok(self.load_as(&instructions, types, purpose))
+    }
+
+    fn load_as(
+        &self,
+        instructions: &[u64],
+        types: Option<BorrowedFd<'_>>,
+        purpose: Purpose<'_>,
+    ) -> Result<OwnedFd, Refused> {
+        let (infos, info_len) = (&*self.infos.0, self.infos.1);
+        let functions = types.map(|types| Functions { types, infos, info_len });
+        let code = Code { name: &self.name, instructions, license: &self.license, functions };
+        memlock::lifted_if_refused(|| load(&code, purpose, &mut []))
+            .map_err(|source| refused(&code, purpose, source))
+    }
+}
+
+/// A probe's number: the map that holds it, and the one that programs are linked against.
+#[derive(Debug)]
+pub(super) struct Number<'m> {
+    pub(super) linked: BorrowedFd<'m>,
+    pub(super) own: BorrowedFd<'m>,
+}
+
+impl Number<'_> {
+    /// An instruction that loads the address of the map's value (`BPF_LD | BPF_IMM | BPF_DW`, with
+    /// `BPF_PSEUDO_MAP_VALUE`), as it has to be for this number. `None` if it is another instruction.
+    fn told_by(&self, instruction: u64) -> Option<u64> {
+        const LOAD: u64 = 0x18;
+        const WITHOUT_MAP: u64 = 0xffff_ffff;
+        let (code, source, map) = (instruction & 0xff, instruction >> 12 & 0xf, instruction >> 32);
+        // An open descriptor is not negative.
+        let (linked, own) = (self.linked.as_raw_fd() as u64, self.own.as_raw_fd() as u64);
+        let is_it = code == LOAD && source == u64::from(BPF_PSEUDO_MAP_VALUE) && map == linked;
+        is_it.then_some(own << 32 | instruction & WITHOUT_MAP)
+    }
 }
 
 fn no_program(name: &str) -> Box<dyn Error + Send + Sync> {
@@ -95,7 +166,7 @@ fn no_program(name: &str) -> Box<dyn Error + Send + Sync> {
 }
 
 /// Asks the verifier why.
-fn refused(code: &Code<'_>, purpose: Purpose, source: io::Error) -> Refused {
+fn refused(code: &Code<'_>, purpose: Purpose<'_>, source: io::Error) -> Refused {
     let mut log = vec![0; 1 << 16];
     while let Err(error) = load(code, purpose, &mut log)
         && error.raw_os_error() == Some(libc::ENOSPC)

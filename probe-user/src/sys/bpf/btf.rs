@@ -1,0 +1,75 @@
+//! Types that the kernel has, by their ids.
+
+use super::{Attr, BPF_OBJ_GET_INFO_BY_FD, bpf, bpf_fd, bpf_mut};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+const BPF_BTF_GET_FD_BY_ID: libc::c_int = 19;
+const BPF_BTF_GET_NEXT_ID: libc::c_int = 23;
+
+/// The types of a module (5.11+); `None`, if there are none of this name. Takes `CAP_SYS_ADMIN`.
+pub(crate) fn of_module(name: &str) -> io::Result<Option<OwnedFd>> {
+    let mut id = 0;
+    while let Some(next) = none_if_gone(next_id(id))? {
+        id = next;
+        // Others come and go with programs.
+        let Some(types) = none_if_gone(open(id))? else { continue };
+        if is_of_kernel(types.as_fd(), name)? {
+            return Ok(Some(types));
+        }
+    }
+    Ok(None)
+}
+
+fn none_if_gone<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// `BPF_BTF_GET_NEXT_ID`.
+fn next_id(id: u32) -> io::Result<u32> {
+    let mut attr = Attr::default().u32_at(0, id);
+    // SAFETY: no pointers.
+    unsafe { bpf_mut(BPF_BTF_GET_NEXT_ID, &mut attr, 12) }?;
+    Ok(attr.u32_from(4))
+}
+
+/// `BPF_BTF_GET_FD_BY_ID`.
+fn open(id: u32) -> io::Result<OwnedFd> {
+    let attr = Attr::default().u32_at(0, id);
+    // SAFETY: no pointers.
+    unsafe { bpf_fd(BPF_BTF_GET_FD_BY_ID, &attr, 4) }
+}
+
+/// Whether these types are the kernel's, or those of one of its modules, and have this name:
+/// `struct bpf_btf_info`.
+fn is_of_kernel(types: BorrowedFd<'_>, name: &str) -> io::Result<bool> {
+    #[repr(C)]
+    #[derive(Default)]
+    struct Info {
+        types: u64,
+        size: u32,
+        id: u32,
+        name: u64,
+        name_len: u32,
+        is_of_kernel: u32,
+    }
+    // A module's has 56 bytes at most, the last one zero.
+    let mut found = [0u8; 64];
+    let mut info = Info {
+        name: found.as_mut_ptr().expose_provenance() as u64,
+        name_len: found.len() as u32,
+        ..Info::default()
+    };
+    let attr = Attr::default()
+        .fd_at(0, types)
+        .u32_at(4, size_of::<Info>() as u32)
+        .pointer_at(8, &raw mut info);
+    // SAFETY: `info` is writable for the length given, and so is what it says of the name.
+    unsafe { bpf(BPF_OBJ_GET_INFO_BY_FD, &attr, 16) }?;
+    let found = found.split(|&byte| byte == 0).next().unwrap_or_default();
+    Ok(info.is_of_kernel != 0 && found == name.as_bytes())
+}
