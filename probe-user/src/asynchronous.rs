@@ -31,33 +31,25 @@ pub(crate) mod sealed {
         fn drain<C: Consumer>(&mut self, consumer: &mut C) -> Progress;
     }
 
-    impl Drain for EvPipe {
-        fn is_pending(&self) -> bool {
-            self.is_pending()
-        }
+    macro_rules! forwarded {
+        ($($pipe:ty),*) => {$(
+            impl Drain for $pipe {
+                fn is_pending(&self) -> bool {
+                    self.is_pending()
+                }
 
-        fn take_readiness(&mut self) -> Result<(), PollError> {
-            self.wait(Some(Duration::ZERO))
-        }
+                fn take_readiness(&mut self) -> Result<(), PollError> {
+                    self.wait(Some(Duration::ZERO))
+                }
 
-        fn drain<C: Consumer>(&mut self, consumer: &mut C) -> Progress {
-            self.drain(consumer)
-        }
+                fn drain<C: Consumer>(&mut self, consumer: &mut C) -> Progress {
+                    self.drain(consumer)
+                }
+            }
+        )*};
     }
 
-    impl Drain for OrderedPipe {
-        fn is_pending(&self) -> bool {
-            self.is_pending()
-        }
-
-        fn take_readiness(&mut self) -> Result<(), PollError> {
-            self.wait(Some(Duration::ZERO))
-        }
-
-        fn drain<C: Consumer>(&mut self, consumer: &mut C) -> Progress {
-            self.drain(consumer)
-        }
-    }
+    forwarded!(EvPipe, OrderedPipe);
 }
 
 /// A pipe whose waiting is asynchronous. The drain is the same.
