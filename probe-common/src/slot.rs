@@ -58,6 +58,18 @@ impl KindCount {
         Self(self.0 + 1)
     }
 
+    /// The word, for a function that takes numbers only.
+    #[inline(always)]
+    pub const fn word(self) -> u32 {
+        self.0
+    }
+
+    /// What [`word`](Self::word) was of.
+    #[inline(always)]
+    pub const fn of_word(word: u32) -> Self {
+        Self(word)
+    }
+
     /// The kind's index, and how many; `None` for none.
     #[inline(always)]
     pub const fn get(self) -> Option<(u32, u32)> {

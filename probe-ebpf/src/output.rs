@@ -2,7 +2,7 @@
 //! and what it refuses.
 
 use crate::atomic;
-use crate::slot::{ROOM, Slot};
+use crate::slot::{self, ROOM, Slot};
 use aya_ebpf::{
     bindings::{BPF_F_CURRENT_CPU, BPF_F_MMAPABLE},
     helpers::{bpf_get_smp_processor_id, bpf_perf_event_output},
@@ -126,18 +126,24 @@ pub(crate) fn send(
             count_as(depth, index, count, None);
         }
         _ => {
-            tally(slot, depth, uncounted, errno);
+            pipe_tally(depth, uncounted.word(), errno);
         }
     }
     errno
 }
 
-/// Tallies the records of a block, which is empty then, and the output, if it failed.
+/// Tallies the records of the block in the slot at `depth`, which is empty then, and the output, if it
+/// failed. Who calls it holds the slot.
+///
+/// A global function (`BTF_FUNC_GLOBAL`, 5.6+): the verifier looks at it once, not for each way that leads
+/// here. It may have numbers only.
+#[unsafe(no_mangle)]
 #[inline(never)]
-fn tally(slot: *mut Slot, depth: u32, uncounted: KindCount, errno: i64) -> u32 {
+extern "C" fn pipe_tally(depth: u32, uncounted: u32, errno: i64) -> u32 {
+    let Some(slot) = slot::get(depth) else { return 0 };
     let failure = (errno != 0).then(|| FailureClass::of(errno));
     let mut records = 0;
-    if let Some((index, count)) = uncounted.get() {
+    if let Some((index, count)) = KindCount::of_word(uncounted).get() {
         records += count;
         count_as(depth, index, count, failure);
     }
