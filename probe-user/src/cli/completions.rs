@@ -9,7 +9,7 @@ use clap::CommandFactory;
 use clap_complete::CompleteEnv;
 use clap_complete::engine::CompletionCandidate;
 use clap_complete::env::{Bash, EnvCompleter, Fish, Zsh};
-use probe_user::trace::list;
+use probe_user::trace::{Provider, list};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::process::ExitCode;
@@ -64,17 +64,17 @@ pub(crate) fn probes(begun: &OsStr) -> Vec<CompletionCandidate> {
     let found = match begun.rsplit_once(':') {
         None => functions(begun),
         Some(("tracepoint" | "t", category)) => categories(begun, category),
-        Some(_) => named(&format!("{begun}*")),
+        Some((before, _)) => names(&format!("{begun}*"), &format!("{before}:")),
     };
     found.into_iter().filter(|one| one.starts_with(begun)).map(CompletionCandidate::new).collect()
 }
 
 fn functions(begun: &str) -> BTreeSet<String> {
-    let providers = ["kprobe:", "kretprobe:", "fentry:", "fexit:", "tracepoint:", "rawtp:"];
-    let mut found: BTreeSet<_> = providers.map(str::to_owned).into();
+    let mut found: BTreeSet<_> =
+        Provider::ALL.iter().map(|provider| format!("{}:", provider.name())).collect();
     // All of them are more than anybody reads, and more than a shell shows in time.
     if begun.len() > 1 {
-        found.extend(named(&format!("kprobe:{begun}*")));
+        found.extend(names(&format!("kprobe:{begun}*"), ""));
     }
     found
 }
@@ -86,7 +86,10 @@ fn categories(begun: &str, category: &str) -> BTreeSet<String> {
     events.iter().filter_map(|event| category(&event.name)).collect()
 }
 
-/// What a pattern stands for. An error is for whoever runs the command, not for whoever types it.
-fn named(pattern: &str) -> BTreeSet<String> {
-    list(pattern).unwrap_or_default().probes.iter().map(ToString::to_string).collect()
+/// The names that a pattern stands for, behind what has been typed before them. An error is for whoever runs
+/// the command, not for whoever types it.
+fn names(pattern: &str, before: &str) -> BTreeSet<String> {
+    let own = |name: &str| name.rsplit(':').next().map(|own| format!("{before}{own}"));
+    let found = list(pattern).unwrap_or_default().probes;
+    found.iter().filter_map(|probe| own(&probe.name)).collect()
 }

@@ -9,6 +9,7 @@ use super::glob::{Functions, Glob};
 use super::kernel_types::KernelTypes;
 use super::spec::{ProbeSpec, Provider};
 use super::symbols;
+use super::syscall;
 use super::tracefs::Tracefs;
 use super::trampolines::Trampolines;
 use serde::{Serialize, Serializer};
@@ -52,8 +53,8 @@ impl fmt::Display for Listed {
     }
 }
 
-/// Lists what a pattern stands for: `tcp_*`, `fentry:tcp_*`, `tracepoint:sched:*`, `rawtp:sys_*`, `uprobe:libc:*`. Without a provider, it
-/// stands for names of functions, tracepoints and raw tracepoints.
+/// Lists what a pattern stands for: `tcp_*`, `fentry:tcp_*`, `ksyscall:open*`, `tracepoint:sched:*`, `rawtp:sys_*`,
+/// `uprobe:libc:*`. Without a provider, it stands for names of functions, tracepoints and raw tracepoints.
 ///
 /// # Errors
 ///
@@ -67,13 +68,13 @@ pub fn list(pattern: &str) -> Result<Listing, TraceError> {
     }
     let mut lister = Lister::default();
     if pattern.contains(':') {
-        lister.add(&spec, &spec)?;
+        lister.add(&spec)?;
         return Ok(lister.listing);
     }
     for provider in ["kprobe", "tracepoint:*", "rawtp"] {
         // Its characters are those of names already.
         let one: ProbeSpec = format!("{provider}:{pattern}").parse()?;
-        if let Err(error) = lister.add(&one, &spec) {
+        if let Err(error) = lister.add(&one) {
             lister.errors.push(error);
         }
     }
@@ -89,8 +90,8 @@ struct Lister {
 }
 
 impl Lister {
-    /// Adds all that `spec` stands for; what was written is `asked`.
-    fn add(&mut self, spec: &ProbeSpec, asked: &ProbeSpec) -> Result<(), TraceError> {
+    /// Adds all that `spec` stands for.
+    fn add(&mut self, spec: &ProbeSpec) -> Result<(), TraceError> {
         let provider = spec.provider();
         let names = match provider {
             Provider::Kprobe | Provider::Kretprobe => functions(spec)?,
@@ -98,10 +99,7 @@ impl Lister {
             Provider::RawTracepoint => raw_tracepoints(spec)?,
             Provider::Uprobe | Provider::Uretprobe => user_functions(spec)?,
             Provider::Fentry | Provider::Fexit => trampolines(spec)?,
-            Provider::Ksyscall => {
-                let what = "system calls are listed as tracepoint:syscalls:sys_enter_*";
-                return Err(asked.error(0, what).into());
-            }
+            Provider::Ksyscall => system_calls(spec)?,
         };
         self.listing.probes.extend(names.into_iter().map(|name| Listed { provider, name }));
         Ok(())
@@ -154,6 +152,17 @@ fn functions(spec: &ProbeSpec) -> Result<Vec<String>, TraceError> {
     let tracefs = Tracefs::open().ok();
     let found = Functions::find(&Glob::new(spec.name())?, &[], spec.module(), tracefs.as_ref());
     Ok(found.map_err(|source| TraceError::Attach { spec: spec.clone(), source })?.names)
+}
+
+fn system_calls(spec: &ProbeSpec) -> Result<Vec<String>, TraceError> {
+    if features::kprobe_pmu().is_none() {
+        return Err(TraceError::NoKprobes { spec: spec.clone() });
+    }
+    let tracefs = Tracefs::open()?;
+    if spec.is_glob() {
+        return syscall::matching(spec, &tracefs);
+    }
+    syscall::format(spec, &tracefs).map(|_| vec![spec.name().to_owned()])
 }
 
 fn trampolines(spec: &ProbeSpec) -> Result<Vec<String>, TraceError> {
@@ -256,7 +265,6 @@ mod tests {
             ("vfs_*/pid/", "a list is of names alone"),
             ("uprobe:/a/b+c:f*+1", "what is meant by a pattern has no offset"),
             ("uprobe:/a/b+c:f/pid/", "a list is of names alone"),
-            ("ksyscall:open*", "system calls are listed as tracepoint:syscalls:sys_enter_*"),
             ("tracepoint:sched", "a tracepoint is written tracepoint:CATEGORY:NAME"),
             ("a b", "no name of the kernel has this character"),
         ] {

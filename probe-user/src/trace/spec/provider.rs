@@ -29,7 +29,8 @@ pub enum Provider {
 }
 
 impl Provider {
-    pub(crate) const ALL: [Self; 9] = [
+    /// All of them.
+    pub const ALL: [Self; 9] = [
         Self::Kprobe,
         Self::Kretprobe,
         Self::Fentry,
