@@ -22,7 +22,7 @@ const MOST_AT_ONCE: usize = 10_000;
 /// again to detach it.
 const MOST_ONE_BY_ONE: usize = 1_000;
 
-/// And where each takes a program of its own: to verify one takes 20 ms, if it tells its hits.
+/// And where each takes a program of its own: to verify one takes 7 ms or more, if it tells its hits.
 const MOST_PROGRAMS: usize = 500;
 
 /// What a spec stands for.
