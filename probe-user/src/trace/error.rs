@@ -346,22 +346,25 @@ fn attach_hint(error: &io::Error) -> &'static str {
         Some(libc::EACCES | libc::EPERM) => {
             ". Run as root, or with CAP_PERFMON and kernel.perf_event_paranoid at most 2"
         }
-        Some(libc::EMFILE) => ". Raise RLIMIT_NOFILE (ulimit -n)",
+        Some(libc::EMFILE) => MORE_DESCRIPTORS,
         _ => "",
     }
 }
+
+const MORE_DESCRIPTORS: &str = ". Raise RLIMIT_NOFILE (ulimit -n)";
 
 /// What to do about a map or program that was refused. Before 5.11, for want of lockable memory, the
 /// kernel says EPERM as it does for want of a privilege.
 fn load_hint(error: &(dyn std::error::Error + Send + Sync + 'static)) -> &'static str {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(error) = cause {
-        let refused = error
-            .downcast_ref::<io::Error>()
-            .is_some_and(|error| error.raw_os_error() == Some(libc::EPERM));
-        if refused {
-            return ". Run as root; or, before kernel 5.11, raise RLIMIT_MEMLOCK (ulimit -l), which \
-                    maps count against there";
+        match error.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error) {
+            Some(libc::EPERM) => {
+                return ". Run as root; or, before kernel 5.11, raise RLIMIT_MEMLOCK (ulimit -l), which \
+                        maps count against there";
+            }
+            Some(libc::EMFILE) => return MORE_DESCRIPTORS,
+            _ => {}
         }
         cause = error.source();
     }
@@ -381,4 +384,21 @@ fn chain(error: &(dyn std::error::Error + Send + Sync + 'static)) -> String {
         cause = error.source();
     }
     text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_refused_tells_what_to_do() {
+        let load = |errno| TraceError::load(io::Error::from_raw_os_error(errno)).to_string();
+        for (errno, what) in [
+            (libc::EPERM, "RLIMIT_MEMLOCK (ulimit -l)"),
+            (libc::EMFILE, "RLIMIT_NOFILE (ulimit -n)"),
+        ] {
+            assert!(load(errno).contains(what), "{}", load(errno));
+        }
+        assert!(!load(libc::EINVAL).contains("RLIMIT"));
+    }
 }
