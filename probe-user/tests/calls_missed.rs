@@ -36,16 +36,17 @@ fn sleepers(count: u32, seconds: &str) -> Child {
     Command::new("sh").args(["-c", &script]).stdin(Stdio::piped()).spawn().unwrap()
 }
 
-/// The processes called `sleep` that sleep now.
-fn asleep() -> Vec<Pid> {
+/// The processes called `sleep` of a shell that sleep now.
+fn asleep(shell: u32) -> Vec<Pid> {
     let is_asleep = |pid: &String| {
         let says = |file| fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
         // Of a task that waits, the number of the system call that it does so in.
         let waits_in = says("syscall");
         let number = waits_in.split(' ').next().and_then(|number| number.parse().ok());
         let sleeps = matches!(number, Some(libc::SYS_nanosleep | libc::SYS_clock_nanosleep));
-        // One that has to wait for its turn on a CPU may be anywhere in it.
-        let waits = says("stat").rsplit(')').next().is_some_and(|rest| rest.starts_with(" S "));
+        // One that has to wait for its turn on a CPU may be anywhere in it. Others may sleep, too.
+        let own = format!(" S {shell} ");
+        let waits = says("stat").rsplit(')').next().is_some_and(|rest| rest.starts_with(&own));
         says("comm") == "sleep\n" && sleeps && waits
     };
     let entries = fs::read_dir("/proc").unwrap();
@@ -63,7 +64,7 @@ fn trace(set_up: TracerBuilder, mut shell: Child, until: Option<usize>) -> (u64,
     match until {
         Some(count) => {
             let start = Instant::now();
-            while asleep().len() < count {
+            while asleep(shell.id()).len() < count {
                 assert!(start.elapsed() < Duration::from_secs(60), "they do not sleep");
                 std::thread::sleep(Duration::from_millis(10));
             }
@@ -75,7 +76,7 @@ fn trace(set_up: TracerBuilder, mut shell: Child, until: Option<usize>) -> (u64,
     let ledger = tracer.close(&mut count).unwrap();
     assert!(ledger.is_complete(), "{ledger}");
     if until.is_some() {
-        asleep().into_iter().for_each(|pid| kill_process(pid, Signal::KILL).unwrap());
+        asleep(shell.id()).into_iter().for_each(|pid| kill_process(pid, Signal::KILL).unwrap());
         shell.wait().unwrap();
     }
     (count.0, ledger.missed[0])

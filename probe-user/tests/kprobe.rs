@@ -98,26 +98,6 @@ fn probes_of_different_kinds_are_told_apart() {
 
 #[test]
 #[ignore = "needs root, BPF and kprobes: cargo xtask test"]
-fn many_probes_need_cookies() {
-    // The same function many times is many probes.
-    let args = |count: usize| std::iter::repeat_n(OPEN, count).collect::<Vec<_>>();
-    let has_cookies = probe::version::kernel() >= (5, 15);
-    let trace = |count: usize| {
-        let mut command = probe(["trace", "-F", "jsonl"]);
-        command.args(args(count)).args(["--", "cat", "/dev/null"]);
-        command
-    };
-    let once = json_lines(&trace(1).output().unwrap()).len();
-    assert_eq!(json_lines(&trace(32).output().unwrap()).len(), 32 * once);
-    if has_cookies {
-        assert_eq!(json_lines(&trace(40).output().unwrap()).len(), 40 * once);
-    } else {
-        assert_failure(&mut trace(33), "33 probes are more than this kernel can tell apart");
-    }
-}
-
-#[test]
-#[ignore = "needs root, BPF and kprobes: cargo xtask test"]
 fn the_tracer_does_not_trace_its_own_output() {
     let output = probe(["trace", "vfs_write", "-F", "jsonl", "-d", "500ms"]).output().unwrap();
     assert!(output.status.success());
