@@ -88,6 +88,22 @@ unsafe fn bpf_fd(command: libc::c_int, attr: &Attr, used: usize) -> io::Result<O
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
+/// `BPF_OBJ_GET_INFO_BY_FD`: fills in what the kernel says about an object, as far as it knows it, and tells
+/// how many bytes that are.
+///
+/// # Safety
+///
+/// `T` is valid whatever bytes it holds, and every pointer in it is good for what the kernel writes there.
+unsafe fn object_info<T>(object: BorrowedFd<'_>, info: &mut T) -> io::Result<usize> {
+    let mut attr = Attr::default()
+        .fd_at(0, object)
+        .u32_at(4, size_of::<T>() as u32)
+        .pointer_at(8, &raw mut *info);
+    // SAFETY: `info` is writable for the length given; the rest is the caller's promise.
+    unsafe { bpf_mut(BPF_OBJ_GET_INFO_BY_FD, &mut attr, 16) }?;
+    Ok(attr.u32_from(4) as usize)
+}
+
 /// What the kernel says about a map.
 #[derive(Clone, Debug)]
 pub(crate) struct MapInfo {
@@ -98,7 +114,7 @@ pub(crate) struct MapInfo {
     pub(crate) name: String,
 }
 
-/// `BPF_OBJ_GET_INFO_BY_FD` of a map: the head of `struct bpf_map_info`.
+/// The head of `struct bpf_map_info`.
 pub(crate) fn map_info(map: BorrowedFd<'_>) -> io::Result<MapInfo> {
     #[repr(C)]
     #[derive(Default)]
@@ -112,12 +128,8 @@ pub(crate) fn map_info(map: BorrowedFd<'_>) -> io::Result<MapInfo> {
         name: [u8; 16],
     }
     let mut info = Info::default();
-    let attr = Attr::default()
-        .fd_at(0, map)
-        .u32_at(4, size_of::<Info>() as u32)
-        .pointer_at(8, &raw mut info);
-    // SAFETY: `info` is writable for the length given.
-    unsafe { bpf(BPF_OBJ_GET_INFO_BY_FD, &attr, 16) }?;
+    // SAFETY: it is numbers and bytes.
+    unsafe { object_info(map, &mut info) }?;
     let name = info.name.split(|&b| b == 0).next().unwrap_or_default();
     Ok(MapInfo {
         map_type: info.map_type,
@@ -235,7 +247,7 @@ pub(crate) fn open_pinned(path: &std::ffi::CStr) -> io::Result<OwnedFd> {
 
 #[cfg(feature = "trace")]
 mod attach {
-    use super::{Attr, BPF_LINK_CREATE, BPF_OBJ_GET_INFO_BY_FD, bpf_fd, bpf_mut};
+    use super::{Attr, BPF_LINK_CREATE, bpf_fd, object_info};
     use std::ffi::CStr;
     use std::io;
     use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -281,14 +293,9 @@ mod attach {
             missed: u64,
         }
         let mut info = Info::default();
-        let mut attr = Attr::default()
-            .fd_at(0, link.as_fd())
-            .u32_at(4, size_of::<Info>() as u32)
-            .pointer_at(8, &raw mut info);
-        // SAFETY: `info` is writable for the length given.
-        unsafe { bpf_mut(BPF_OBJ_GET_INFO_BY_FD, &mut attr, 16) }?;
-        // The kernel says how much it has written.
-        let is_told = attr.u32_from(4) as usize >= size_of::<Info>()
+        // SAFETY: it is numbers, of which the name's address is none.
+        let told = unsafe { object_info(link.as_fd(), &mut info) }?;
+        let is_told = told >= size_of::<Info>()
             && info.link_type == BPF_LINK_TYPE_PERF_EVENT
             && matches!(info.event_type, BPF_PERF_EVENT_KPROBE | BPF_PERF_EVENT_KRETPROBE);
         Ok(is_told.then_some(info.missed))
@@ -313,15 +320,9 @@ mod attach {
     pub(crate) fn recursion_misses(program: BorrowedFd<'_>) -> io::Result<Option<u64>> {
         const RECURSION_MISSES: usize = 208 / 8;
         let mut info = [0u64; RECURSION_MISSES + 1];
-        let mut attr = Attr::default()
-            .fd_at(0, program)
-            .u32_at(4, size_of_val(&info) as u32)
-            .pointer_at(8, info.as_mut_ptr());
-        // SAFETY: `info` is writable for the length given, and asks for nothing by pointers.
-        unsafe { bpf_mut(BPF_OBJ_GET_INFO_BY_FD, &mut attr, 16) }?;
-        // The kernel says how much it has written.
-        let is_told = attr.u32_from(4) as usize >= size_of_val(&info);
-        Ok(is_told.then_some(info[RECURSION_MISSES]))
+        // SAFETY: it is numbers, and asks for nothing by pointers.
+        let told = unsafe { object_info(program, &mut info) }?;
+        Ok((told >= size_of_val(&info)).then_some(info[RECURSION_MISSES]))
     }
 }
 #[cfg(feature = "trace")]

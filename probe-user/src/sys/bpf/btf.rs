@@ -1,6 +1,6 @@
 //! Types that the kernel has, by their ids.
 
-use super::{Attr, BPF_OBJ_GET_INFO_BY_FD, bpf, bpf_fd, bpf_mut};
+use super::{Attr, bpf_fd, bpf_mut, object_info};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -64,12 +64,8 @@ fn is_of_kernel(types: BorrowedFd<'_>, name: &str) -> io::Result<bool> {
         name_len: found.len() as u32,
         ..Info::default()
     };
-    let attr = Attr::default()
-        .fd_at(0, types)
-        .u32_at(4, size_of::<Info>() as u32)
-        .pointer_at(8, &raw mut info);
-    // SAFETY: `info` is writable for the length given, and so is what it says of the name.
-    unsafe { bpf(BPF_OBJ_GET_INFO_BY_FD, &attr, 16) }?;
+    // SAFETY: it is numbers; what it says of the name is writable for the length given.
+    unsafe { object_info(types, &mut info) }?;
     let found = found.split(|&byte| byte == 0).next().unwrap_or_default();
     Ok(info.is_of_kernel != 0 && found == name.as_bytes())
 }

@@ -9,11 +9,6 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 pub(super) const BPF_TRACE_KPROBE_MULTI: u32 = 42;
 const BPF_F_KPROBE_MULTI_RETURN: u32 = 1;
 
-/// Loads a program for many functions that does nothing.
-pub(crate) fn load_empty_kprobe_multi() -> io::Result<OwnedFd> {
-    load_empty(Purpose::ManyFunctions)
-}
-
 /// Functions, all of which a program is attached to at once.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Places<'f> {
@@ -58,7 +53,7 @@ pub(crate) fn link_kprobe_multi(
 /// Whether the kernel has such links: it says then that it cannot read the addresses of the functions,
 /// since there are none.
 pub(crate) fn has_kprobe_multi() -> bool {
-    let Ok(program) = load_empty_kprobe_multi() else { return false };
+    let Ok(program) = load_empty(Purpose::ManyFunctions) else { return false };
     let attr = Attr::default()
         .fd_at(0, program.as_fd())
         .u32_at(8, BPF_TRACE_KPROBE_MULTI)

@@ -6,7 +6,8 @@ use crate::cpus;
 use crate::error::OpenError;
 use crate::evpipe::EvPipe;
 use crate::options::Options;
-use crate::sys::bpf::multi::{Places, link_kprobe_multi, load_empty_kprobe_multi};
+use crate::sys::bpf::load::{Purpose, load_empty};
+use crate::sys::bpf::multi::{Places, link_kprobe_multi};
 use crate::sys::memory::page_size;
 use crate::sys::perf_event::{PerfEvent, WakeAt};
 use crate::trace::attach::{Attacher, Link};
@@ -214,7 +215,7 @@ impl Trial {
 
     fn kprobe_multi(&self) -> Finding {
         let feature = Feature::KprobeMulti;
-        let linked = load_empty_kprobe_multi().and_then(|program| {
+        let linked = load_empty(Purpose::ManyFunctions).and_then(|program| {
             link_kprobe_multi(program.as_fd(), Places::Names(&[c"kernel_restart"]), &[0], false)
         });
         let uses = "a perf event for each function that a pattern matches";
