@@ -13,6 +13,10 @@ pub const PROBES: &str = "PROBES";
 /// pass in registers.
 pub const ARGUMENTS: usize = 6;
 
+/// How many words of its data a tracepoint's program takes at once, at most: they come where the arguments of
+/// functions are.
+pub const CONTEXT_WORDS: usize = base::RETVAL as usize;
+
 /// How many words a program by a trampoline reads of its function: those of the arguments
 /// (`MAX_BPF_FUNC_ARGS` in `include/linux/bpf.h`), and of what it returns, behind them.
 pub const TRAMPOLINE_WORDS: usize = 13;
@@ -194,6 +198,13 @@ pub struct FetchTable {
     pub early_checks: u8,
     /// How many of `fields` are stacks.
     pub stack_count: u8,
+    /// Which of the integers are there without reading memory, a bit each: [values](kind::VALUE) of no steps,
+    /// that begin at what [`base`] calls an argument, at what the function returned, or at how long it took.
+    pub taken_fields: u16,
+    /// How many words of its data a tracepoint's program takes as arguments, at most [`CONTEXT_WORDS`].
+    pub context_words: u8,
+    /// Zero.
+    pub reserved: [u8; 5],
     /// The fields. A hit has a word for each, in this order.
     pub fields: [FetchField; FIELDS],
     /// The predicate, from the first on.
@@ -212,6 +223,9 @@ impl FetchTable {
         late_fields: 0,
         early_checks: 0,
         stack_count: 0,
+        taken_fields: 0,
+        context_words: 0,
+        reserved: [0; 5],
         fields: [FetchField {
             offsets: [0; STEPS + 1],
             base: 0,

@@ -13,7 +13,7 @@ use aya_ebpf::{
 use core::mem::offset_of;
 use probe_common::RecordHeader;
 use probe_common::call::{CallCounts, CallKey, PART};
-use probe_common::fetch::{base, moment};
+use probe_common::fetch::{FetchTable, base, moment};
 use probe_common::trace::ProbeHit;
 use probe_ebpf::{Reservation, atomic, pipe};
 
@@ -57,7 +57,7 @@ pub(crate) fn entered<C: EbpfContext>(
     ctx: &C,
     probe: u32,
     stack: u64,
-    fill: impl FnOnce(&mut Registers),
+    fill: impl FnOnce(&mut Registers, &FetchTable),
 ) -> u32 {
     if !filter::current_is_traced() {
         return 0;

@@ -43,11 +43,17 @@ pub(crate) extern "C" fn follow_table(probe: u32, depth: u32, moment: u32) -> u3
     let Some(table) = PROBES.get(probe) else { return 0 };
     let late = u32::from(table.late_fields);
     let fields = if moment == moment::LATE { late } else { !late };
+    let taken = fields & u32::from(table.taken_fields);
+    if taken != 0 {
+        let Some(mut fetch) = Fetch::by(table, depth) else { return 0 };
+        fetch.take(taken);
+    }
+    let read = fields & !taken;
     for at in 0..FIELDS as u32 {
         if at >= u32::from(table.integer_count) {
             break;
         }
-        if fields >> at & 1 != 0 {
+        if read >> at & 1 != 0 {
             fetch_field(probe, depth, at);
         }
     }
@@ -120,7 +126,12 @@ impl Fetch<'_> {
     /// The table of a probe, and the hit that is reserved at `depth`.
     #[inline(always)]
     pub(super) fn of(probe: u32, depth: u32) -> Option<Self> {
-        let table = PROBES.get(probe)?;
+        Self::by(PROBES.get(probe)?, depth)
+    }
+
+    /// The same, where the table is known.
+    #[inline(always)]
+    fn by(table: &'static FetchTable, depth: u32) -> Option<Self> {
         // SAFETY: who calls the functions above holds it.
         let (hit, tail) = unsafe { pipe::reserved::<ProbeHit>(depth) }?;
         // SAFETY: as in hit::frame().
@@ -128,35 +139,46 @@ impl Fetch<'_> {
         Some(Self { table, hit, frame })
     }
 
+    /// Takes those integers that are in registers, a bit each.
+    #[inline(always)]
+    fn take(&mut self, fields: u32) {
+        for at in 0..FIELDS {
+            if at >= usize::from(self.table.integer_count) {
+                break;
+            }
+            if fields >> at & 1 != 0 {
+                let field = &self.table.fields[at];
+                let register = self.frame.registers[usize::from(field.base) & 31];
+                self.set_word(at, cut(field, add(register, field.offsets[0])));
+            }
+        }
+    }
+
     #[inline(always)]
     fn integer(&mut self, at: usize) {
         let field = &self.table.fields[at];
-        if !self.locate(field) {
-            return self.fault(at);
-        }
+        let Some(address) = self.locate(field) else { return self.fault(at) };
         if field.kind == kind::INTEGER {
             let size = if field.size > 8 { 8 } else { field.size };
             let user = is_user(field, usize::from(field.steps));
             // SAFETY: a word has 8 bytes.
-            if !unsafe { read(self.word(at).cast(), size, self.address(), user) } {
+            if !unsafe { read(self.word(at).cast(), size, address, user) } {
                 return self.fault(at);
             }
         } else {
-            self.set_word(at, self.address());
+            self.set_word(at, address);
         }
         // SAFETY: the word is the frame's.
-        let word = unsafe { self.word(at).read_volatile() } << (field.left & 63);
-        let right = field.right & 63;
-        let signed = field.flags & flag::SIGNED != 0;
-        self.set_word(at, if signed { (word as i64 >> right) as u64 } else { word >> right });
+        let word = unsafe { self.word(at).read_volatile() };
+        self.set_word(at, cut(field, word));
     }
 
     #[inline(always)]
     fn data(&mut self, at: usize) {
         let field = &self.table.fields[at];
-        if !self.locate(field) || !self.follow_loc(field) {
+        let Some(address) = self.locate(field).and_then(|at| self.follow_loc(field, at)) else {
             return self.fault(at);
-        }
+        };
         // Now that it is used: old verifiers forget the bounds of what is kept on the stack.
         // SAFETY: the frame is ours.
         let begin = unsafe { (&raw const self.frame.len).read_volatile() };
@@ -170,11 +192,11 @@ impl Fetch<'_> {
         let user = is_user(field, usize::from(field.steps));
         let len = if field.kind == kind::BYTES {
             // SAFETY: as above.
-            let is_read = unsafe { read(to.cast(), size, self.address(), user) };
+            let is_read = unsafe { read(to.cast(), size, address, user) };
             if is_read { i64::from(size) } else { -1 }
         } else {
             // SAFETY: as above. Without its terminating zero.
-            unsafe { read_str(to.cast(), size, self.address(), user) - 1 }
+            unsafe { read_str(to.cast(), size, address, user) - 1 }
         };
         if len < 0 || len > LONGEST as i64 {
             return self.fault(at);
@@ -185,45 +207,45 @@ impl Fetch<'_> {
         unsafe { (&raw mut self.frame.len).write_volatile(begin + len as usize) };
     }
 
-    /// Finds where a field is, pointer by pointer. `false` if one of them cannot be read.
+    /// Finds where a field is, pointer by pointer. `None` if one of them cannot be read.
     #[inline(always)]
-    fn locate(&mut self, field: &FetchField) -> bool {
-        self.set_address(self.base(field.base), 0);
-        // The name's address is a pointer for the verifier until it has been in memory.
-        self.set_address(self.address(), field.offsets[0]);
+    fn locate(&mut self, field: &FetchField) -> Option<u64> {
+        let mut address = add(self.base(field.base), field.offsets[0]);
         for step in 0..STEPS {
             if step >= usize::from(field.steps) {
                 break;
             }
-            let to = &raw mut self.frame.address;
-            // SAFETY: an address has 8 bytes.
-            if !unsafe { read(to.cast(), 8, self.address(), is_user(field, step)) } {
-                return false;
-            }
-            self.set_address(self.address(), field.offsets[step + 1]);
+            address = add(self.pointer(address, 8, is_user(field, step))?, field.offsets[step + 1]);
         }
-        true
+        Some(address)
+    }
+
+    /// Reads a pointer, or what is as long.
+    #[inline(always)]
+    fn pointer(&mut self, from: u64, size: u16, user: bool) -> Option<u64> {
+        let to = &raw mut self.frame.address;
+        // SAFETY: an address has 8 bytes.
+        if !unsafe { read(to.cast(), size, from, user) } {
+            return None;
+        }
+        // SAFETY: the frame is ours.
+        Some(unsafe { to.read_volatile() })
     }
 
     /// From the word that tells where a tracepoint's string is to the string.
     #[inline(always)]
-    fn follow_loc(&mut self, field: &FetchField) -> bool {
+    fn follow_loc(&mut self, field: &FetchField, address: u64) -> Option<u64> {
         let from = match field.kind {
             kind::DATA_LOC => self.frame.registers[base::CONTEXT as usize],
-            kind::REL_LOC => self.address() + 4,
-            _ => return true,
+            kind::REL_LOC => address + 4,
+            _ => return Some(address),
         };
-        let to = &raw mut self.frame.address;
-        // SAFETY: an address has 8 bytes.
-        if !unsafe { read(to.cast(), 4, self.address(), false) } {
-            return false;
-        }
-        self.set_address(from, (self.address() & 0xffff) as i32);
-        true
+        // Of its 4 bytes, those of the offset.
+        Some(from + (self.pointer(address, 4, false)? & 0xffff))
     }
 
     #[inline(always)]
-    fn base(&self, base: u8) -> u64 {
+    fn base(&mut self, base: u8) -> u64 {
         match base {
             // SAFETY: the helpers have no preconditions.
             base::TASK => unsafe { bpf_get_current_task() },
@@ -232,7 +254,9 @@ impl Fetch<'_> {
             base::UID => bpf_get_current_uid_gid() & 0xffff_ffff,
             // SAFETY: as above.
             base::CPU => unsafe { bpf_get_smp_processor_id() }.into(),
-            base::COMM => (&raw const self.hit.task.comm) as u64,
+            // It is a pointer for the verifier, which does not add what it does not know to it, until it has
+            // been in memory.
+            base::COMM => self.remember((&raw const self.hit.task.comm) as u64),
             register => self.frame.registers[usize::from(register) & 31],
         }
     }
@@ -298,18 +322,30 @@ impl Fetch<'_> {
         unsafe { self.word(at).write_volatile(value) };
     }
 
+    /// A number, of which nothing but that is known any more.
     #[inline(always)]
-    fn address(&self) -> u64 {
+    fn remember(&mut self, address: u64) -> u64 {
+        let to = &raw mut self.frame.address;
         // SAFETY: the frame is ours.
-        unsafe { (&raw const self.frame.address).read_volatile() }
+        unsafe { to.write_volatile(address) };
+        // SAFETY: as above.
+        unsafe { to.read_volatile() }
     }
+}
 
-    #[inline(always)]
-    fn set_address(&mut self, from: u64, offset: i32) {
-        let address = from.wrapping_add(i64::from(offset) as u64);
-        // SAFETY: the frame is ours.
-        unsafe { (&raw mut self.frame.address).write_volatile(address) };
-    }
+/// Goes on from an address.
+#[inline(always)]
+fn add(address: u64, offset: i32) -> u64 {
+    address.wrapping_add(i64::from(offset) as u64)
+}
+
+/// Cuts what is wanted out of a word.
+#[inline(always)]
+fn cut(field: &FetchField, word: u64) -> u64 {
+    let word = word << (field.left & 63);
+    let right = field.right & 63;
+    let signed = field.flags & flag::SIGNED != 0;
+    if signed { (word as i64 >> right) as u64 } else { word >> right }
 }
 
 /// Whether the `read`th read of a field is of the process's memory.

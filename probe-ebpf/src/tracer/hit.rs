@@ -2,7 +2,7 @@
 
 use super::{count, fetch, filter, sampling, stack, task};
 use aya_ebpf::EbpfContext;
-use probe_common::fetch::{DATA, FIELDS, LONGEST, base, moment};
+use probe_common::fetch::{DATA, FIELDS, FetchTable, LONGEST, base, moment};
 use probe_common::trace::ProbeHit;
 use probe_ebpf::{Reservation, pipe};
 
@@ -40,12 +40,12 @@ pub(crate) fn frame(hit: &mut Reservation<ProbeHit>) -> &mut Frame {
     unsafe { &mut *hit.tail().as_mut_ptr().cast::<Frame>() }
 }
 
-/// Reports or counts a hit of a probe, whose registers `fill` fills in.
+/// Reports or counts a hit of a probe, whose registers `fill` fills in: those that its table needs, at least.
 #[inline(always)]
 pub(crate) fn report<C: EbpfContext>(
     ctx: &C,
     probe: u32,
-    fill: impl FnOnce(&mut Registers),
+    fill: impl FnOnce(&mut Registers, &FetchTable),
 ) -> u32 {
     if !filter::current_is_traced() {
         return 0;
@@ -77,7 +77,7 @@ pub(crate) fn report<C: EbpfContext>(
 pub(crate) fn begin<C: EbpfContext>(
     ctx: &C,
     probe: u32,
-    fill: impl FnOnce(&mut Registers),
+    fill: impl FnOnce(&mut Registers, &FetchTable),
 ) -> Option<Reservation<ProbeHit>> {
     let table = fetch::table(probe)?;
     let mut hit = pipe::reserve::<ProbeHit>().ok()?;
@@ -85,7 +85,7 @@ pub(crate) fn begin<C: EbpfContext>(
     hit.probe = probe;
     hit.faults = 0;
     let frame = frame(&mut hit);
-    fill(&mut frame.registers);
+    fill(&mut frame.registers, table);
     frame.registers[base::CONTEXT as usize] = ctx.as_ptr() as u64;
     frame.len = 8 * usize::from(table.field_count);
     Some(hit)

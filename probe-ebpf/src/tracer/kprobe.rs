@@ -74,7 +74,7 @@ pub(crate) fn call_return_by_number(ctx: RetProbeContext) -> u32 {
 fn returned(ctx: *mut c_void, probe: u32) -> u32 {
     let ctx = &RetProbeContext::new(ctx);
     trace!(ctx, "kretprobe {} hit", probe);
-    hit::report(ctx, probe, |registers| registers[base::RETVAL as usize] = ctx.ret())
+    hit::report(ctx, probe, |registers, _| registers[base::RETVAL as usize] = ctx.ret())
 }
 
 /// One function for all programs of entries, so that the object holds it once.
@@ -82,7 +82,7 @@ fn returned(ctx: *mut c_void, probe: u32) -> u32 {
 fn hit(ctx: *mut c_void, probe: u32) -> u32 {
     let ctx = &ProbeContext::new(ctx);
     trace!(ctx, "kprobe {} hit", probe);
-    hit::report(ctx, probe, |registers| arguments(ctx, registers))
+    hit::report(ctx, probe, |registers, _| arguments(ctx, registers))
 }
 
 /// One function for all programs of calls' entries, so that the object holds it once.
@@ -90,7 +90,7 @@ fn hit(ctx: *mut c_void, probe: u32) -> u32 {
 fn call_entered(ctx: *mut c_void, probe: u32) -> u32 {
     let ctx = &ProbeContext::new(ctx);
     trace!(ctx, "call of {} entered", probe);
-    call::entered(ctx, probe, stack_pointer(ctx.regs), |registers| arguments(ctx, registers))
+    call::entered(ctx, probe, stack_pointer(ctx.regs), |registers, _| arguments(ctx, registers))
 }
 
 /// One function for all programs of calls' returns, so that the object holds it once.

@@ -14,7 +14,7 @@ const RAW_ARGUMENTS: usize = 12;
 pub(crate) fn raw_tracepoint_by_number(ctx: RawTracePointContext) -> u32 {
     let probe = number::of_program();
     trace!(&ctx, "raw tracepoint {} hit", probe);
-    hit::report(&ctx, probe, |registers| {
+    hit::report(&ctx, probe, |registers, _| {
         // The kernel would attach no program that reads more arguments than the tracepoint has.
         let size = (8 * RAW_ARGUMENTS) as u32;
         // SAFETY: there are as many registers; the helper checks the address that is read.

@@ -3,10 +3,17 @@
 
 use super::fetch::Fetch;
 use super::hit::LAST_DATA;
-use aya_ebpf::{EbpfContext, bindings::BPF_F_USER_STACK, helpers::generated::bpf_get_stack};
+use aya_ebpf::{
+    EbpfContext, Global, bindings::BPF_F_USER_STACK, helpers::generated::bpf_get_stack,
+};
 use probe_common::fetch::{FIELDS, LONGEST, kind};
 use probe_common::trace::ProbeHit;
 use probe_ebpf::Reservation;
+
+/// 1: some of the probes read stacks. User space sets it before it loads the programs, so that the verifier drops
+/// what is not done.
+#[unsafe(no_mangle)]
+static READ_STACKS: Global<u8> = Global::new(0);
 
 /// Most stacks of a hit: the kernel's and the process's.
 const STACKS: usize = 2;
@@ -14,6 +21,9 @@ const STACKS: usize = 2;
 /// Reads the stacks of a probe's table into its hit.
 #[inline(always)]
 pub(crate) fn read<C: EbpfContext>(ctx: &C, probe: u32, hit: &Reservation<ProbeHit>) {
+    if READ_STACKS.load() == 0 {
+        return;
+    }
     let Some(mut fetch) = Fetch::of(probe, hit.depth()) else { return };
     let count = usize::from(fetch.table.stack_count);
     let first = usize::from(fetch.table.field_count).wrapping_sub(count);

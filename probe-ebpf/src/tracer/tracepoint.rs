@@ -1,11 +1,23 @@
 //! Tracepoints.
 
+use super::hit::Registers;
 use super::{hit, number};
 use aya_ebpf::{
-    EbpfContext, helpers::bpf_get_attach_cookie, macros::tracepoint, programs::TracePointContext,
+    EbpfContext,
+    helpers::{bpf_get_attach_cookie, generated::bpf_probe_read_kernel},
+    macros::tracepoint,
+    programs::TracePointContext,
 };
 use aya_log_ebpf::trace;
 use core::ffi::c_void;
+use probe_common::fetch::CONTEXT_WORDS;
+
+/// As many bits as it takes to count them.
+const CONTEXT_MASK: u8 = (2 * CONTEXT_WORDS - 1) as u8;
+
+const _: () = assert!(
+    CONTEXT_WORDS.is_power_of_two() && (CONTEXT_MASK as usize) < size_of::<Registers>() / 8
+);
 
 /// One program for all tracepoints: which of them was hit, the attach cookie tells (5.15+).
 #[tracepoint]
@@ -26,6 +38,14 @@ pub(crate) fn tracepoint_by_number(ctx: TracePointContext) -> u32 {
 fn traced(ctx: *mut c_void, probe: u32) -> u32 {
     let ctx = &TracePointContext::new(ctx);
     trace!(ctx, "tracepoint {} hit", probe);
-    // Its fields are in the context.
-    hit::report(ctx, probe, |_| {})
+    hit::report(ctx, probe, |registers, table| {
+        // The bound is the verifier's.
+        let size = u32::from(table.context_words & CONTEXT_MASK) * 8;
+        if size != 0 {
+            // SAFETY: there are as many registers; the helper checks the address that is read.
+            unsafe {
+                bpf_probe_read_kernel(registers.as_mut_ptr().cast(), size, ctx.as_ptr().cast())
+            };
+        }
+    })
 }

@@ -28,7 +28,7 @@ pub(crate) fn fexit_by_number(ctx: FExitContext) -> u32 {
 fn reached(ctx: *mut c_void, probe: u32) -> u32 {
     let ctx = &FEntryContext::new(ctx);
     trace!(ctx, "trampoline of {} reached", probe);
-    hit::report(ctx, probe, |registers| {
+    hit::report(ctx, probe, |registers, _| {
         // The words of the arguments, and behind them, if it returns, what it returns. The kernel would load
         // no program that reads more of them than the function has.
         let size = (8 * TRAMPOLINE_WORDS) as u32;

@@ -78,7 +78,7 @@ impl Object {
     /// Reads the object for probes that read what `tables` says, by their numbers, and creates its maps.
     pub(super) fn load(config: &Config, tables: &[FetchTable]) -> Result<Self, TraceError> {
         let mut code = aya_obj::Object::parse(OBJECT).map_err(TraceError::load)?;
-        maps::configure(&mut code, config, tables.len().max(1) as u32).map_err(TraceError::load)?;
+        maps::configure(&mut code, config, tables).map_err(TraceError::load)?;
         let types = programs::load_types(&mut code).map_err(TraceError::load)?;
         let log = (config.log_level > 0).then(maps::create_log).transpose();
         let log = log.map_err(TraceError::load)?;

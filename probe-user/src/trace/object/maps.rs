@@ -7,7 +7,7 @@ use aya::{Ebpf, EbpfLoader};
 use aya_obj::{EbpfSectionKind, Object};
 use probe_common::call::{CALL_COUNTS, CALLS, USER_CALLS};
 use probe_common::count::COUNTS;
-use probe_common::fetch::PROBES;
+use probe_common::fetch::{FetchTable, PROBES};
 use probe_common::histogram::HISTOGRAMS;
 use probe_common::sampling::{self, LATEST, SAMPLED, SECONDS};
 use std::collections::HashMap;
@@ -25,11 +25,12 @@ pub(super) const NUMBER: &str = ".rodata.probe";
 /// The maps, by their names.
 pub(super) type Maps = HashMap<String, Map>;
 
-/// Has programs find what `config` says where they look for it, and maps the right size for so many probes.
+/// Has programs find what `config` says where they look for it, and maps the right size for probes of these
+/// tables.
 pub(super) fn configure(
     object: &mut Object,
     config: &Config,
-    probes: u32,
+    tables: &[FetchTable],
 ) -> Result<(), Box<dyn Error + Send + Sync>> {
     let number = |limit: Option<NonZeroU32>| limit.map_or(0, NonZeroU32::get);
     let (sample, rate) = (number(config.sampling.one_in), number(config.sampling.per_second));
@@ -42,11 +43,18 @@ pub(super) fn configure(
         ("RATE", rate),
     ]
     .map(|(name, value)| (name, value.to_ne_bytes()));
-    let small = [("IN_CGROUP", [config.in_cgroup]), (aya_log::LEVEL, [config.log_level])];
+    let reads_stacks = tables.iter().any(|table| table.stack_count > 0);
+    let small = [
+        ("IN_CGROUP", config.in_cgroup),
+        ("READ_STACKS", reads_stacks.into()),
+        (aya_log::LEVEL, config.log_level),
+    ]
+    .map(|(name, value)| (name, [value]));
     let words = globals.iter().map(|(name, value)| (*name, (value.as_slice(), true)));
     let bytes = small.iter().map(|(name, value)| (*name, (value.as_slice(), true)));
     object.patch_map_data(words.chain(bytes).collect())?;
 
+    let probes = tables.len().max(1) as u32;
     let has_calls = config.calls > 0 || config.user_calls > 0;
     let or_one = |is_wanted, entries| if is_wanted { entries } else { 1 };
     for (name, entries) in [

@@ -12,6 +12,7 @@ mod interpreter;
 mod predicate;
 mod raw_tracepoint;
 mod reach;
+mod registers;
 mod signature;
 mod slots;
 mod syscall;
@@ -153,6 +154,7 @@ pub(crate) fn plan(
         predicate::compile(scope, predicate, &mut slots, &mut table)?;
     }
     let places = slots.write(&mut table, |field| scope.is_late(field));
+    registers::use_them(&mut table);
     let planned = named.into_iter().map(|(field, n)| PlannedField { field, slot: places[n] });
     Ok(Plan { table, fields: planned.collect() })
 }
