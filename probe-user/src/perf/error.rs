@@ -1,6 +1,6 @@
 //! What can go wrong, and what to do about it.
 
-use crate::error::descriptor_hint;
+use crate::error::{descriptor_hint, map_hint};
 use crate::escape::Escaped;
 use std::fs;
 use std::io;
@@ -68,6 +68,72 @@ pub enum PerfError {
         /// Why.
         source: io::Error,
     },
+    /// The kernel takes no so many samples.
+    #[error(
+        "{frequency} samples a second are more than the {most} that the sysctl \
+         kernel.perf_event_max_sample_rate allows"
+    )]
+    Frequency {
+        /// Samples a second that were asked for.
+        frequency: u64,
+        /// Samples a second that are allowed.
+        most: u64,
+    },
+    /// No ring has this size.
+    #[error(
+        "{bytes} bytes are no usable ring: it has to be a power of two, from {page} (a page) on"
+    )]
+    Bytes {
+        /// Bytes that were asked for.
+        bytes: usize,
+        /// Bytes in a page.
+        page: usize,
+    },
+    /// `mmap` of a ring failed.
+    #[error("cannot map a ring of {bytes} bytes {place}: {source}{}", map_hint(source))]
+    Map {
+        /// Bytes that were asked for.
+        bytes: usize,
+        /// Of whom, and on which CPU.
+        place: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The event does not write into the ring of another.
+    #[error("{event} {place} cannot share a ring with the others: {source}")]
+    Share {
+        /// The event.
+        event: String,
+        /// Of whom, and on which CPU.
+        place: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// An event could not be switched on or off, or asked who it is.
+    #[error("cannot switch an event: {source}")]
+    Switch {
+        /// Why.
+        source: io::Error,
+    },
+    /// Waiting failed.
+    #[error("cannot wait for records: {source}{}", descriptor_hint(source))]
+    Wait {
+        /// Why.
+        source: io::Error,
+    },
+    /// What was lost could not be read.
+    #[error("cannot read what was lost: {source}")]
+    Lost {
+        /// Why.
+        source: io::Error,
+    },
+}
+
+impl PerfError {
+    /// Whether it is that a thread has ended.
+    pub(super) fn is_of_gone_thread(&self) -> bool {
+        matches!(self, Self::Open { source, .. } if source.raw_os_error() == Some(libc::ESRCH))
+    }
 }
 
 fn suggestion(near: &[String]) -> String {

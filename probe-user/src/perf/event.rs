@@ -1,7 +1,7 @@
 //! What is observed.
 
 use super::error::EventError;
-use super::names::{Cache, CacheOperation, CacheResult, Hardware, Software};
+use super::names::{Cache, CacheOperation, CacheResult, Hardware, Software, named};
 use crate::nearest::nearest;
 use crate::sys::perf_event::{Attr, Flags};
 use crate::tracefs;
@@ -185,8 +185,8 @@ impl fmt::Display for Event {
 
 /// What a name without a colon stands for.
 fn known(name: &str) -> Option<Source> {
-    let hardware = || Hardware::named(name).map(Source::Hardware);
-    let software = || Software::named(name).map(Source::Software);
+    let hardware = || named(Hardware::ALL, name).map(Source::Hardware);
+    let software = || named(Software::ALL, name).map(Source::Software);
     software().or_else(hardware).or_else(|| cache(name)).or_else(|| raw(name))
 }
 
@@ -208,8 +208,8 @@ fn cache(name: &str) -> Option<Source> {
         let (end, found) = ends
             .filter_map(|end| {
                 let part = &text[..end];
-                let operation = CacheOperation::named(part).map(Ok);
-                Some((end, operation.or_else(|| CacheResult::named(part).map(Err))?))
+                let operation = named(CacheOperation::ALL, part).map(Ok);
+                Some((end, operation.or_else(|| named(CacheResult::ALL, part).map(Err))?))
             })
             .last()?;
         let earlier = match found {

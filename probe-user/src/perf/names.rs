@@ -13,16 +13,16 @@ macro_rules! named {
         impl $name {
             pub(super) const ALL: &[(Self, &[&str])] = &[$((Self::$variant, &[$($text),+])),+];
 
-            pub(super) fn named(name: &str) -> Option<Self> {
-                let found = Self::ALL.iter().find(|(_, names)| names.contains(&name));
-                found.map(|(value, _)| *value)
-            }
-
             pub(super) fn name(self) -> &'static str {
                 Self::ALL.iter().find(|(value, _)| *value == self).map_or("", |(_, names)| names[0])
             }
         }
     };
+}
+
+/// Which of `all` has this name.
+pub(super) fn named<T: Copy>(all: &[(T, &[&str])], name: &str) -> Option<T> {
+    all.iter().find(|(_, names)| names.contains(&name)).map(|(value, _)| *value)
 }
 
 named! {

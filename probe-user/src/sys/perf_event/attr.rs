@@ -1,6 +1,6 @@
 //! What an event is: `struct perf_event_attr`.
 
-use super::PerfEvent;
+use super::{PERF_FORMAT_LOST, PerfEvent};
 use crate::sys::call;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -163,6 +163,7 @@ impl Attr {
             )
         })?;
         // SAFETY: the kernel has just opened it for us.
-        Ok(PerfEvent { fd: unsafe { OwnedFd::from_raw_fd(fd as i32) }, reports_lost: false })
+        let fd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
+        Ok(PerfEvent { fd, reports_lost: self.read_format == PERF_FORMAT_LOST })
     }
 }
