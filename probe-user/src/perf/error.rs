@@ -44,6 +44,14 @@ pub enum PerfError {
         /// Why.
         source: io::Error,
     },
+    /// A CPU that was asked for is not there.
+    #[error("CPU {cpu} is offline or does not exist; online are {online:?}")]
+    CpuOffline {
+        /// The CPU.
+        cpu: u32,
+        /// The CPUs that are.
+        online: Vec<u32>,
+    },
     /// There is no such process.
     #[error("there is no process {process}")]
     NoProcess {

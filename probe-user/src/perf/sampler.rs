@@ -40,7 +40,7 @@ pub struct Sampler {
     events: Vec<Event>,
     opened: Vec<Opened>,
     /// Which of the events an id is.
-    numbers: HashMap<u64, usize>,
+    ids: HashMap<u64, usize>,
     /// Of those opened, which are of threads that exist.
     alive: Vec<usize>,
     rings: Vec<SampleRing>,
@@ -91,13 +91,13 @@ impl Sampler {
         rings: Vec<SampleRing>,
         layout: Layout,
     ) -> Result<Self, PerfError> {
-        let mut numbers = HashMap::new();
+        let mut ids = HashMap::new();
         for Opened { event, number } in &opened {
-            numbers.insert(event.id().map_err(|source| PerfError::Switch { source })?, *number);
+            ids.insert(event.id().map_err(|source| PerfError::Switch { source })?, *number);
         }
         let alive = (0..opened.len()).collect();
         let counts = SamplerCounts::default();
-        Ok(Self { events, opened, numbers, alive, rings, turn: 0, layout, counts })
+        Ok(Self { events, opened, ids, alive, rings, turn: 0, layout, counts })
     }
 
     /// Switches the events on.
@@ -130,13 +130,9 @@ impl Sampler {
         &self.events
     }
 
-    /// Which of the events a record is of, if it says so: samples always do.
-    pub fn event_of(&self, record: &Record<'_>) -> Option<usize> {
-        let id = match &record.body {
-            Body::Sample(sample) => sample.id,
-            _ => record.ids.id,
-        };
-        self.numbers.get(&id?).copied()
+    /// Which of the events the id of a [record](Record::id) stands for: an event has one for each CPU, or thread.
+    pub fn ids(&self) -> &HashMap<u64, usize> {
+        &self.ids
     }
 
     /// The next record, if there is one now. It lies in the ring, where it is until the next one is asked for.

@@ -47,9 +47,13 @@ impl Scope {
                 };
                 threads(process)?.into_iter().flat_map(places).collect()
             }
-            &Self::Cpu(cpu) => vec![on_cpu(cpu)],
+            &Self::Cpu(cpu) => Self::Cpus(vec![cpu]).places(by_cpu)?,
             Self::Cpus(cpus) => {
-                cpus.iter().copied().collect::<BTreeSet<_>>().into_iter().map(on_cpu).collect()
+                let (cpus, online) = (cpus.iter().copied().collect::<BTreeSet<_>>(), online()?);
+                if let Some(&cpu) = cpus.iter().find(|cpu| !online.contains(cpu)) {
+                    return Err(PerfError::CpuOffline { cpu, online });
+                }
+                cpus.into_iter().map(on_cpu).collect()
             }
             Self::System => online()?.into_iter().map(on_cpu).collect(),
         })

@@ -74,6 +74,14 @@ impl<'r> Record<'r> {
         Self::with_header(header, &bytes[..size], layout).map(|record| (record, size))
     }
 
+    /// The event that it is of, if it says so: samples of a [`Sampler`](super::Sampler) always do.
+    pub fn id(&self) -> Option<u64> {
+        match &self.body {
+            Body::Sample(sample) => sample.id,
+            _ => self.ids.id,
+        }
+    }
+
     /// Reads a whole record, whose header was read already.
     pub(crate) fn with_header(
         header: Header,
