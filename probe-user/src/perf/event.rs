@@ -211,7 +211,7 @@ fn cache(name: &str) -> Option<Source> {
                 let operation = named(CacheOperation::ALL, part).map(Ok);
                 Some((end, operation.or_else(|| named(CacheResult::ALL, part).map(Err))?))
             })
-            .last()?;
+            .next_back()?;
         let earlier = match found {
             Ok(found) => operation.replace(found).is_some(),
             Err(found) => result.replace(found).is_some(),

@@ -68,6 +68,7 @@ pub struct SamplerCounts {
 
 /// What comes next.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "nothing is allocated for a record")]
 pub enum Next<'s> {
     /// A record.
     Record(Record<'s>),

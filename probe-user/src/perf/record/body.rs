@@ -12,6 +12,7 @@ const PERF_RECORD_MISC_BIT_14: u16 = 1 << 14;
 /// What a record says, by its type (`enum perf_event_type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[expect(clippy::large_enum_variant, reason = "nothing is allocated for a record")]
 pub enum Body<'r> {
     /// A mapping of code; of data too, if that was asked for.
     Mmap(Mapping<'r>),
