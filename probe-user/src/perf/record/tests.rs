@@ -184,6 +184,9 @@ fn what_is_empty_is_short() {
 fn counts_that_cannot_be_are_errors() {
     let of = |sample_type| Layout { sample_type, branch_sample_type: 0, ..Layout::default() };
     let group = Layout { read_format: ReadFormat::GROUP, ..of(SampleType::READ) };
+    // Eight times as many wrap to the eight bytes that are there.
+    let bytes = Bytes::new().u64(&[(1 << 61) | 1, 0]).record(9, 0);
+    assert!(Record::read(&bytes, &of(SampleType::CALLCHAIN)).is_err());
     for (field, layout) in [
         ("callchain", of(SampleType::CALLCHAIN)),
         ("branches", of(SampleType::BRANCH_STACK)),
