@@ -226,7 +226,7 @@ pub(crate) fn event_hint(error: &io::Error) -> &'static str {
 }
 
 /// What to do about an errno of the ring's `mmap(2)`.
-fn map_hint(error: &io::Error) -> &'static str {
+pub(crate) fn map_hint(error: &io::Error) -> &'static str {
     match errno(error) {
         libc::EPERM => {
             ". That is more locked memory than allowed: ask for fewer bytes, raise the sysctl \

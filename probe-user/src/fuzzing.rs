@@ -12,6 +12,8 @@ mod dispatch;
 mod drain;
 mod event;
 mod input;
+#[cfg(feature = "perf")]
+mod perf_record;
 #[cfg(feature = "trace")]
 mod recording;
 #[cfg(feature = "trace")]
@@ -23,6 +25,8 @@ pub use btf::btf;
 pub use cpu_list::cpu_list;
 pub use dispatch::dispatch;
 pub use drain::drain;
+#[cfg(feature = "perf")]
+pub use perf_record::perf_record;
 #[cfg(feature = "trace")]
 pub use recording::recording;
 #[cfg(feature = "trace")]
@@ -74,6 +78,12 @@ mod tests {
     #[test]
     fn corpus_of_drain() {
         run("drain", drain);
+    }
+
+    #[cfg(feature = "perf")]
+    #[test]
+    fn corpus_of_perf_record() {
+        run("perf_record", perf_record);
     }
 
     #[cfg(feature = "trace")]

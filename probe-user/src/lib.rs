@@ -42,6 +42,7 @@
 //! | none | the pipe: [`EvPipe::from_map`] takes any loader's map |
 //! | `aya` | [`EvPipe::from_object`], for objects that aya loaded |
 //! | `tokio` | `AsyncEvPipe` and `RecordStream` |
+//! | `perf` | perf events by themselves: counters and samplers |
 //! | `trace` | the tracer, as a library |
 //! | `cli` | the binary `probe` |
 
@@ -72,10 +73,14 @@ mod hotplug;
 mod ledger;
 mod losses;
 mod merge;
+#[cfg(feature = "perf")]
+mod nearest;
 mod options;
 mod ordered;
 mod owned;
 mod parts;
+#[cfg(feature = "perf")]
+pub mod perf;
 mod queues;
 mod ring;
 mod scratch;
@@ -88,6 +93,8 @@ mod tally;
 mod ticker;
 #[cfg(feature = "trace")]
 pub mod trace;
+#[cfg(feature = "perf")]
+mod tracefs;
 
 #[cfg(feature = "tokio")]
 pub use asynchronous::{AsyncEvPipe, Pipe, RecordStream};

@@ -21,6 +21,7 @@ mod cli {
     pub(crate) mod record;
     pub(crate) mod replay;
     pub(crate) mod ring;
+    pub(crate) mod sample;
     pub(crate) mod stack;
     pub(crate) mod symbols;
     pub(crate) mod trace;
@@ -58,6 +59,7 @@ fn main() -> ExitCode {
         Command::Info(info) => cli::info::run(&info),
         Command::Count(count) => cli::count::run(&count),
         Command::Latency(latency) => cli::latency::run(&latency),
+        Command::Sample(sample) => cli::sample::run(&sample),
         Command::Stack(stack) => cli::stack::run(&stack),
         Command::Check(check) => cli::check::run(&check),
         Command::Completions(completions) => cli::completions::run(&completions),

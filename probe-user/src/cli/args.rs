@@ -3,12 +3,13 @@
 use super::{completions, patterns, ring};
 use clap::{ArgAction, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::engine::ArgValueCompleter;
-use probe_user::Options;
 use probe_user::common::trace::COMM_LEN;
+use probe_user::perf::Event;
 use probe_user::trace::output;
 use probe_user::trace::{ProbeSpec, Scope, TraceError, TracedCommand, TracerBuilder};
+use probe_user::{Options, cpus};
 use std::ffi::OsString;
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -34,6 +35,7 @@ pub(crate) enum Command {
     Count(Count),
     Latency(Latency),
     Stack(Stack),
+    Sample(Sample),
     Check(Check),
     Completions(Completions),
 }
@@ -371,6 +373,89 @@ pub(crate) struct Stack {
     pub(crate) format: StackFormat,
 }
 
+/// Tell where CPUs spend their time, or where events happen: the ways that lead there
+///
+/// Samples are taken so many times a second, and counted by the task and the functions that called each other;
+/// they are printed at the end. As a flame graph, it is a picture. Without eBPF. Ends with Ctrl-C, with the command
+/// or the process, or after the duration.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  probe sample -a -d 10s                               what do the CPUs do?
+  probe sample -F 999 -f svg -o make.svg -- make       where does make spend its time?
+  probe sample -e page-faults -c 1 -p 4711 -d 10s      where does this process touch new memory?
+  probe sample -e sched:sched_process_exec -c 1 -a -d 1m
+                                                       from where are programs started?")]
+pub(crate) struct Sample {
+    /// What to sample, as perf names it: cpu-clock, page-faults, cycles:u, LLC-load-misses,
+    /// CATEGORY:TRACEPOINT, r1a8. The default is cpu-clock, which every machine has
+    #[arg(short = 'e', long = "event", value_name = "EVENT", value_delimiter = ',')]
+    pub(crate) events: Vec<Event>,
+
+    /// Samples a second
+    #[arg(short = 'F', long, value_name = "N", default_value = "99")]
+    pub(crate) freq: NonZeroU64,
+
+    /// One sample for every so many of the event; of clocks, nanoseconds
+    #[arg(short, long, value_name = "N", conflicts_with = "freq")]
+    pub(crate) count: Option<NonZeroU64>,
+
+    /// Sample all CPUs: the default, unless it is said who
+    #[arg(short, long, conflicts_with_all = ["pid", "tid"])]
+    pub(crate) all_cpus: bool,
+
+    /// Sample these CPUs, like 0,2-3
+    #[arg(short = 'C', long = "cpu", value_name = "CPUS", value_parser = cpu_list,
+        conflicts_with_all = ["pid", "tid", "all_cpus"])]
+    pub(crate) cpus: Option<CpuList>,
+
+    /// Sample this process, and what it makes from now on, and end with them
+    #[arg(short, long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..),
+        conflicts_with_all = ["command", "tid"])]
+    pub(crate) pid: Option<u32>,
+
+    /// Sample this thread, and end with it
+    #[arg(short, long, value_name = "TID", value_parser = clap::value_parser!(u32).range(1..),
+        conflicts_with = "command")]
+    pub(crate) tid: Option<u32>,
+
+    /// Sample the threads that the process has, and nothing that it makes: each has a ring
+    #[arg(long, conflicts_with_all = ["all_cpus", "cpus"])]
+    pub(crate) per_thread: bool,
+
+    /// End after this time, like 10s or 500ms
+    #[arg(short, long, value_name = "TIME", value_parser = duration)]
+    pub(crate) duration: Option<Duration>,
+
+    /// How ways are written
+    #[arg(short, long, value_enum, default_value_t)]
+    pub(crate) format: StackFormat,
+
+    /// A file to write to, which is replaced if it is there
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) output: Option<PathBuf>,
+
+    /// Ring buffer for each CPU, or thread: a power of two, like 64K or 1M
+    #[arg(short = 'B', long, value_name = "BYTES", value_parser = bytes, default_value = "512K")]
+    buffer_size: usize,
+
+    /// Sample this command and what it makes, from its first instruction until it exits, and exit with its
+    /// status. Its standard output goes to standard error
+    #[arg(last = true, value_name = "CMD")]
+    pub(crate) command: Vec<OsString>,
+}
+
+impl Sample {
+    /// Bytes of each ring.
+    pub(crate) fn ring_bytes(&self) -> usize {
+        self.buffer_size
+    }
+}
+
+/// CPUs, by their ids.
+#[derive(Clone, Debug)]
+pub(crate) struct CpuList(pub(crate) Vec<u32>);
+
 /// What is added up, and until when.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Aggregate {
@@ -398,7 +483,7 @@ impl Aggregate {
 }
 
 /// Who is traced.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 pub(crate) struct Target {
     /// Trace this process alone, and end with it
     #[arg(short, long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..),
@@ -625,6 +710,14 @@ fn one_in(text: &str) -> Result<NonZeroU32, String> {
 fn per_second(text: &str) -> Result<NonZeroU32, String> {
     let number = text.strip_suffix("/s").unwrap_or(text).parse().ok();
     number.ok_or_else(|| "how many in a second? 100/s is a hundred".to_owned())
+}
+
+fn cpu_list(text: &str) -> Result<CpuList, String> {
+    match cpus::parse(text) {
+        Ok(cpus) if cpus.is_empty() => Err("no CPU is none: write them like 0,2-3".into()),
+        Ok(cpus) => Ok(CpuList(cpus)),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 fn comm(text: &str) -> Result<String, String> {

@@ -28,6 +28,11 @@ impl Ending {
         Ok(Self { stop, signals, command: target.hold()? })
     }
 
+    /// The command, which is held.
+    pub(crate) fn command(&self) -> Option<&TracedCommand> {
+        self.command.as_ref()
+    }
+
     /// A trace of the target alone.
     pub(crate) fn narrow(&self, target: &Target) -> TracerBuilder {
         target.narrow(Tracer::builder(), self.command.as_ref())

@@ -6,15 +6,15 @@
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
 const PERF_RECORD_LOST: u32 = 2;
-const PERF_RECORD_SAMPLE: u32 = 9;
+pub(crate) const PERF_RECORD_SAMPLE: u32 = 9;
 const PERF_RECORD_LOST_SAMPLES: u32 = 13;
 
 /// `struct perf_event_header`.
 #[derive(Clone, Copy, Debug, FromBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(crate) struct Header {
-    kind: u32,
-    misc: u16,
+    pub(crate) kind: u32,
+    pub(crate) misc: u16,
     size: u16,
 }
 

@@ -43,7 +43,8 @@ pub enum Value<'r> {
 pub struct Addresses<'r>(&'r [[u8; 8]]);
 
 impl<'r> Addresses<'r> {
-    pub(crate) fn new(bytes: &'r [u8]) -> Self {
+    /// Words of 8 bytes, as they are in memory.
+    pub fn new(bytes: &'r [u8]) -> Self {
         Self(bytes.as_chunks().0)
     }
 

@@ -66,6 +66,7 @@ pub mod privileges;
 mod probe;
 pub mod recording;
 pub(crate) mod resolve;
+mod sampled;
 mod sampling;
 mod selection;
 mod shape;
@@ -77,6 +78,7 @@ mod syscall;
 mod tracefs;
 mod tracer;
 mod trampolines;
+mod ways;
 
 pub use account::Account;
 pub use binary::BinaryError;
@@ -94,11 +96,13 @@ pub use list::{Listed, Listing, list};
 pub use missed::Missed;
 pub use origin::Origin;
 pub use probe::Probe;
+pub use sampled::SampledWays;
 pub use shape::{Enumeration, Field, Shape};
 pub use spec::{
     At, Comparison, FieldBase, FieldPath, FieldSpec, FieldType, Literal, Operator, PathStep,
     Predicate, ProbeSpec, Provider, SpecError,
 };
-pub use stacks::{StackCounts, Step, StepKind, Way};
+pub use stacks::StackCounts;
 pub use symbolize::{Frame, Symbols, Whose};
 pub use tracer::Tracer;
+pub use ways::{Step, StepKind, Way, WayCounts};

@@ -1,6 +1,6 @@
 //! Flame graphs.
 
-use crate::trace::stacks::{Step, StepKind, Way};
+use crate::trace::ways::{Step, StepKind, Way};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use svg::Document;
@@ -151,7 +151,7 @@ fn round(pixels: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trace::stacks::tests::example;
+    use crate::trace::ways::tests::example;
 
     #[test]
     fn every_step_is_as_wide_as_its_hits() {

@@ -19,7 +19,7 @@ mod value;
 pub use clock::Time;
 pub(super) use clock::realtime_offset;
 pub use latency::LatencyFormat;
-pub(super) use names::{Named, Names};
+pub(super) use names::Names;
 pub use printer::Printer;
 pub use stacks::StackFormat;
 

@@ -1,7 +1,7 @@
 //! The ways that led to hits, for people, for programs, and as a picture.
 
 use super::flame;
-use crate::trace::stacks::{Step, StepKind, Way};
+use crate::trace::ways::{Step, StepKind, Way};
 use std::io::{self, Write};
 
 /// How ways are written.
@@ -56,7 +56,7 @@ fn folded(out: &mut dyn Write, way: &Way, hits: u64) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trace::stacks::tests::example;
+    use crate::trace::ways::tests::example;
 
     fn written(format: StackFormat) -> String {
         let ways = [example("cat", &["entry", "read"], 12), example("a;b", &["entry"], 3)];

@@ -8,6 +8,7 @@ use super::error::TraceError;
 use super::glob::{self, Glob};
 use super::spec::ProbeSpec;
 use super::symbols::nearest;
+use crate::tracefs;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,32 +19,11 @@ pub(super) struct Tracefs {
     root: PathBuf,
 }
 
-const MOUNT_POINT: &str = "/sys/kernel/tracing";
-
 impl Tracefs {
     /// Finds it where systems have it, or mounts it.
     pub(super) fn open() -> Result<Self, TraceError> {
-        let tracefs = |source| TraceError::Tracefs { source };
-        for root in [MOUNT_POINT, "/sys/kernel/debug/tracing"] {
-            let events = Path::new(root).join("events");
-            match fs::read_dir(&events) {
-                Ok(_) => return Ok(Self { root: root.into() }),
-                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                    return Err(tracefs(error));
-                }
-                Err(_) => {}
-            }
-        }
-        rustix::mount::mount(
-            "tracefs",
-            MOUNT_POINT,
-            "tracefs",
-            rustix::mount::MountFlags::empty(),
-            None,
-        )
-        .map_err(|errno| tracefs(errno.into()))?;
-        log::info!("mounted tracefs on {MOUNT_POINT}");
-        Ok(Self { root: MOUNT_POINT.into() })
+        let root = tracefs::root().map_err(|source| TraceError::Tracefs { source })?;
+        Ok(Self { root })
     }
 
     /// The one that was opened before, or else opens it, and keeps it for the next time.
@@ -102,18 +82,7 @@ impl Tracefs {
 
     /// All tracepoints, as `category:name`.
     fn all(&self) -> Vec<String> {
-        let list = |path: &Path| {
-            let entries = fs::read_dir(path).into_iter().flatten().flatten();
-            entries.filter(|entry| entry.path().is_dir()).collect::<Vec<_>>()
-        };
-        let mut names = Vec::new();
-        for category in list(&self.root.join("events")) {
-            for event in list(&category.path()) {
-                let (category, event) = (category.file_name(), event.file_name());
-                names.push(format!("{}:{}", category.display(), event.display()));
-            }
-        }
-        names
+        tracefs::tracepoints(&self.root)
     }
 }
 

@@ -1,71 +1,28 @@
 //! `perf_event_open(2)` and its ioctls: `include/uapi/linux/perf_event.h`.
 
+mod attr;
+
+pub(crate) use attr::Attr;
+#[cfg(feature = "perf")]
+pub use attr::Flags;
+
 use super::call;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 const PERF_TYPE_SOFTWARE: u32 = 1;
 const PERF_COUNT_SW_BPF_OUTPUT: u64 = 10;
 const PERF_SAMPLE_RAW: u64 = 1 << 10;
 const PERF_FORMAT_LOST: u64 = 1 << 4;
-const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 1 << 3;
 const ATTR_FLAG_WATERMARK: u64 = 1 << 14;
 
 const PERF_EVENT_IOC_ENABLE: libc::c_ulong = 0x2400;
 const PERF_EVENT_IOC_DISABLE: libc::c_ulong = 0x2401;
 const PERF_EVENT_IOC_SET_OUTPUT: libc::c_ulong = 0x2405;
+#[cfg(feature = "perf")]
+const PERF_EVENT_IOC_ID: libc::c_ulong = 0x8008_2407;
 #[cfg(feature = "trace")]
 const PERF_EVENT_IOC_SET_BPF: libc::c_ulong = 0x4004_2408;
-
-/// `struct perf_event_attr`, up to `PERF_ATTR_SIZE_VER5`, which every kernel since 4.1 reads.
-#[repr(C)]
-#[derive(Clone, Default)]
-struct Attr {
-    kind: u32,
-    size: u32,
-    config: u64,
-    sample_period: u64,
-    sample_type: u64,
-    read_format: u64,
-    flags: u64,
-    wakeup: u32,
-    bp_type: u32,
-    config1: u64,
-    config2: u64,
-    branch_sample_type: u64,
-    sample_regs_user: u64,
-    sample_stack_user: u32,
-    clockid: i32,
-    sample_regs_intr: u64,
-    aux_watermark: u32,
-    sample_max_stack: u16,
-    reserved: u16,
-}
-
-const _: () = assert!(size_of::<Attr>() == 112);
-
-impl Attr {
-    fn new() -> Self {
-        Self { size: size_of::<Self>() as u32, ..Self::default() }
-    }
-
-    fn open(&self, pid: libc::pid_t, cpu: libc::c_int) -> io::Result<PerfEvent> {
-        // SAFETY: the attribute is as long as it says; config1 may hold the address of a string,
-        // which whoever set it keeps alive.
-        let fd = call("perf_event_open", || unsafe {
-            libc::syscall(
-                libc::SYS_perf_event_open,
-                &raw const *self,
-                pid,
-                cpu,
-                -1 as libc::c_int,
-                PERF_FLAG_FD_CLOEXEC,
-            )
-        })?;
-        // SAFETY: the kernel has just opened it for us.
-        Ok(PerfEvent { fd: unsafe { OwnedFd::from_raw_fd(fd as i32) }, reports_lost: false })
-    }
-}
 
 /// When the kernel wakes whoever polls an event.
 #[derive(Clone, Copy, Debug)]
@@ -185,6 +142,17 @@ impl PerfEvent {
             libc::ioctl(self.fd.as_raw_fd(), PERF_EVENT_IOC_SET_OUTPUT, ring.as_raw_fd())
         })
         .map(drop)
+    }
+
+    /// `PERF_EVENT_IOC_ID`: the number by which records and groups name the event.
+    #[cfg(feature = "perf")]
+    pub(crate) fn id(&self) -> io::Result<u64> {
+        let mut id = 0u64;
+        // SAFETY: the kernel writes a u64.
+        call("ioctl", || unsafe {
+            libc::ioctl(self.fd.as_raw_fd(), PERF_EVENT_IOC_ID, &raw mut id)
+        })?;
+        Ok(id)
     }
 
     /// `PERF_EVENT_IOC_SET_BPF`: how programs attach to events before 5.15. Lasts until the event

@@ -1,0 +1,115 @@
+//! `probe sample`.
+
+use super::args::{Sample, Target};
+use super::ending::Ending;
+use super::print::written;
+use super::stack::titled;
+use anyhow::{Result, anyhow};
+use probe_user::Stop;
+use probe_user::perf::{
+    Event, Flags, Next, Sampler, SamplerBuilder, SamplerCounts, Scope, Software,
+};
+use probe_user::trace::output::StackFormat;
+use probe_user::trace::{SampledWays, Symbols, Whose};
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// How long samples may wait before anybody looks at them: processes that they are of should not have ended.
+const LOOK: Duration = Duration::from_millis(20);
+
+pub(crate) fn run(args: &Sample) -> Result<ExitCode> {
+    let target = Target { command: args.command.clone(), ..Target::default() };
+    let ending = Ending::prepare(&target)?;
+    let command = ending.command().map(|command| command.pid());
+    let mut sampler = builder(args, command).open()?;
+    let mut ways = SampledWays::new(Symbols::start(Whose::Processes)?);
+    let begun = ending.begin(args.duration)?;
+    if command.is_none() || args.all_cpus || args.cpus.is_some() {
+        sampler.enable()?;
+    }
+    follow(&mut sampler, begun.stop(), &mut ways)?;
+    let counts = sampler.counts()?;
+    let print = print(args, &ways, &sampler);
+    tell(&counts);
+    let code = begun.exit_code()?;
+    written(print?, "samples")?;
+    Ok(code)
+}
+
+/// What is sampled. The command is held.
+fn builder(args: &Sample, command: Option<u32>) -> SamplerBuilder {
+    let flags = Flags::COMM | Flags::TASK;
+    let builder = Sampler::builder().callchains().bytes_per_ring(args.ring_bytes());
+    let builder = match args.count {
+        Some(count) => builder.period(count.get()),
+        None => builder.frequency(args.freq.get()),
+    };
+    let scope = match (&args.cpus, command, args.pid, args.tid) {
+        (Some(cpus), ..) => Scope::Cpus(cpus.0.clone()),
+        _ if args.all_cpus => Scope::System,
+        (_, Some(pid), ..) | (_, _, Some(pid), _) if args.per_thread => Scope::Process(pid),
+        (_, Some(pid), ..) | (_, _, Some(pid), _) => Scope::ProcessAndChildren(pid),
+        (.., Some(tid)) => Scope::Thread(tid),
+        _ => Scope::System,
+    };
+    let is_of_command = command.is_some() && args.cpus.is_none() && !args.all_cpus;
+    let on_exec = if is_of_command { Flags::ENABLE_ON_EXEC } else { Flags::empty() };
+    // What is in the rings is looked at anyway.
+    let builder = builder.wake_after_bytes(args.ring_bytes() as u32 / 4).flags(flags | on_exec);
+    events(args).into_iter().fold(builder.scope(scope), SamplerBuilder::event)
+}
+
+/// What was asked for; else what every machine has.
+fn events(args: &Sample) -> Vec<Event> {
+    match args.events.as_slice() {
+        [] => vec![Software::CpuClock.into()],
+        events => events.to_vec(),
+    }
+}
+
+/// Counts samples until something ends it.
+fn follow(sampler: &mut Sampler, stop: &Stop, ways: &mut SampledWays) -> Result<()> {
+    while !stop.is_stopped() {
+        match sampler.next_blocking(Some(LOOK))? {
+            Next::Record(record) => ways.record(&record),
+            Next::Malformed(error) => log::warn!("{error}"),
+            Next::Timeout => {}
+            Next::End => return Ok(()),
+        }
+    }
+    sampler.disable()?;
+    while let Some(record) = sampler.next_record() {
+        match record {
+            Ok(record) => ways.record(&record),
+            Err(error) => log::warn!("{error}"),
+        }
+    }
+    Ok(())
+}
+
+fn print(args: &Sample, ways: &SampledWays, sampler: &Sampler) -> Result<io::Result<()>> {
+    let out: Box<dyn Write> = match &args.output {
+        None => Box::new(io::stdout()),
+        Some(path) => Box::new(
+            File::create(path)
+                .map_err(|error| anyhow!("cannot create {}: {error}", path.display()))?,
+        ),
+    };
+    let mut out = BufWriter::new(out);
+    let title = titled(sampler.events().iter());
+    let written = StackFormat::from(args.format).write(&ways.ways(), &title, &mut out);
+    Ok(written.and_then(|()| out.flush()))
+}
+
+/// Says what became of every record, on standard error.
+fn tell(counts: &SamplerCounts) {
+    let SamplerCounts { samples, lost, throttled, malformed, .. } = counts;
+    let mut told = format!("probe: {samples} samples, {lost} lost, throttled {throttled} times");
+    if *malformed > 0 {
+        told += &format!(", {malformed} malformed");
+    }
+    // Nobody may be there to read it, which is no reason to fail.
+    let _ = writeln!(io::stderr(), "{told}");
+}

@@ -1,0 +1,37 @@
+//! Where an event is opened.
+
+use std::fmt;
+
+/// What `perf_event_open(2)` takes besides the attribute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Place {
+    /// A thread; `None`: all of them.
+    pub(crate) thread: Option<u32>,
+    /// A CPU; `None`: all of them.
+    pub(crate) cpu: Option<u32>,
+    /// Whether it is that of the threads and processes that the thread makes, too.
+    pub(crate) inherits: bool,
+}
+
+impl Place {
+    /// As the kernel takes it.
+    pub(crate) fn pid(&self) -> libc::pid_t {
+        self.thread.map_or(-1, |thread| thread.cast_signed())
+    }
+
+    /// As the kernel takes it.
+    pub(crate) fn cpu(&self) -> libc::c_int {
+        self.cpu.map_or(-1, u32::cast_signed)
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.thread, self.cpu) {
+            (Some(thread), Some(cpu)) => write!(f, "of thread {thread} on CPU {cpu}"),
+            (Some(thread), None) => write!(f, "of thread {thread}"),
+            (None, Some(cpu)) => write!(f, "on CPU {cpu}"),
+            (None, None) => f.write_str("of everybody"),
+        }
+    }
+}

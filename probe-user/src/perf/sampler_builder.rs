@@ -1,0 +1,301 @@
+//! What is sampled, and how.
+
+use super::error::PerfError;
+use super::event::Event;
+use super::names::Software;
+use super::place::Place;
+use super::record::{Layout, ReadFormat, SampleType};
+use super::sample_ring::SampleRing;
+use super::sampler::Sampler;
+use super::scope::Scope;
+use crate::ring::page::RingPages;
+use crate::sys::memory::page_size;
+use crate::sys::perf_event::{Attr, Flags, PerfEvent};
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::AsFd;
+
+/// Builds a [`Sampler`].
+#[derive(Clone, Debug)]
+pub struct SamplerBuilder {
+    events: Vec<Event>,
+    scope: Scope,
+    rate: Rate,
+    sample_type: SampleType,
+    read_format: ReadFormat,
+    flags: Flags,
+    regs_user: u64,
+    regs_intr: u64,
+    stack_user: u32,
+    bytes_per_ring: usize,
+    wake_after_bytes: Option<u32>,
+}
+
+/// How often.
+#[derive(Clone, Copy, Debug)]
+enum Rate {
+    Period(u64),
+    Frequency(u64),
+}
+
+impl Default for SamplerBuilder {
+    /// This process, with a sample for each event, which wakes.
+    fn default() -> Self {
+        Self {
+            events: Vec::new(),
+            scope: Scope::ThisProcess,
+            rate: Rate::Period(1),
+            sample_type: SampleType::IDENTIFIER
+                | SampleType::IP
+                | SampleType::TID
+                | SampleType::TIME
+                | SampleType::CPU
+                | SampleType::PERIOD,
+            read_format: ReadFormat::empty(),
+            flags: Flags::DISABLED | Flags::SAMPLE_ID_ALL | Flags::USE_CLOCKID,
+            regs_user: 0,
+            regs_intr: 0,
+            stack_user: 0,
+            bytes_per_ring: 512 << 10,
+            wake_after_bytes: None,
+        }
+    }
+}
+
+impl SamplerBuilder {
+    /// Samples this event, too. Without one, it is `cpu-clock`, which every machine has.
+    #[must_use]
+    pub fn event(mut self, event: impl Into<Event>) -> Self {
+        self.events.push(event.into());
+        self
+    }
+
+    /// Of whom.
+    #[must_use]
+    pub fn scope(self, scope: Scope) -> Self {
+        Self { scope, ..self }
+    }
+
+    /// A sample for every so many of the event; of clocks, nanoseconds.
+    #[must_use]
+    pub fn period(self, period: u64) -> Self {
+        Self { rate: Rate::Period(period), ..self }
+    }
+
+    /// So many samples a second, by a period that the kernel adapts.
+    #[must_use]
+    pub fn frequency(self, frequency: u64) -> Self {
+        Self { rate: Rate::Frequency(frequency), ..self }
+    }
+
+    /// Has samples tell this, too. They always tell the event, where, who, when, on which CPU, and the period.
+    #[must_use]
+    pub fn sample(self, what: SampleType) -> Self {
+        Self { sample_type: self.sample_type | what, ..self }
+    }
+
+    /// Has samples tell the functions that led there: of the kernel, and of the process as far as it is
+    /// compiled with frame pointers.
+    #[must_use]
+    pub fn callchains(self) -> Self {
+        self.sample(SampleType::CALLCHAIN)
+    }
+
+    /// Has samples tell these registers of the process, a bit each.
+    #[must_use]
+    pub fn user_registers(self, mask: u64) -> Self {
+        Self { regs_user: mask, ..self.sample(SampleType::REGS_USER) }
+    }
+
+    /// Has samples tell these registers where the event was, a bit each.
+    #[must_use]
+    pub fn interrupted_registers(self, mask: u64) -> Self {
+        Self { regs_intr: mask, ..self.sample(SampleType::REGS_INTR) }
+    }
+
+    /// Has samples tell so many bytes of the process's stack: a multiple of 8, below 65,528.
+    #[must_use]
+    pub fn user_stack(self, bytes: u32) -> Self {
+        Self { stack_user: bytes, ..self.sample(SampleType::STACK_USER) }
+    }
+
+    /// Has samples tell the counter, and this of it.
+    #[must_use]
+    pub fn counters(self, format: ReadFormat) -> Self {
+        Self { read_format: format, ..self.sample(SampleType::READ) }
+    }
+
+    /// Has other records than samples, too, or is otherwise.
+    #[must_use]
+    pub fn flags(self, flags: Flags) -> Self {
+        Self { flags: self.flags | flags, ..self }
+    }
+
+    /// Bytes of each ring: a power of two pages.
+    #[must_use]
+    pub fn bytes_per_ring(self, bytes: usize) -> Self {
+        Self { bytes_per_ring: bytes, ..self }
+    }
+
+    /// Wakes after so many bytes, not for each record.
+    #[must_use]
+    pub fn wake_after_bytes(self, bytes: u32) -> Self {
+        Self { wake_after_bytes: Some(bytes), ..self }
+    }
+
+    /// Opens the events. They are switched off until [`Sampler::enable`], or, with
+    /// [`Flags::ENABLE_ON_EXEC`], until the process executes a program.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such event, nobody of whom to observe it, or no privilege to do so.
+    pub fn open(&self) -> Result<Sampler, PerfError> {
+        let page = page_size();
+        let pages = self.bytes_per_ring / page;
+        if !self.bytes_per_ring.is_multiple_of(page) || !pages.is_power_of_two() {
+            return Err(PerfError::Bytes { bytes: self.bytes_per_ring, page });
+        }
+        let events = match self.events.as_slice() {
+            [] => vec![Software::CpuClock.into()],
+            events => events.to_vec(),
+        };
+        let mut attrs =
+            events.iter().map(|event| self.attr(event)).collect::<Result<Vec<_>, _>>()?;
+        let mut opening = Opening {
+            builder: self,
+            rings: Vec::new(),
+            opened: Vec::new(),
+            by_key: HashMap::new(),
+        };
+        let places = self.scope.places(true)?;
+        let mut gone = None;
+        for place in &places {
+            for (number, attr) in attrs.iter_mut().enumerate() {
+                match opening.open(&events[number], number, attr, place) {
+                    // It has ended since it was listed.
+                    Err(error) if error.is_of_gone_thread() => gone = Some(error),
+                    result => result?,
+                }
+            }
+        }
+        let layout = attrs.first().map(Layout::of).unwrap_or_default();
+        match gone {
+            Some(error) if opening.opened.is_empty() => Err(error),
+            _ => Sampler::new(events, opening.opened, opening.rings, layout),
+        }
+    }
+
+    fn attr(&self, event: &Event) -> Result<Attr, PerfError> {
+        let mut attr = event.attr()?;
+        let (period, rate_flag) = match self.rate {
+            Rate::Period(period) => (period, Flags::empty()),
+            Rate::Frequency(frequency) => (frequency, Flags::FREQ),
+        };
+        attr.sample_period = period;
+        attr.sample_type = self.sample_type.bits();
+        attr.read_format = match self.read_format {
+            format if format.is_empty() && !self.sample_type.contains(SampleType::READ) => {
+                ReadFormat::LOST.bits()
+            }
+            format => format.bits(),
+        };
+        attr.flags |= (self.flags | rate_flag).bits();
+        attr.clockid = libc::CLOCK_MONOTONIC;
+        attr.sample_regs_user = self.regs_user;
+        attr.sample_regs_intr = self.regs_intr;
+        attr.sample_stack_user = self.stack_user;
+        match self.wake_after_bytes {
+            None => attr.wakeup = 1,
+            Some(bytes) => {
+                attr.wakeup = bytes;
+                attr.flags |= Flags::WATERMARK.bits();
+            }
+        }
+        Ok(attr)
+    }
+}
+
+/// An event that was opened.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub(super) event: PerfEvent,
+    /// Which of the sampler's events.
+    pub(super) number: usize,
+}
+
+/// What was opened so far.
+struct Opening<'b> {
+    builder: &'b SamplerBuilder,
+    rings: Vec<SampleRing>,
+    opened: Vec<Opened>,
+    /// Which of those that were opened has the ring that others share: those of a CPU, or of a thread.
+    by_key: HashMap<(i32, Option<i32>), usize>,
+}
+
+impl Opening<'_> {
+    fn open(
+        &mut self,
+        name: &Event,
+        number: usize,
+        attr: &mut Attr,
+        place: &Place,
+    ) -> Result<(), PerfError> {
+        let inherit = if place.inherits { Flags::INHERIT } else { Flags::empty() };
+        attr.flags |= inherit.bits();
+        let open = |attr: &Attr| attr.open_in(place.pid(), place.cpu(), None);
+        let event = match open(attr) {
+            // Before 6.0 the kernel does not know PERF_FORMAT_LOST.
+            Err(error)
+                if error.raw_os_error() == Some(libc::EINVAL)
+                    && attr.read_format == ReadFormat::LOST.bits() =>
+            {
+                let older = Attr { read_format: 0, ..attr.clone() };
+                let opened = open(&older);
+                if opened.is_ok() {
+                    *attr = older;
+                }
+                opened
+            }
+            opened => opened,
+        };
+        let event = event.map_err(|source| self.failed(name, place, source))?;
+        let of_thread = place.cpu.is_none().then(|| place.pid());
+        let key = (place.cpu(), of_thread);
+        match self.by_key.get(&key) {
+            Some(&first) => {
+                let ring = self.opened[first].event.as_fd();
+                event.set_output(ring).map_err(|source| PerfError::Share {
+                    event: name.to_string(),
+                    place: place.to_string(),
+                    source,
+                })?;
+            }
+            None => {
+                let bytes = self.builder.bytes_per_ring;
+                let pages = RingPages::map(event.as_fd(), bytes)
+                    .map_err(|source| PerfError::Map { bytes, place: place.to_string(), source })?;
+                self.rings.push(SampleRing::new(pages));
+                self.by_key.insert(key, self.opened.len());
+            }
+        }
+        self.opened.push(Opened { event, number });
+        Ok(())
+    }
+
+    fn failed(&self, name: &Event, place: &Place, source: io::Error) -> PerfError {
+        if let (Rate::Frequency(frequency), Some(libc::EINVAL)) =
+            (self.builder.rate, source.raw_os_error())
+            && let Some(most) = most_samples()
+            && frequency > most
+        {
+            return PerfError::Frequency { frequency, most };
+        }
+        PerfError::Open { event: name.to_string(), place: place.to_string(), source }
+    }
+}
+
+/// How many samples a second the kernel allows.
+fn most_samples() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/sys/kernel/perf_event_max_sample_rate").ok()?;
+    text.trim().parse().ok()
+}

@@ -1,0 +1,119 @@
+//! Of whom.
+
+use super::error::PerfError;
+use super::place::Place;
+use crate::cpus;
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+
+/// Of whom an event is observed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Scope {
+    /// This process: all threads that it has when the event is opened.
+    ThisProcess,
+    /// A thread, by its id.
+    Thread(u32),
+    /// A process, by its id: all threads that it has when the event is opened.
+    Process(u32),
+    /// A process, and the threads and processes that it makes from then on.
+    ProcessAndChildren(u32),
+    /// Whatever a CPU runs.
+    Cpu(u32),
+    /// Whatever these CPUs run.
+    Cpus(Vec<u32>),
+    /// Whatever the CPUs run that are online when the event is opened.
+    System,
+}
+
+impl Scope {
+    /// Where events of it are opened, each of them once. `by_cpu`: those that are inherited have an event for
+    /// each CPU, as the kernel wants it of those that have a ring.
+    pub(crate) fn places(&self, by_cpu: bool) -> Result<Vec<Place>, PerfError> {
+        let of_thread = |thread| Place { thread: Some(thread), cpu: None, inherits: false };
+        let on_cpu = |cpu| Place { thread: None, cpu: Some(cpu), inherits: false };
+        Ok(match self {
+            Self::ThisProcess => threads(std::process::id())?.into_iter().map(of_thread).collect(),
+            &Self::Thread(thread) => vec![of_thread(thread)],
+            &Self::Process(process) => threads(process)?.into_iter().map(of_thread).collect(),
+            &Self::ProcessAndChildren(process) => {
+                let cpus = match by_cpu {
+                    true => online()?.into_iter().map(Some).collect(),
+                    false => vec![None],
+                };
+                let places = |thread| {
+                    cpus.iter().map(move |&cpu| Place { thread: Some(thread), cpu, inherits: true })
+                };
+                threads(process)?.into_iter().flat_map(places).collect()
+            }
+            &Self::Cpu(cpu) => Self::Cpus(vec![cpu]).places(by_cpu)?,
+            Self::Cpus(cpus) => {
+                let (cpus, online) = (cpus.iter().copied().collect::<BTreeSet<_>>(), online()?);
+                if let Some(&cpu) = cpus.iter().find(|cpu| !online.contains(cpu)) {
+                    return Err(PerfError::CpuOffline { cpu, online });
+                }
+                cpus.into_iter().map(on_cpu).collect()
+            }
+            Self::System => online()?.into_iter().map(on_cpu).collect(),
+        })
+    }
+}
+
+fn online() -> Result<Vec<u32>, PerfError> {
+    cpus::online().map_err(|source| PerfError::Cpus { source })
+}
+
+/// The threads that a process has.
+fn threads(process: u32) -> Result<Vec<u32>, PerfError> {
+    let failed = |source: io::Error| match source.kind() {
+        io::ErrorKind::NotFound => PerfError::NoProcess { process },
+        _ => PerfError::Threads { process, source },
+    };
+    let entries = fs::read_dir(format!("/proc/{process}/task")).map_err(failed)?;
+    let number = |entry: io::Result<fs::DirEntry>| match entry {
+        Ok(entry) => entry.file_name().to_str()?.parse().ok().map(Ok),
+        Err(error) => Some(Err(error)),
+    };
+    entries.filter_map(number).collect::<io::Result<_>>().map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_all_of_its_threads() {
+        let (send, wait) = std::sync::mpsc::channel::<()>();
+        let waiting = std::thread::spawn(move || wait.recv());
+        let pid = std::process::id();
+        for scope in [Scope::ThisProcess, Scope::Process(pid)] {
+            let places = scope.places(true).unwrap();
+            assert!(places.len() >= 2, "{places:?}");
+            assert!(places.iter().any(|place| place.thread == Some(pid)), "{places:?}");
+            assert!(places.iter().all(|place| place.cpu().is_negative() && !place.inherits));
+        }
+        let cpus = cpus::online().unwrap().len();
+        let own = Scope::ProcessAndChildren(pid);
+        let (by_cpu, whole) = (own.places(true).unwrap(), own.places(false).unwrap());
+        assert!(by_cpu.len() >= 2 * cpus && by_cpu.len().is_multiple_of(cpus));
+        assert!(by_cpu.iter().chain(&whole).all(|place| place.inherits));
+        drop(send);
+        let _ = waiting.join();
+    }
+
+    #[test]
+    fn a_cpu_comes_once() {
+        let places = Scope::Cpus(vec![1, 0, 1]).places(false).unwrap();
+        let shown: Vec<_> = places.iter().map(Place::to_string).collect();
+        assert_eq!(shown, ["on CPU 0", "on CPU 1"]);
+        assert!(places.iter().all(|place| place.pid() == -1));
+        assert_eq!(Scope::System.places(false).unwrap().len(), cpus::online().unwrap().len());
+    }
+
+    #[test]
+    fn nobody_has_no_threads() {
+        let error = Scope::Process(u32::MAX >> 1).places(false).unwrap_err();
+        assert!(matches!(error, PerfError::NoProcess { .. }), "{error}");
+    }
+}

@@ -1,0 +1,320 @@
+//! Samples of what is known to happen.
+
+use probe_user::perf::record::{Body, Mapping, Record, SampleType, Switch};
+use probe_user::perf::{Event, Flags, Next, Sampler, SamplerBuilder, Scope, Software};
+use probe_user::trace::TracedCommand;
+use rustix::thread::gettid;
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+const PAGE: usize = 4096;
+/// More than a test takes: nothing waits that long unless something is wrong.
+const LONG: Option<Duration> = Some(Duration::from_secs(60));
+
+fn this_thread() -> Scope {
+    Scope::Thread(gettid().as_raw_nonzero().get() as u32)
+}
+
+fn event(name: &str) -> Event {
+    name.parse().unwrap()
+}
+
+/// Everything that is there now.
+fn drain(sampler: &mut Sampler, mut each: impl FnMut(&Record<'_>)) {
+    while let Some(record) = sampler.next_record() {
+        each(&record.unwrap());
+    }
+}
+
+/// Runs a command to its end, and gives everything that there was of it.
+fn sampled(builder: &SamplerBuilder, command: &[&str], mut each: impl FnMut(&Record<'_>)) -> u64 {
+    let command: Vec<OsString> = command.iter().map(OsString::from).collect();
+    let held = TracedCommand::hold(&command).unwrap();
+    let scope = Scope::ProcessAndChildren(held.pid());
+    let builder = builder.clone().scope(scope).flags(Flags::ENABLE_ON_EXEC).bytes_per_ring(4 << 20);
+    let mut sampler = builder.open().unwrap();
+    let mut child = held.release().unwrap();
+    loop {
+        match sampler.next_blocking(LONG).unwrap() {
+            Next::Record(record) => each(&record),
+            Next::End => break,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(child.wait().unwrap().success());
+    let counts = sampler.counts().unwrap();
+    assert_eq!((counts.lost, counts.malformed), (0, 0));
+    counts.samples
+}
+
+/// Writes to every page of fresh memory: addresses of the first and the last byte.
+fn touch(pages: usize) -> (u64, u64) {
+    let mut memory: Vec<u8> = Vec::with_capacity(pages * PAGE);
+    memory.spare_capacity_mut().iter_mut().step_by(PAGE).for_each(|byte| {
+        byte.write(1);
+    });
+    let begin = memory.as_ptr().addr() as u64;
+    (begin, begin + (pages * PAGE) as u64 - 1)
+}
+
+#[test]
+#[ignore = "needs root: cargo xtask test"]
+fn every_page_that_is_touched_first_is_a_sample() {
+    const PAGES: usize = 300;
+    let builder = Sampler::builder().event(Software::PageFaults).sample(SampleType::ADDR);
+    let mut sampler = builder.scope(this_thread()).open().unwrap();
+    sampler.enable().unwrap();
+    let (first, last) = touch(PAGES);
+    sampler.disable().unwrap();
+    let mut touched = Vec::new();
+    let own = gettid().as_raw_nonzero().get() as u32;
+    let mut time = 0;
+    drain(&mut sampler, |record| {
+        let Body::Sample(sample) = record.body else { panic!("{record:?}") };
+        assert_eq!(sample.thread.unwrap().tid, own);
+        assert_eq!((sample.period, sample.id.is_some()), (Some(1), true));
+        assert!(sample.time.unwrap() > time, "in the order of time");
+        time = sample.time.unwrap();
+        touched.extend(sample.addr.filter(|addr| (first..=last).contains(addr)));
+    });
+    // The memory begins inside a page, where the allocator has its own: 299 are whole.
+    let pages: BTreeSet<u64> = touched.iter().map(|addr| addr / PAGE as u64).collect();
+    assert_eq!(pages.len(), touched.len(), "each page once");
+    assert!((PAGES - 1..=PAGES).contains(&pages.len()), "{} pages", pages.len());
+    let counts = sampler.counts().unwrap();
+    assert_eq!((counts.lost, counts.malformed), (0, 0));
+}
+
+#[test]
+#[ignore = "needs root: cargo xtask test"]
+fn what_has_no_room_is_counted() {
+    const PAGES: usize = 300;
+    let whole = Sampler::builder().event(Software::PageFaults).scope(this_thread());
+    let small = whole.clone().bytes_per_ring(PAGE);
+    let (mut whole, mut small) = (whole.open().unwrap(), small.open().unwrap());
+    small.enable().unwrap();
+    whole.enable().unwrap();
+    touch(PAGES);
+    whole.disable().unwrap();
+    small.disable().unwrap();
+    let (mut all, mut some) = (0, 0);
+    drain(&mut whole, |_| all += 1);
+    drain(&mut small, |_| some += 1);
+    // To begin is a sample more, or some.
+    let lost = small.counts().unwrap().lost;
+    assert!(all >= PAGES as u64 - 1 && some < 100, "{all} and {some}");
+    if rustix::system::uname().release().to_bytes().starts_with(b"5.") {
+        // The kernel tells of a loss with the next record alone.
+        return;
+    }
+    assert!(some + lost >= all && some + lost <= all + 8, "{some} and {lost} of {all}");
+}
+
+#[test]
+#[ignore = "needs root: cargo xtask test"]
+fn a_tracepoint_is_sampled_once_for_each_hit_of_a_command_and_its_children() {
+    let script = "i=0; while [ $i -lt 20 ]; do /bin/true; i=$((i+1)); done";
+    let builder =
+        Sampler::builder().event(event("sched:sched_process_exit")).sample(SampleType::RAW);
+    let mut threads = BTreeSet::new();
+    let samples = sampled(&builder, &["sh", "-c", script], |record| {
+        let Body::Sample(sample) = record.body else { return };
+        assert!(sample.raw.unwrap().len() >= 16);
+        assert!(threads.insert(sample.thread.unwrap().tid), "each exits once");
+    });
+    assert_eq!((samples, threads.len()), (21, 21));
+}
+
+#[test]
+#[ignore = "needs root: cargo xtask test"]
+fn a_thread_is_sampled_and_no_other() {
+    let builder = Sampler::builder().event(event("syscalls:sys_enter_getppid"));
+    let call = |times| (0..times).for_each(|_| _ = rustix::process::getppid());
+    let mut sampler = builder.clone().scope(this_thread()).open().unwrap();
+    let mut whole = builder.clone().scope(Scope::System).open().unwrap();
+    sampler.enable().unwrap();
+    whole.enable().unwrap();
+    call(25);
+    thread::spawn(move || call(17)).join().unwrap();
+    sampler.disable().unwrap();
+    whole.disable().unwrap();
+    let (mut own, mut all) = (0, 0);
+    drain(&mut sampler, |_| own += 1);
+    let pid = std::process::id();
+    drain(&mut whole, |record| {
+        let Body::Sample(sample) = record.body else { panic!("{record:?}") };
+        all += u32::from(sample.thread.unwrap().pid == pid);
+    });
+    assert_eq!((own, all), (25, 42));
+}
+
+#[test]
+#[ignore = "needs root: cargo xtask test"]
+fn a_cpu_is_sampled_and_no_other() {
+    let cpus = probe_user::cpus::online().unwrap();
+    let (mine, other) = (cpus[0], cpus[cpus.len() - 1]);
+    let builder = Sampler::builder().event(event("syscalls:sys_enter_getppid"));
+    let open = |cpu| builder.clone().scope(Scope::Cpu(cpu)).open().unwrap();
+    let (mut here, mut there) = (open(mine), open(other));
+    for sampler in [&here, &there] {
+        sampler.enable().unwrap();
+    }
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(mine as usize);
+    let tid = thread::spawn(move || {
+        rustix::thread::sched_setaffinity(None, &set).unwrap();
+        (0..33).for_each(|_| _ = rustix::process::getppid());
+        gettid().as_raw_nonzero().get() as u32
+    });
+    let tid = tid.join().unwrap();
+    let count = |sampler: &mut Sampler, on| {
+        let mut count = 0;
+        drain(sampler, |record| {
+            let Body::Sample(sample) = record.body else { panic!("{record:?}") };
+            assert_eq!(sample.cpu, Some(on));
+            count += u32::from(sample.thread.unwrap().tid == tid);
+        });
+        count
+    };
+    assert_eq!(count(&mut here, mine), 33);
+    if other != mine {
+        assert_eq!(count(&mut there, other), 0);
+    }
+}
+
+/// Context switches of this thread, as the kernel counts them.
+fn switches() -> u64 {
+    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+    let lines = status.lines().filter_map(|line| line.split_once("ctxt_switches:"));
+    lines.map(|(_, count)| count.trim().parse::<u64>().unwrap()).sum()
+}
+
+#[test]
+#[ignore = "needs root: cargo xtask test"]
+fn every_context_switch_is_a_sample() {
+    let events = [Software::ContextSwitches, Software::PageFaults];
+    let builder = events.into_iter().fold(Sampler::builder(), SamplerBuilder::event);
+    let mut sampler = builder.scope(this_thread()).open().unwrap();
+    let before = switches();
+    sampler.enable().unwrap();
+    let enabled = switches();
+    (0..20).for_each(|_| thread::sleep(Duration::from_millis(1)));
+    touch(64);
+    let disabling = switches();
+    sampler.disable().unwrap();
+    let after = switches();
+    let ids = sampler.ids().clone();
+    let mut counts = [0u64; 2];
+    drain(&mut sampler, |record| counts[ids[&record.id().unwrap()]] += 1);
+    let switched = counts[0];
+    assert!(switched >= 20, "{switched}");
+    assert!((disabling - enabled..=after - before).contains(&switched), "{switched}");
+    assert!(counts[1] >= 63, "{counts:?}");
+}
+
+#[test]
+#[ignore = "needs root: cargo xtask test"]
+fn waiting_ends_with_its_time_and_with_the_process() {
+    let mut sleep = Command::new("sleep").arg("1000").spawn().unwrap();
+    let builder = Sampler::builder().event(Software::Dummy).flags(Flags::TASK);
+    let mut sampler = builder.scope(Scope::Process(sleep.id())).open().unwrap();
+    sampler.enable().unwrap();
+    for timeout in [Duration::ZERO, Duration::from_millis(30)] {
+        assert!(matches!(sampler.next_blocking(Some(timeout)).unwrap(), Next::Timeout));
+    }
+    let pid = sleep.id();
+    let killing = thread::spawn(move || {
+        thread::sleep(Duration::from_millis(30));
+        sleep.kill().unwrap();
+        sleep
+    });
+    let mut exits = 0;
+    loop {
+        match sampler.next_blocking(LONG).unwrap() {
+            Next::Record(Record { body: Body::Exit(task), .. }) => {
+                assert_eq!(task.thread.pid, pid);
+                exits += 1;
+            }
+            Next::End => break,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(exits, 1);
+    assert!(matches!(sampler.next_blocking(None).unwrap(), Next::End));
+    killing.join().unwrap().wait().unwrap();
+}
+
+#[test]
+#[ignore = "needs root: cargo xtask test"]
+fn tasks_and_mappings_have_records() {
+    let flags = Flags::COMM | Flags::COMM_EXEC | Flags::TASK | Flags::MMAP | Flags::MMAP2;
+    let builder = Sampler::builder().event(Software::Dummy).flags(flags | Flags::CONTEXT_SWITCH);
+    let (mut names, mut files, mut forks, mut exits) = (Vec::new(), Vec::new(), vec![], vec![]);
+    let (mut ins, mut outs) = (0, 0);
+    sampled(&builder, &["sh", "-c", "/bin/true; :"], |record| {
+        assert!(record.ids.time.is_some() && record.ids.cpu.is_some() && record.ids.id.is_some());
+        match record.body {
+            Body::Comm { comm, is_exec: true, thread } => {
+                assert_eq!(record.ids.thread, Some(thread));
+                names.push(String::from_utf8(comm.to_vec()).unwrap());
+            }
+            Body::Mmap2 { mapping: Mapping { filename, .. }, .. } => {
+                files.push(String::from_utf8(filename.to_vec()).unwrap());
+            }
+            Body::Fork(task) => forks.push((task.parent, task.thread)),
+            Body::Exit(task) => exits.push(task.thread),
+            Body::Switch(Switch::In) => ins += 1,
+            Body::Switch(Switch::Out { .. }) => outs += 1,
+            other => panic!("{other:?}"),
+        }
+    });
+    names.sort();
+    assert_eq!(names, ["sh", "true"]);
+    assert!(files.iter().any(|file| file.ends_with("/true")), "{files:?}");
+    assert!(files.iter().any(|file| file.contains("libc.so")), "{files:?}");
+    let [(shell, child)] = forks.as_slice() else { panic!("{forks:?}") };
+    exits.sort_by_key(|thread| thread.tid);
+    let mut both = [*shell, *child];
+    both.sort_by_key(|thread| thread.tid);
+    assert_eq!(exits, both);
+    assert!(ins >= 1 && outs >= 2, "{ins} and {outs}");
+}
+
+#[test]
+#[ignore = "needs root: cargo xtask test"]
+fn page_faults_of_a_command_are_those_that_perf_counts() {
+    let command = ["setarch", "-R", "/bin/true"];
+    let counted = Command::new("perf")
+        .args(["stat", "-x,", "-e", "page-faults", "--"])
+        .args(command)
+        .output();
+    let Ok(counted) = counted else { return eprintln!("skipped: there is no perf here") };
+    let counted = String::from_utf8(counted.stderr).unwrap();
+    let counted: u64 = counted.split(',').next().unwrap().parse().unwrap();
+    let builder = Sampler::builder().event(Software::PageFaults);
+    let samples = sampled(&builder, &command, |_| {});
+    // The addresses of files in the page cache are mapped several at a time, as they happen to be there.
+    assert!(samples.abs_diff(counted) <= 4, "{samples}, and perf says {counted}");
+}
+
+#[test]
+#[ignore = "needs root: cargo xtask test"]
+fn what_cannot_be_opened_says_why() {
+    let open = |builder: SamplerBuilder| builder.open().unwrap_err().to_string();
+    let builder = Sampler::builder;
+    let gone = open(builder().scope(Scope::Thread(i32::MAX as u32)));
+    assert!(gone.contains("cpu-clock of thread 2147483647") && gone.contains("ended"), "{gone}");
+    let gone = open(builder().scope(Scope::Process(i32::MAX as u32)));
+    assert!(gone.contains("no process 2147483647"), "{gone}");
+    let fast = open(builder().frequency(u64::MAX >> 1));
+    assert!(fast.contains("perf_event_max_sample_rate"), "{fast}");
+    let size = open(builder().bytes_per_ring(5000));
+    assert!(size.contains("5000") && size.contains("power of two"), "{size}");
+    let cpu = open(builder().scope(Scope::Cpu(60000)));
+    assert!(cpu.contains("CPU 60000") && cpu.contains("offline"), "{cpu}");
+    let unknown = open(builder().event(event("sched:sched_swich")));
+    assert!(unknown.contains("sched:sched_switch"), "{unknown}");
+}
