@@ -268,6 +268,17 @@ fn bad_input_gets_one_line_that_helps() {
     }
 }
 
+/// Its command waits to be let go then, and may end after the tracer.
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_command_that_is_not_run_says_nothing() {
+    let told = "the kernel has no tracepoint of this name";
+    let end = Instant::now() + Duration::from_secs(4);
+    while Instant::now() < end {
+        assert_failure(&mut probe(["trace", "tracepoint:sched:nothing", "--", "true"]), told);
+    }
+}
+
 #[test]
 #[ignore = "needs root and BPF: cargo xtask test"]
 fn a_kernel_without_kprobes_says_so() {
