@@ -1,5 +1,6 @@
 //! The kernel module that tests load into a machine, built by the headers of its kernel.
 
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -37,8 +38,9 @@ pub(crate) fn build(cache: &Cache, kernel: &Kernel, folder: &Path) -> Result<Opt
     Ok(Some(folder.join("probe_aux.ko")))
 }
 
-/// A line of shell by which tests find it.
-pub(crate) fn variable(module: &Path) -> Result<String> {
-    let path = module.to_str().context("the target folder's path is not UTF-8")?;
-    Ok(format!("export PROBE_AUX_MODULE={}\n", shlex::try_quote(path)?))
+/// The variable by which tests find it.
+pub(crate) fn variable(module: &Path) -> OsString {
+    let mut variable = OsString::from("PROBE_AUX_MODULE=");
+    variable.push(module);
+    variable
 }

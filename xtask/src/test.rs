@@ -135,8 +135,7 @@ impl Args {
         let machine = Machine::Virtual { all: middle == Some(&series) };
         let script = logs.join(format!("{series}.sh"));
         let log = logs.join(format!("{series}.log"));
-        let variables = module.as_deref().map(module::variable).transpose()?.unwrap_or_default();
-        fs::write(&script, variables + &suite.script(machine)?)?;
+        fs::write(&script, suite.script(machine)?)?;
         let options = Options {
             cpus: self.cpus,
             memory: self.memory.clone(),
@@ -144,7 +143,10 @@ impl Args {
             folder: suite::folder(),
             passes_signals: false,
         };
-        let command = ["bash".into(), script.into_os_string()];
+        let mut command = vec!["bash".into(), script.into_os_string()];
+        if let Some(module) = module {
+            command.splice(..0, ["env".into(), module::variable(module)]);
+        }
         let end = host.run(kernel, &options, &command, || machine::log(&log))?;
         if let End::Signalled(signal) = end {
             interrupted.store(true, Ordering::Relaxed);
