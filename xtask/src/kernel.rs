@@ -17,10 +17,10 @@ use crate::say::Step;
 
 /// The kernels that are tested, the oldest first.
 pub(crate) const SERIES: [Series; 4] = [
-    Series { name: "5.10", suite: "bullseye-security" },
-    Series { name: "6.1", suite: "bookworm" },
-    Series { name: "6.12", suite: "trixie" },
-    Series { name: "7.3", suite: "trixie-backports" },
+    Series { name: "5.10", suite: "bullseye-security", takes_modules: true },
+    Series { name: "6.1", suite: "bookworm", takes_modules: true },
+    Series { name: "6.12", suite: "trixie", takes_modules: false },
+    Series { name: "7.3", suite: "trixie-backports", takes_modules: false },
 ];
 
 /// A stable series of Linux, and the Debian suite that carries it.
@@ -28,6 +28,16 @@ pub(crate) const SERIES: [Series; 4] = [
 pub(crate) struct Series {
     name: &'static str,
     suite: &'static str,
+    /// Its headers, and the programs among them, can be used with the compiler and the C library of Debian 12
+    /// and later.
+    takes_modules: bool,
+}
+
+impl Series {
+    /// Whether modules for it can be built on this machine.
+    pub(crate) fn takes_modules(self) -> bool {
+        self.takes_modules
+    }
 }
 
 /// A kernel that can be booted.
@@ -64,6 +74,47 @@ impl Kernel {
         let image = root.join("boot").join(format!("vmlinuz-{release}"));
         Ok(Self { series, release, image })
     }
+}
+
+/// What modules for a kernel are built by.
+pub(crate) struct Headers {
+    folder: PathBuf,
+}
+
+impl Headers {
+    pub(crate) fn ensure(cache: &Cache, kernel: &Kernel) -> Result<Self> {
+        let (series, release) = (kernel.series, &kernel.release);
+        let root = cache
+            .ensure(&format!("headers/{release}"), |root| fetch_headers(cache, kernel, root))
+            .with_context(|| format!("no headers of kernel {series}"))?;
+        Ok(Self { folder: root.join(format!("usr/src/linux-headers-{release}")) })
+    }
+
+    /// The folder that `make -C` takes.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+}
+
+/// Unpacks the headers of a kernel into `root`, and has them find each other there.
+fn fetch_headers(cache: &Cache, kernel: &Kernel, root: &Path) -> Result<()> {
+    let step = Step::begin(format_args!("fetching the headers of kernel {} (apt)", kernel.series));
+    let suite = Suite::update(cache, kernel.series.suite)?;
+    let name = format!("linux-headers-{}", kernel.release);
+    let headers = first(suite.show(&name)?, &name)?;
+    let parts = headers.depends.iter().filter(|name| {
+        ["linux-headers-", "linux-kbuild-"].iter().any(|prefix| name.starts_with(prefix))
+    });
+    for name in parts {
+        suite.unpack(&first(suite.show(name)?, name)?, root, &step)?;
+    }
+    suite.unpack(&headers, root, &step)?;
+    let makefile = root.join("usr/src").join(&name).join("Makefile");
+    let found = fs::read_to_string(&makefile)
+        .with_context(|| format!("cannot read {}", makefile.display()))?;
+    let here = "include $(dir $(lastword $(MAKEFILE_LIST)))../";
+    fs::write(&makefile, found.replace("include /usr/src/", here))
+        .with_context(|| format!("cannot write {}", makefile.display()))
 }
 
 /// Unpacks the series' newest kernel into `root`: `boot/vmlinuz-RELEASE`, `lib/modules/RELEASE`.

@@ -14,6 +14,7 @@ mod kvm;
 mod libtest;
 mod machine;
 mod manifest;
+mod module;
 mod object;
 mod process;
 mod python;

@@ -22,7 +22,7 @@ use crate::report::{Report, Row};
 use crate::run::{has_kprobes, may_trace};
 use crate::suite::{self, Machine, Suite};
 use crate::workspace::{Workspace, cargo};
-use crate::{ebpf, fuzz, process, say};
+use crate::{ebpf, fuzz, module, process, say};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -89,8 +89,12 @@ impl Args {
         });
         let Some((cache, host)) = ready else { return };
         // One after the other: they share the cache's lock and the network.
-        let kernels = self.kernels.iter().map(|series| host.kernel(&cache, *series));
-        let kernels = kernels.collect::<Vec<_>>();
+        let ready = |series: &Series| {
+            let kernel = host.kernel(&cache, *series)?;
+            let module = module::build(&cache, &kernel, logs)?;
+            Ok::<_, anyhow::Error>(Ready { kernel, module })
+        };
+        let kernels = self.kernels.iter().map(ready).collect::<Vec<_>>();
 
         let interrupted = AtomicBool::new(false);
         let next = AtomicUsize::new(0);
@@ -101,8 +105,8 @@ impl Args {
                 && !interrupted.load(Ordering::Relaxed)
             {
                 let row = Row::of(&self.kernels[at].to_string(), || {
-                    let kernel = kernel.as_ref().map_err(|error| anyhow!("{error:#}"))?;
-                    self.in_vm(&host, kernel, suite, logs, &interrupted)
+                    let ready = kernel.as_ref().map_err(|error| anyhow!("{error:#}"))?;
+                    self.in_vm(&host, ready, suite, logs, &interrupted)
                 });
                 rows.lock().unwrap_or_else(PoisonError::into_inner).insert(at, row);
             }
@@ -119,7 +123,7 @@ impl Args {
     fn in_vm(
         &self,
         host: &Host,
-        kernel: &Kernel,
+        Ready { kernel, module }: &Ready,
         suite: &Suite,
         logs: &Path,
         interrupted: &AtomicBool,
@@ -139,7 +143,10 @@ impl Args {
             folder: suite::folder(),
             passes_signals: false,
         };
-        let command = ["bash".into(), script.into_os_string()];
+        let mut command = vec!["bash".into(), script.into_os_string()];
+        if let Some(module) = module {
+            command.splice(..0, ["env".into(), module::variable(module)]);
+        }
         let end = host.run(kernel, &options, &command, || machine::log(&log))?;
         if let End::Signalled(signal) = end {
             interrupted.store(true, Ordering::Relaxed);
@@ -160,6 +167,13 @@ impl Args {
         }
         Ok(counts)
     }
+}
+
+/// What a machine is started with.
+struct Ready {
+    kernel: Kernel,
+    /// For tests to load, if it can be built.
+    module: Option<PathBuf>,
 }
 
 fn default_jobs() -> usize {

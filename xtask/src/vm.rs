@@ -10,7 +10,8 @@ use crate::cache::Cache;
 use crate::host::{CONSOLE_LINES, Host};
 use crate::kernel::Series;
 use crate::machine::{End, Options, Sinks};
-use crate::splat;
+use crate::workspace::Workspace;
+use crate::{module, splat};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -24,6 +25,9 @@ pub(crate) struct Args {
     /// Seconds that the command may take
     #[arg(long, value_name = "SECONDS")]
     timeout: Option<u64>,
+    /// Build the kernel module of the tests, and tell the command where it is
+    #[arg(long)]
+    module: bool,
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "CMD")]
     command: Vec<OsString>,
@@ -41,7 +45,15 @@ impl Args {
             folder: std::env::current_dir()?,
             passes_signals: true,
         };
-        finish(host.run(&kernel, &options, &self.command, || Ok(Sinks::own()))?, options.limit)
+        let mut command = self.command;
+        if self.module {
+            let folder = Workspace::load()?.target().join("xtask");
+            let Some(module) = module::build(&cache, &kernel, &folder)? else {
+                bail!("this machine builds no modules for kernel {}", kernel.series);
+            };
+            command.splice(..0, ["env".into(), module::variable(&module)]);
+        }
+        finish(host.run(&kernel, &options, &command, || Ok(Sinks::own()))?, options.limit)
     }
 }
 

@@ -117,6 +117,16 @@ pub enum PerfError {
         /// Why.
         source: io::Error,
     },
+    /// The event has no AUX area, or none of this size.
+    #[error("cannot map the AUX area of {event} {place}: {source}{}", aux_hint(source))]
+    Aux {
+        /// The event.
+        event: String,
+        /// On which CPU.
+        place: String,
+        /// Why.
+        source: io::Error,
+    },
     /// An event could not be switched on or off, or asked who it is.
     #[error("cannot switch an event: {source}")]
     Switch {
@@ -141,6 +151,21 @@ impl PerfError {
     /// Whether it is that a thread has ended.
     pub(super) fn is_of_gone_thread(&self) -> bool {
         matches!(self, Self::Open { source, .. } if source.raw_os_error() == Some(libc::ESRCH))
+    }
+}
+
+/// What to do about an errno of mapping an AUX area.
+fn aux_hint(error: &io::Error) -> &'static str {
+    match error.raw_os_error().unwrap_or(0) {
+        libc::EOPNOTSUPP => ". This event has none: only traces of the hardware do",
+        libc::EINVAL => {
+            ". Its size has to be a power of two, of a page at least, and one that the hardware takes"
+        }
+        libc::EPERM => {
+            ". Memory may not be locked: raise the sysctl kernel.perf_event_mlock_kb, or RLIMIT_MEMLOCK"
+        }
+        libc::EBUSY => ". Somebody else has it",
+        _ => descriptor_hint(error),
     }
 }
 

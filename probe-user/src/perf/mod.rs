@@ -1,6 +1,7 @@
 //! Perf events by themselves, without eBPF: what is observed ([`Event`]), of whom ([`Scope`]), and each by itself
 //! ([`Sampler`]).
 
+mod aux;
 mod error;
 mod event;
 mod names;
@@ -12,6 +13,7 @@ mod sampler_builder;
 mod scope;
 
 pub use crate::sys::perf_event::Flags;
+pub use aux::{AuxFlags, AuxMode, AuxPiece, AuxTrace};
 pub use error::{EventError, PerfError};
 pub use event::{Event, Source};
 pub use names::{Cache, CacheOperation, CacheResult, Hardware, Software};

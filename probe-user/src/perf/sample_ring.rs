@@ -18,6 +18,13 @@ pub(super) struct SampleRing<R = RingPages> {
     tail: u64,
 }
 
+impl SampleRing {
+    /// Its pages, for what they have besides the ring.
+    pub(super) fn pages_mut(&mut self) -> &mut RingPages {
+        &mut self.memory
+    }
+}
+
 /// A record of a ring, which was taken out.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {

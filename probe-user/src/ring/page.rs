@@ -100,6 +100,86 @@ impl RingMemory for RingPages {
 
 const _: () = assert!(DATA_TAIL_AT + 8 <= 4096);
 
+/// `offsetof(struct perf_event_mmap_page, aux_head)`, and those of the fields behind it.
+#[cfg(feature = "perf")]
+mod aux_at {
+    pub(super) const HEAD: usize = 1056;
+    pub(super) const TAIL: usize = 1064;
+    pub(super) const OFFSET: usize = 1072;
+    pub(super) const SIZE: usize = 1080;
+}
+
+/// The AUX area of an event: bulk data that the kernel, or the hardware, writes beside the ring, which tells
+/// of it.
+///
+/// As in the ring, the kernel writes only outside of `aux_tail .. aux_head`. An area that is overwritten has no
+/// tail: what is read of it, nobody may write meanwhile, so its event has to be off.
+#[cfg(feature = "perf")]
+#[derive(Debug)]
+pub(crate) struct AuxPages {
+    mapping: Mapping,
+    geometry: Geometry,
+}
+
+#[cfg(feature = "perf")]
+impl RingPages {
+    /// Maps the event's AUX area of `bytes`, a power of two pages, behind the ring. What is not writable, the
+    /// kernel overwrites.
+    pub(crate) fn map_aux(
+        &self,
+        event: BorrowedFd<'_>,
+        bytes: usize,
+        is_writable: bool,
+    ) -> io::Result<AuxPages> {
+        let geometry =
+            Geometry::new(bytes).ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))?;
+        let offset = self.data_at + self.geometry.size();
+        // ORDERING: the kernel reads them in the mmap(2) that follows.
+        self.control(aux_at::OFFSET).store(offset as u64, Ordering::Relaxed);
+        // ORDERING: as above.
+        self.control(aux_at::SIZE).store(bytes as u64, Ordering::Relaxed);
+        Ok(AuxPages { mapping: Mapping::part(event, offset, bytes, is_writable)?, geometry })
+    }
+
+    /// Up to where the AUX area has been written.
+    pub(crate) fn aux_head(&self) -> u64 {
+        // ORDERING: pairs with the kernel's store in perf_aux_output_end(), before which it, or the hardware,
+        // has written the data.
+        self.control(aux_at::HEAD).load(Ordering::Acquire)
+    }
+
+    /// Gives everything of the AUX area before `tail` back to the kernel.
+    pub(crate) fn publish_aux_tail(&mut self, tail: u64) {
+        // ORDERING: pairs with the control dependency in perf_aux_output_begin(): our reads come before the
+        // kernel writes there again.
+        self.control(aux_at::TAIL).store(tail, Ordering::Release);
+    }
+}
+
+#[cfg(feature = "perf")]
+impl AuxPages {
+    pub(crate) fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    /// `len` bytes from position `at`, in two pieces where they wrap; at most the size of the area. They have
+    /// to be between its tail and its head, or nobody may write.
+    pub(crate) fn bytes(&self, at: u64, len: usize) -> (&[u8], &[u8]) {
+        match self.geometry.span(at, len) {
+            Span::Whole(range) => (self.data(range), &[]),
+            Span::Wrapped { first, second } => (self.data(first), self.data(second)),
+        }
+    }
+
+    fn data(&self, range: std::ops::Range<usize>) -> &[u8] {
+        debug_assert!(range.end <= self.geometry.size());
+        // SAFETY: Geometry::span() gives offsets within the area, all of which is mapped.
+        let start = unsafe { self.mapping.address().add(range.start) };
+        // SAFETY: as above, and for as long as `self` lives; the caller asks only for what nobody writes.
+        unsafe { std::slice::from_raw_parts(start.as_ptr(), range.len()) }
+    }
+}
+
 /// The page that both sides share: the values of a memory-mappable array of [`CpuControl`].
 #[derive(Debug)]
 pub(crate) struct ControlPage {

@@ -12,7 +12,9 @@ pub(crate) fn page_size() -> usize {
     usize::try_from(size).unwrap_or(4096)
 }
 
-/// A shared, writable mapping of a whole file, which a forked child does not get.
+const WRITABLE: libc::c_int = libc::PROT_READ | libc::PROT_WRITE;
+
+/// A shared mapping of a file, or of a part of it, which a forked child does not get.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     address: NonNull<u8>,
@@ -23,18 +25,45 @@ pub(crate) struct Mapping {
 unsafe impl Send for Mapping {}
 
 impl Mapping {
-    /// Maps the first `len` bytes of `fd`.
+    /// Maps the first `len` bytes of `fd`, to be read and written.
     pub(crate) fn new(fd: BorrowedFd<'_>, len: usize) -> io::Result<Self> {
+        Self::with(fd, 0, len, WRITABLE)
+    }
+
+    /// Maps the first `len` bytes of `fd`, to be read alone.
+    pub(crate) fn read_only(fd: BorrowedFd<'_>, len: usize) -> io::Result<Self> {
+        Self::with(fd, 0, len, libc::PROT_READ)
+    }
+
+    /// Maps `len` bytes from `offset` on, to be read, and to be written as well if that is said.
+    #[cfg(feature = "perf")]
+    pub(crate) fn part(
+        fd: BorrowedFd<'_>,
+        offset: usize,
+        len: usize,
+        is_writable: bool,
+    ) -> io::Result<Self> {
+        Self::with(fd, offset, len, if is_writable { WRITABLE } else { libc::PROT_READ })
+    }
+
+    fn with(
+        fd: BorrowedFd<'_>,
+        offset: usize,
+        len: usize,
+        protection: libc::c_int,
+    ) -> io::Result<Self> {
+        let offset = libc::off_t::try_from(offset)
+            .map_err(|_| io::Error::from_raw_os_error(libc::EOVERFLOW))?;
         let address = attempt("mmap", || {
             // SAFETY: the kernel chooses the address, so nothing of ours is mapped over.
             let address = unsafe {
                 libc::mmap(
                     std::ptr::null_mut(),
                     len,
-                    libc::PROT_READ | libc::PROT_WRITE,
+                    protection,
                     libc::MAP_SHARED,
                     fd.as_raw_fd(),
-                    0,
+                    offset,
                 )
             };
             if address == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(address) }

@@ -1,0 +1,276 @@
+//! The AUX area of an event: bulk data beside its ring, as hardware traces have it (Intel PT, Arm SPE and ETM).
+
+use super::error::PerfError;
+use super::event::Event;
+use super::place::Place;
+use super::record::{Body, Layout, Record};
+use super::sample_ring::SampleRing;
+use crate::ring::page::{AuxPages, RingPages};
+use crate::sys::memory::page_size;
+use crate::sys::perf_event::{Flags, PerfEvent};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+/// Pages of the ring that tells of the area: of 4 KiB, 2,000 pieces of data.
+const RING_PAGES: usize = 32;
+
+bitflags::bitflags! {
+    /// What the kernel says of a piece of data: `PERF_AUX_FLAG_*` in `include/uapi/linux/perf_event.h`.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct AuxFlags: u64 {
+        /// There was no room for all of it: the rest is lost.
+        const TRUNCATED = 1 << 0;
+        /// It is of an area that is overwritten.
+        const OVERWRITE = 1 << 1;
+        /// It has gaps.
+        const PARTIAL = 1 << 2;
+        /// Another one has disturbed it.
+        const COLLISION = 1 << 3;
+        /// Others, which tell the format.
+        const _ = !0;
+    }
+}
+
+/// How an AUX area is used. Sizes are powers of two, of a page at least.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AuxMode {
+    /// All data is read, piece by piece ([`AuxTrace::next_piece`]), and what there is no room for is not written:
+    /// so many bytes.
+    Full(usize),
+    /// The newest so many bytes are there when one looks ([`AuxTrace::snapshot`]); older ones are overwritten.
+    Snapshot(usize),
+}
+
+/// An event with an AUX area, on a CPU.
+///
+/// Which events have one, and what their data means, is a matter of the hardware.
+#[derive(Debug)]
+pub struct AuxTrace {
+    // Unmapped first.
+    area: AuxPages,
+    ring: SampleRing,
+    event: PerfEvent,
+    mode: AuxMode,
+    /// Of the area, up to where its bytes have been given.
+    given: u64,
+    skipped: u64,
+    lost_records: u64,
+}
+
+/// Data of an AUX area, oldest first: where the area wraps, in two pieces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AuxPiece<'a> {
+    /// Where it begins, in bytes of all that the event ever wrote.
+    pub position: u64,
+    /// The data.
+    pub bytes: &'a [u8],
+    /// The rest of it.
+    pub wrapped: &'a [u8],
+    /// What the kernel says of it.
+    pub flags: AuxFlags,
+}
+
+impl AuxPiece<'_> {
+    /// How many bytes it has.
+    pub fn len(&self) -> usize {
+        self.bytes.len() + self.wrapped.len()
+    }
+
+    /// Whether it has none: there was no room for any.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// All of it, in one piece.
+    pub fn to_vec(&self) -> Vec<u8> {
+        [self.bytes, self.wrapped].concat()
+    }
+}
+
+impl AuxTrace {
+    /// Opens an event on a CPU, with an AUX area. It is [off](Self::enable).
+    ///
+    /// # Errors
+    ///
+    /// If the event cannot be opened, has no AUX area, or the area cannot be had: of a size that is none, or too
+    /// large for what may be locked (`kernel.perf_event_mlock_kb`, `RLIMIT_MEMLOCK`).
+    pub fn open(event: &Event, cpu: u32, mode: AuxMode) -> Result<Self, PerfError> {
+        let place = Place { thread: None, cpu: Some(cpu), inherits: false };
+        let mut attr = event.attr()?;
+        attr.flags |= Flags::DISABLED.bits();
+        let (name, place_name) = (event.to_string(), place.to_string());
+        let opened = attr.open_in(place.pid(), place.cpu(), None).map_err(|source| {
+            PerfError::Open { event: name.clone(), place: place_name.clone(), source }
+        })?;
+        let failed =
+            |source| PerfError::Aux { event: name.clone(), place: place_name.clone(), source };
+        let ring_bytes = RING_PAGES * page_size();
+        let ring = RingPages::map(opened.as_fd(), ring_bytes).map_err(failed)?;
+        let (bytes, is_writable) = match mode {
+            AuxMode::Full(bytes) => (bytes, true),
+            AuxMode::Snapshot(bytes) => (bytes, false),
+        };
+        let area = ring.map_aux(opened.as_fd(), bytes, is_writable).map_err(failed)?;
+        let ring = SampleRing::new(ring);
+        let (given, skipped, lost_records) = (0, 0, 0);
+        Ok(Self { area, ring, event: opened, mode, given, skipped, lost_records })
+    }
+
+    /// Switches it on. An event that finds no room at all is switched off by the kernel: when there is room again,
+    /// it has to be switched on again.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel refuses to: the CPU is gone, or another one has the hardware.
+    pub fn enable(&self) -> io::Result<()> {
+        self.event.enable()
+    }
+
+    /// Switches it off. What it has written is all in the area then.
+    ///
+    /// # Errors
+    ///
+    /// If the CPU is gone.
+    pub fn disable(&self) -> io::Result<()> {
+        self.event.disable()
+    }
+
+    /// The next piece of data, if there is one: its bytes are the caller's until the next call, and the kernel's
+    /// again then. What is in an area that is overwritten has no pieces.
+    ///
+    /// Nothing in the ring is believed: what claims bytes that cannot be there is skipped, and
+    /// [counted](Self::skipped).
+    pub fn next_piece(&mut self) -> Option<AuxPiece<'_>> {
+        let AuxMode::Full(_) = self.mode else { return None };
+        self.ring.pages_mut().publish_aux_tail(self.given);
+        let Claim { position, len, flags } = self.next_claim()?;
+        self.skipped += position.wrapping_sub(self.given);
+        self.given = position.wrapping_add(len as u64);
+        let (bytes, wrapped) = self.area.bytes(position, len);
+        Some(AuxPiece { position, bytes, wrapped, flags })
+    }
+
+    /// Gives the newest data to `take`, while the event is off: oldest first, as much as there is, and at most
+    /// what the area has room for. Then it is on.
+    ///
+    /// Where the hardware tells its place in the area alone, and not how often it has been around, it has been if
+    /// there is anything behind that place.
+    ///
+    /// # Errors
+    ///
+    /// If the event cannot be switched off, or on again.
+    pub fn snapshot<T>(&mut self, take: impl FnOnce(AuxPiece<'_>) -> T) -> io::Result<T> {
+        self.disable()?;
+        // What it tells of pieces is of no use here, and its ring is not to be full of it.
+        while self.next_claim().is_some() {}
+        let (head, size) = (self.ring.pages_mut().aux_head(), self.area.geometry().size());
+        let has_wrapped = head >= size as u64 || {
+            let (behind, _) = self.area.bytes(head, size - head as usize);
+            behind.iter().any(|&byte| byte != 0)
+        };
+        let len = if has_wrapped { size } else { head as usize };
+        let position = head.wrapping_sub(len as u64);
+        let (bytes, wrapped) = self.area.bytes(position, len);
+        let flags = AuxFlags::OVERWRITE;
+        let taken = take(AuxPiece { position, bytes, wrapped, flags });
+        self.enable()?;
+        Ok(taken)
+    }
+
+    /// How many bytes were written and cannot be told of, since the ring had no room to say where they are.
+    pub fn skipped(&self) -> u64 {
+        self.skipped
+    }
+
+    /// How many records the ring had no room for.
+    pub fn lost_records(&self) -> u64 {
+        self.lost_records
+    }
+
+    /// What the event counts: how many bytes it has written, for many. Some write data only when they are
+    /// asked.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel refuses to read it.
+    pub fn count(&self) -> io::Result<u64> {
+        self.event.count()
+    }
+
+    /// Reads on in the ring, up to the next piece of data that it tells of.
+    fn next_claim(&mut self) -> Option<Claim> {
+        self.ring.begin_turn();
+        while let Some(taken) = self.ring.take() {
+            let Ok(place) = taken else { continue };
+            let bytes = self.ring.bytes(place);
+            match Record::with_header(place.header, bytes, &Layout::default()).map(|it| it.body) {
+                Ok(Body::Aux { offset, size, flags }) => {
+                    let claim = Claim::new(offset, size, flags);
+                    let (head, room) =
+                        (self.ring.pages_mut().aux_head(), self.area.geometry().size());
+                    let is_sound = |claim: &Claim| claim.is_sound(self.given, head, room);
+                    if let Some(claim) = claim.filter(is_sound) {
+                        return Some(claim);
+                    }
+                }
+                Ok(Body::Lost { lost, .. }) => self.lost_records += lost,
+                _ => {}
+            }
+        }
+        None
+    }
+}
+
+impl AsFd for AuxTrace {
+    /// Readable once there are pieces of data.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+}
+
+/// What the ring says of a piece of data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Claim {
+    position: u64,
+    len: usize,
+    flags: AuxFlags,
+}
+
+impl Claim {
+    fn new(position: u64, len: u64, flags: u64) -> Option<Self> {
+        let flags = AuxFlags::from_bits_retain(flags);
+        Some(Self { position, len: usize::try_from(len).ok()?, flags })
+    }
+
+    /// Whether an area of this size can have it, that has been read up to `given`, and written up to `head`.
+    fn is_sound(&self, given: u64, head: u64, size: usize) -> bool {
+        let (before, unread) = (self.position.wrapping_sub(given), head.wrapping_sub(given));
+        unread <= size as u64 && before <= unread && self.len as u64 <= unread - before
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn claims_that_cannot_be_are_not_believed() {
+        let claim = |position, len| Claim { position, len, flags: AuxFlags::empty() };
+        for (position, len, is_sound) in [
+            (100, 0, true),
+            (100, 50, true),
+            (120, 30, true),
+            (100, 51, false),
+            (99, 1, false),
+            (151, 0, false),
+            (u64::MAX, 1, false),
+            (100, usize::MAX, false),
+        ] {
+            assert_eq!(claim(position, len).is_sound(100, 150, 64), is_sound, "{position}, {len}");
+        }
+        assert!(!claim(100, 1).is_sound(100, 165, 64), "more than there is room for");
+        let wraps = u64::MAX - 9;
+        assert!(claim(wraps, 20).is_sound(wraps, 10, 64));
+    }
+}

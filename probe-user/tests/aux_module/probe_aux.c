@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Dual MIT/GPL
+/*
+ * A PMU with an AUX area whose bytes are known: what the tests of the AUX area read.
+ *
+ * Nothing happens by itself. Each read(2) of an event writes the next attr.config bytes of the pattern, as one
+ * output: byte n of all that an event ever wrote is (n ^ n >> 8) & 0xff. What does not fit is not written, and
+ * the output is flagged as truncated. Bits of attr.config1 ask for what real hardware does now and then.
+ */
+#include <linux/module.h>
+#include <linux/perf_event.h>
+
+/* Bits of config1, and the flag of the output that each of them asks for. */
+#define WANTS_PARTIAL 1
+#define WANTS_COLLISION 2
+
+struct area {
+	void **pages;
+	int count;
+	bool overwrite;
+};
+
+static u8 pattern(u64 n)
+{
+	return n ^ n >> 8;
+}
+
+static void *area_map(struct perf_event *event, void **pages, int count, bool overwrite)
+{
+	struct area *area = kzalloc(sizeof(*area), GFP_KERNEL);
+
+	if (!area)
+		return NULL;
+	area->pages = pages;
+	area->count = count;
+	area->overwrite = overwrite;
+	return area;
+}
+
+static void area_unmap(void *area)
+{
+	kfree(area);
+}
+
+/* The event's count is how many bytes it has written. */
+static void emit(struct perf_event *event)
+{
+	struct perf_output_handle handle = {};
+	struct area *area = perf_aux_output_begin(&handle, event);
+	u64 written = local64_read(&event->count);
+	unsigned long wanted = event->attr.config, at, n;
+	unsigned long room;
+
+	if (!area)
+		return;
+	room = area->overwrite ? wanted : min(wanted, handle.size);
+	at = handle.head;
+	for (n = 0; n < room; n++, at++) {
+		unsigned long in_area = at & (((unsigned long)area->count << PAGE_SHIFT) - 1);
+		u8 *page = area->pages[in_area >> PAGE_SHIFT];
+
+		page[in_area & ~PAGE_MASK] = pattern(written + n);
+	}
+	local64_add(room, &event->count);
+	if (room < wanted)
+		perf_aux_output_flag(&handle, PERF_AUX_FLAG_TRUNCATED);
+	if (event->attr.config1 & WANTS_PARTIAL)
+		perf_aux_output_flag(&handle, PERF_AUX_FLAG_PARTIAL);
+	if (event->attr.config1 & WANTS_COLLISION)
+		perf_aux_output_flag(&handle, PERF_AUX_FLAG_COLLISION);
+	if (area->overwrite)
+		handle.head = at;
+	perf_aux_output_end(&handle, room);
+}
+
+static void event_read(struct perf_event *event)
+{
+	if (!(event->hw.state & PERF_HES_STOPPED))
+		emit(event);
+}
+
+static void event_start(struct perf_event *event, int flags)
+{
+	event->hw.state = 0;
+}
+
+static void event_stop(struct perf_event *event, int flags)
+{
+	event->hw.state = PERF_HES_STOPPED;
+}
+
+static int event_add(struct perf_event *event, int flags)
+{
+	event->hw.state = flags & PERF_EF_START ? 0 : PERF_HES_STOPPED;
+	return 0;
+}
+
+static void event_del(struct perf_event *event, int flags)
+{
+	event_stop(event, flags);
+}
+
+static struct pmu probe_aux;
+
+static int event_init(struct perf_event *event)
+{
+	if (event->attr.type != probe_aux.type)
+		return -ENOENT;
+	if (event->cpu < 0)
+		return -EINVAL;
+	return 0;
+}
+
+static struct pmu probe_aux = {
+	.module = THIS_MODULE,
+	.task_ctx_nr = perf_invalid_context,
+	.event_init = event_init,
+	.add = event_add,
+	.del = event_del,
+	.start = event_start,
+	.stop = event_stop,
+	.read = event_read,
+	.setup_aux = area_map,
+	.free_aux = area_unmap,
+};
+
+static int __init probe_aux_init(void)
+{
+	return perf_pmu_register(&probe_aux, "probe_aux", -1);
+}
+
+static void __exit probe_aux_exit(void)
+{
+	perf_pmu_unregister(&probe_aux);
+}
+
+module_init(probe_aux_init);
+module_exit(probe_aux_exit);
+MODULE_LICENSE("Dual MIT/GPL");
+MODULE_DESCRIPTION("A PMU with an AUX area whose bytes are known");
