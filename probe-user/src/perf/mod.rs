@@ -1,10 +1,15 @@
-//! Perf events by themselves, without eBPF: what is observed ([`Event`]), of whom ([`Scope`]), and each by itself
-//! ([`Sampler`]).
+//! Perf events by themselves, without eBPF: what is observed ([`Event`]), of whom ([`Scope`]); counted
+//! ([`Counter`], [`Group`]), or each by itself ([`Sampler`]).
 
+mod control_page;
+mod counter;
 mod error;
 mod event;
+mod group;
 mod names;
+mod opened;
 mod place;
+mod reading;
 pub mod record;
 mod sample_ring;
 mod sampler;
@@ -12,9 +17,13 @@ mod sampler_builder;
 mod scope;
 
 pub use crate::sys::perf_event::Flags;
+pub use control_page::{Capabilities, ControlPage, Snapshot};
+pub use counter::{Clock, Counter, ReadBy};
 pub use error::{EventError, PerfError};
 pub use event::{Event, Source};
+pub use group::{Group, GroupReading, MemberReading};
 pub use names::{Cache, CacheOperation, CacheResult, Hardware, Software};
+pub use reading::{PlaceReading, Reading};
 pub use sampler::{Next, Sampler, SamplerCounts};
 pub use sampler_builder::SamplerBuilder;
 pub use scope::Scope;
