@@ -54,6 +54,41 @@ pub enum Clock {
     Monotonic,
 }
 
+/// How a counter is opened, where the defaults are not it.
+///
+/// ```no_run
+/// use probe_user::perf::{Counter, CounterOptions, Scope, Software};
+///
+/// let scope = Scope::ProcessAndChildren(1234);
+/// let options = CounterOptions::new().enabled_by_exec();
+/// let faults = Counter::open_with(&Software::PageFaults.into(), &scope, &options)?;
+/// # Ok::<(), probe_user::perf::PerfError>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CounterOptions {
+    period: u64,
+    enabled_by_exec: bool,
+}
+
+impl CounterOptions {
+    /// Those of [`Counter::open`].
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Has periods of so many events, which [`Counter::refresh`] and programs count by.
+    #[must_use]
+    pub fn period(self, events: u64) -> Self {
+        Self { period: events, ..self }
+    }
+
+    /// Counts from when the process executes a program, too.
+    #[must_use]
+    pub fn enabled_by_exec(self) -> Self {
+        Self { enabled_by_exec: true, ..self }
+    }
+}
+
 impl Counter {
     /// Opens it, not counting yet.
     ///
@@ -61,20 +96,26 @@ impl Counter {
     ///
     /// If there is no such event, nobody of whom it could be counted, or no privilege to do so.
     pub fn open(event: &Event, scope: &Scope) -> Result<Self, PerfError> {
-        Self::with_period(event, scope, 0)
+        Self::open_with(event, scope, &CounterOptions::new())
     }
 
-    /// The same for [`refresh`](Self::refresh), which counts in periods of so many events. They are not
-    /// inherited.
+    /// The same, with options.
     ///
     /// # Errors
     ///
     /// As [`open`](Self::open).
-    pub fn with_period(event: &Event, scope: &Scope, period: u64) -> Result<Self, PerfError> {
+    pub fn open_with(
+        event: &Event,
+        scope: &Scope,
+        options: &CounterOptions,
+    ) -> Result<Self, PerfError> {
         let mut attr = event.attr()?;
-        attr.sample_period = period;
+        attr.sample_period = options.period;
         attr.read_format = format::TOTAL_TIME_ENABLED | format::TOTAL_TIME_RUNNING;
         attr.flags |= Flags::DISABLED.bits();
+        if options.enabled_by_exec {
+            attr.flags |= Flags::ENABLE_ON_EXEC.bits();
+        }
         let name = event.to_string();
         let places = opened(scope, |place| {
             let mut attr = attr.clone();
@@ -114,11 +155,12 @@ impl Counter {
         self.tell("reset", PerfEvent::reset)
     }
 
-    /// Counts for so many periods more, then no more, for each place.
+    /// Counts for so many periods more, then no more, for each place. A tracepoint that has stopped so is
+    /// not counted again on some kernels (6.18 is one): open it anew there.
     ///
     /// # Errors
     ///
-    /// EINVAL without a [period](Self::with_period), and for what is inherited.
+    /// EINVAL without a [period](CounterOptions::period), and for what is inherited.
     pub fn refresh(&self, periods: u32) -> Result<(), PerfError> {
         let periods = i32::try_from(periods).unwrap_or(i32::MAX);
         self.tell("refresh", |event| event.refresh(periods))
@@ -126,7 +168,7 @@ impl Counter {
 
     /// Has an eBPF program run where the event happens: for a tracepoint, one of this type, which decides by
     /// its result whether the hit is counted at all; for others, one of the type perf_event, with a
-    /// [period](Self::with_period), after each of them. For as long as the counter is open.
+    /// [period](CounterOptions::period), after each of them. For as long as the counter is open.
     ///
     /// # Errors
     ///

@@ -18,7 +18,7 @@ mod scope;
 
 pub use crate::sys::perf_event::Flags;
 pub use control_page::{Capabilities, ControlPage, Snapshot};
-pub use counter::{Clock, Counter, ReadBy};
+pub use counter::{Clock, Counter, CounterOptions, ReadBy};
 pub use error::{EventError, PerfError};
 pub use event::{Event, Source};
 pub use group::{Group, GroupReading, MemberReading};
