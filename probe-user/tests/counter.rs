@@ -4,11 +4,13 @@ use probe_user::perf::{
     Clock, Counter, CounterOptions, Event, Group, PerfError, ReadBy, Reading, Scope,
 };
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
-use rustix::process::{Pid, Signal, WaitOptions, getppid, kill_process, waitpid};
+use rustix::process::{Pid, Signal, getppid, kill_process};
 use rustix::thread::gettid;
 use rustix::time::{ClockId, clock_gettime};
+use std::io::{Read, Write};
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
-use std::process::{Child, Command, Stdio};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -121,7 +123,7 @@ fn context_switches_are_those_of_the_scheduler() {
         let counted = counter.read().unwrap().value;
         assert!((last - after..=end - before).contains(&counted), "{counted}: {after}..{last}");
         if before == after && last == end {
-            assert!(counted >= 20, "{counted}");
+            assert!(counted > 0, "twenty sleeps, and none of them was long enough");
             return;
         }
     }
@@ -344,32 +346,38 @@ fn groups_of_places_add_up() {
     assert_eq!(inherited.read().unwrap().members[0].value, 100);
 }
 
-/// A command that waits before it is executed.
-fn stopped(command: &[&str]) -> Child {
-    let mut shell = Command::new("setarch");
-    shell.args(["-R", "sh", "-c", "kill -STOP $$; exec \"$@\"", "sh"]).args(command);
-    let child = shell.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    let pid = Pid::from_child(&child);
-    let status = waitpid(Some(pid), WaitOptions::UNTRACED).unwrap().unwrap().1;
-    assert!(status.stopped());
-    child
-}
-
-/// What is counted of a command from when it is executed.
+/// What is counted of a command from when it is executed. It waits until it is counted.
 fn counted(name: &str, command: &[&str]) -> u64 {
-    let mut child = stopped(command);
+    let (mut read, mut write) = std::io::pipe().unwrap();
+    let mut run = Command::new("setarch");
+    run.arg("-R").args(command).stdout(Stdio::null()).stderr(Stdio::null());
+    // SAFETY: both are system calls and nothing else.
+    unsafe {
+        run.pre_exec(move || {
+            write.write_all(&std::process::id().to_ne_bytes())?;
+            Ok(kill_process(rustix::process::getpid(), Signal::STOP)?)
+        })
+    };
+    let running = std::thread::spawn(move || run.status());
+    let mut id = [0; 4];
+    read.read_exact(&mut id).unwrap();
+    let id = u32::from_ne_bytes(id);
+    let stat = format!("/proc/{id}/stat");
+    while !std::fs::read_to_string(&stat).unwrap().contains(") T ") {
+        std::thread::yield_now();
+    }
     let options = CounterOptions::new().enabled_by_exec();
-    let scope = Scope::ProcessAndChildren(child.id());
+    let scope = Scope::ProcessAndChildren(id);
     let counter = Counter::open_with(&event(name), &scope, &options).unwrap();
-    kill_process(Pid::from_child(&child), Signal::CONT).unwrap();
-    child.wait().unwrap();
+    kill_process(Pid::from_raw(id.cast_signed()).unwrap(), Signal::CONT).unwrap();
+    running.join().unwrap().unwrap();
     counter.read().unwrap().value
 }
 
 /// What `perf stat` says of it. `None` if there is no perf.
 fn perf_stat(name: &str, command: &[&str]) -> Option<u64> {
-    let mut perf = Command::new("setarch");
-    perf.args(["-R", "perf", "stat", "-x,", "-e", name, "--"]).args(command);
+    let mut perf = Command::new("perf");
+    perf.args(["stat", "-x,", "-e", name, "--", "setarch", "-R"]).args(command);
     let output = perf.stdout(Stdio::null()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     let line = said.lines().find(|line| line.contains(name))?;
@@ -394,8 +402,12 @@ fn counts_are_those_of_perf_stat() {
     let reads = "syscalls:sys_enter_read";
     assert_eq!(counted(reads, &children), perf_stat(reads, &children).expect("perf counts it"));
 
-    // They are about the same each time, and so of most times the same.
     let faults = "page-faults";
+    if counted("major-faults", &copies) > 0 {
+        eprintln!("files are not kept in memory here: how many faults there are, is up to others");
+        return;
+    }
+    // They are about the same each time, and so of most times the same.
     let often = |count: &dyn Fn() -> u64| {
         let mut counts: Vec<_> = (0..15).map(|_| count()).collect();
         counts.sort_unstable();
