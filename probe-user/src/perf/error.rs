@@ -76,6 +76,21 @@ pub enum PerfError {
         /// Why.
         source: io::Error,
     },
+    /// An event that is open does not do what it is told.
+    #[error("cannot {what} {event} {place}: {source}{}", call_hint(source))]
+    Call {
+        /// What it was told.
+        what: &'static str,
+        /// The event.
+        event: String,
+        /// Of whom, and on which CPU.
+        place: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// A group has no events.
+    #[error("a group of no events counts nothing: name at least one")]
+    EmptyGroup,
     /// The kernel takes no so many samples.
     #[error(
         "{frequency} samples a second are more than the {most} that the sysctl \
@@ -210,4 +225,16 @@ fn open_hint(error: &io::Error) -> String {
         _ => descriptor_hint(error),
     };
     hint.to_owned()
+}
+
+/// What to do about an errno of an event that is open.
+fn call_hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => {
+            ". The CPU has no counter left for it: count fewer events at a time"
+        }
+        io::ErrorKind::InvalidInput => ". The kernel does not do this with an event of this sort",
+        io::ErrorKind::AlreadyExists => ". It has a program already",
+        _ => "",
+    }
 }

@@ -1,11 +1,16 @@
-//! Perf events by themselves, without eBPF: what is observed ([`Event`]), of whom ([`Scope`]), and each by itself
-//! ([`Sampler`]).
+//! Perf events by themselves, without eBPF: what is observed ([`Event`]), of whom ([`Scope`]); counted
+//! ([`Counter`], [`Group`]), or each by itself ([`Sampler`]).
 
 mod aux;
+mod control_page;
+mod counter;
 mod error;
 mod event;
+mod group;
 mod names;
+mod opened;
 mod place;
+mod reading;
 pub mod record;
 mod sample_ring;
 mod sampler;
@@ -14,9 +19,13 @@ mod scope;
 
 pub use crate::sys::perf_event::Flags;
 pub use aux::{AuxFlags, AuxMode, AuxPiece, AuxTrace};
+pub use control_page::{Capabilities, ControlPage, Snapshot};
+pub use counter::{Clock, Counter, CounterOptions, ReadBy};
 pub use error::{EventError, PerfError};
 pub use event::{Event, Source};
+pub use group::{Group, GroupReading, MemberReading};
 pub use names::{Cache, CacheOperation, CacheResult, Hardware, Software};
+pub use reading::{PlaceReading, Reading};
 pub use sampler::{Next, Sampler, SamplerCounts};
 pub use sampler_builder::SamplerBuilder;
 pub use scope::Scope;

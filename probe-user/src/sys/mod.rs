@@ -11,6 +11,8 @@ pub(crate) mod disturb;
 pub(crate) mod epoll;
 pub(crate) mod eventfd;
 pub(crate) mod fault;
+#[cfg(feature = "perf")]
+pub(crate) mod hardware;
 pub(crate) mod membarrier;
 pub(crate) mod memory;
 pub(crate) mod perf_event;
@@ -20,6 +22,8 @@ pub(crate) mod process;
 pub(crate) mod runtime;
 pub(crate) mod timer;
 pub(crate) mod uevent;
+#[cfg(feature = "perf")]
+pub(crate) mod user_page;
 
 use std::io;
 

@@ -1,10 +1,14 @@
 //! `perf_event_open(2)` and its ioctls: `include/uapi/linux/perf_event.h`.
 
 mod attr;
+#[cfg(feature = "perf")]
+mod counting;
 
 pub(crate) use attr::Attr;
 #[cfg(feature = "perf")]
 pub use attr::Flags;
+#[cfg(feature = "perf")]
+pub(crate) use counting::format;
 
 use super::call;
 use std::io;
@@ -21,7 +25,7 @@ const PERF_EVENT_IOC_DISABLE: libc::c_ulong = 0x2401;
 const PERF_EVENT_IOC_SET_OUTPUT: libc::c_ulong = 0x2405;
 #[cfg(feature = "perf")]
 const PERF_EVENT_IOC_ID: libc::c_ulong = 0x8008_2407;
-#[cfg(feature = "trace")]
+#[cfg(feature = "perf")]
 const PERF_EVENT_IOC_SET_BPF: libc::c_ulong = 0x4004_2408;
 
 /// When the kernel wakes whoever polls an event.
@@ -168,7 +172,7 @@ impl PerfEvent {
 
     /// `PERF_EVENT_IOC_SET_BPF`: how programs attach to events before 5.15. Lasts until the event
     /// is closed.
-    #[cfg(feature = "trace")]
+    #[cfg(feature = "perf")]
     pub(crate) fn set_bpf(&self, program: BorrowedFd<'_>) -> io::Result<()> {
         // SAFETY: no pointers.
         call("ioctl", || unsafe {

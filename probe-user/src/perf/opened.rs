@@ -1,0 +1,41 @@
+//! Events that are open at each place of a scope.
+
+use super::error::PerfError;
+use super::place::Place;
+use super::scope::Scope;
+use crate::sys::perf_event::{Attr, PerfEvent};
+use std::os::fd::BorrowedFd;
+
+/// What `open` opens, at each place of a scope. Threads that have ended since they were found are none.
+pub(super) fn opened<T>(
+    scope: &Scope,
+    open: impl Fn(&Place) -> Result<T, PerfError>,
+) -> Result<Vec<(Place, T)>, PerfError> {
+    let mut all = Vec::new();
+    let mut ended = None;
+    for place in scope.places(false)? {
+        match open(&place) {
+            Ok(event) => all.push((place, event)),
+            Err(error) if error.is_of_gone_thread() => ended = Some(error),
+            Err(error) => return Err(error),
+        }
+    }
+    match ended {
+        Some(error) if all.is_empty() => Err(error),
+        _ => Ok(all),
+    }
+}
+
+/// Opens an event, called `name`, at a place.
+pub(super) fn open(
+    attr: &Attr,
+    place: &Place,
+    leader: Option<BorrowedFd<'_>>,
+    name: &str,
+) -> Result<PerfEvent, PerfError> {
+    attr.open_in(place.pid(), place.cpu(), leader).map_err(|source| PerfError::Open {
+        event: name.to_owned(),
+        place: place.to_string(),
+        source,
+    })
+}

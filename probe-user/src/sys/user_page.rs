@@ -1,0 +1,34 @@
+//! The control page of a perf event, without its ring: `struct perf_event_mmap_page` in
+//! `include/uapi/linux/perf_event.h`.
+
+use super::memory::{Mapping, page_size};
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::AtomicU64;
+
+/// How many 64-bit words the page has fields in.
+pub(crate) const WORDS: usize = 136;
+
+/// A mapped control page.
+#[derive(Debug)]
+pub(crate) struct UserPage {
+    mapping: Mapping,
+}
+
+impl UserPage {
+    /// Maps the page of an event. The kernel has none for what is inherited.
+    pub(crate) fn map(event: BorrowedFd<'_>) -> io::Result<Self> {
+        Ok(Self { mapping: Mapping::new(event, page_size())? })
+    }
+
+    /// The page, which the kernel writes at any time.
+    #[inline]
+    pub(crate) fn words(&self) -> &[AtomicU64; WORDS] {
+        let page = self.mapping.address().cast();
+        // SAFETY: a page is longer than that, aligned, mapped for as long as `self` lives, and neither
+        // side has any other reference to it than atomic ones.
+        unsafe { page.as_ref() }
+    }
+}
+
+const _: () = assert!(WORDS * 8 <= 4096);
