@@ -54,6 +54,7 @@ extern crate self as probe_user;
 mod adaptive;
 #[cfg(feature = "tokio")]
 mod asynchronous;
+mod backward;
 mod batch;
 mod consumer;
 mod counts;
@@ -76,6 +77,7 @@ mod options;
 mod ordered;
 mod owned;
 mod parts;
+mod pausing;
 mod queues;
 mod ring;
 mod scratch;
@@ -88,13 +90,14 @@ mod tally;
 mod ticker;
 #[cfg(feature = "trace")]
 pub mod trace;
+mod trigger;
 
 #[cfg(feature = "tokio")]
 pub use asynchronous::{AsyncEvPipe, Pipe, RecordStream};
 pub use batch::Batch;
-pub use consumer::{Consumer, CpuChange, Loss, Malformed, MalformedReason};
+pub use consumer::{Consumer, CpuChange, Dump, Loss, Malformed, MalformedReason};
 pub use counts::QueueCounts;
-pub use error::{OpenError, PollError, TallyError};
+pub use error::{OpenError, PauseError, PollError, TallyError};
 pub use escape::Escaped;
 pub use evhandler::{EvHandlers, Event, Flow};
 pub use evpipe::{EvPipe, Progress, Summary};
@@ -104,6 +107,8 @@ pub use options::{Options, Wakeup};
 pub use ordered::{OrderedPipe, OrderedSummary};
 pub use owned::{Item, OwnedRecord, OwnedRecords};
 pub use parts::PipeParts;
+pub use pausing::Pausing;
 pub use probe_common as common;
 pub use stop::Stop;
 pub use tally::{CpuOutputs, CpuTally, Tally};
+pub use trigger::Trigger;

@@ -12,7 +12,7 @@ pub(crate) fn page_size() -> usize {
     usize::try_from(size).unwrap_or(4096)
 }
 
-/// A shared, writable mapping of a whole file, which a forked child does not get.
+/// A shared mapping of a whole file, which a forked child does not get.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     address: NonNull<u8>,
@@ -23,15 +23,24 @@ pub(crate) struct Mapping {
 unsafe impl Send for Mapping {}
 
 impl Mapping {
-    /// Maps the first `len` bytes of `fd`.
+    /// Maps the first `len` bytes of `fd`, to be read and written.
     pub(crate) fn new(fd: BorrowedFd<'_>, len: usize) -> io::Result<Self> {
+        Self::with(fd, len, libc::PROT_READ | libc::PROT_WRITE)
+    }
+
+    /// Maps the first `len` bytes of `fd`, to be read alone.
+    pub(crate) fn read_only(fd: BorrowedFd<'_>, len: usize) -> io::Result<Self> {
+        Self::with(fd, len, libc::PROT_READ)
+    }
+
+    fn with(fd: BorrowedFd<'_>, len: usize, protection: libc::c_int) -> io::Result<Self> {
         let address = attempt("mmap", || {
             // SAFETY: the kernel chooses the address, so nothing of ours is mapped over.
             let address = unsafe {
                 libc::mmap(
                     std::ptr::null_mut(),
                     len,
-                    libc::PROT_READ | libc::PROT_WRITE,
+                    protection,
                     libc::MAP_SHARED,
                     fd.as_raw_fd(),
                     0,

@@ -10,10 +10,12 @@ const PERF_SAMPLE_RAW: u64 = 1 << 10;
 const PERF_FORMAT_LOST: u64 = 1 << 4;
 const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 1 << 3;
 const ATTR_FLAG_WATERMARK: u64 = 1 << 14;
+const ATTR_FLAG_WRITE_BACKWARD: u64 = 1 << 27;
 
 const PERF_EVENT_IOC_ENABLE: libc::c_ulong = 0x2400;
 const PERF_EVENT_IOC_DISABLE: libc::c_ulong = 0x2401;
 const PERF_EVENT_IOC_SET_OUTPUT: libc::c_ulong = 0x2405;
+const PERF_EVENT_IOC_PAUSE_OUTPUT: libc::c_ulong = 0x4004_2409;
 #[cfg(feature = "trace")]
 const PERF_EVENT_IOC_SET_BPF: libc::c_ulong = 0x4004_2408;
 
@@ -96,6 +98,17 @@ pub(crate) struct PerfEvent {
 impl PerfEvent {
     /// An event that eBPF programs on `cpu` write raw data to, disabled.
     pub(crate) fn bpf_output(cpu: u32, wake: WakeAt) -> io::Result<Self> {
+        Self::output(cpu, wake, 0)
+    }
+
+    /// The same, which fills its ring from the end to the beginning (4.7+), and wakes hardly ever: once
+    /// for each time that it has filled it.
+    pub(crate) fn backward_output(cpu: u32) -> io::Result<Self> {
+        // The kernel caps it at the ring's size.
+        Self::output(cpu, WakeAt::Bytes(u32::MAX), ATTR_FLAG_WRITE_BACKWARD)
+    }
+
+    fn output(cpu: u32, wake: WakeAt, flags: u64) -> io::Result<Self> {
         let mut attr = Attr {
             kind: PERF_TYPE_SOFTWARE,
             config: PERF_COUNT_SW_BPF_OUTPUT,
@@ -103,7 +116,7 @@ impl PerfEvent {
             sample_type: PERF_SAMPLE_RAW,
             read_format: PERF_FORMAT_LOST,
             // Bit 0, `disabled`: nothing is written before the ring is mapped.
-            flags: 1,
+            flags: flags | 1,
             ..Attr::new()
         };
         match wake {
@@ -183,6 +196,20 @@ impl PerfEvent {
         // SAFETY: no pointers.
         call("ioctl", || unsafe {
             libc::ioctl(self.fd.as_raw_fd(), PERF_EVENT_IOC_SET_OUTPUT, ring.as_raw_fd())
+        })
+        .map(drop)
+    }
+
+    /// `PERF_EVENT_IOC_PAUSE_OUTPUT` (4.7+): its ring takes nothing, until it is to go on. What is written
+    /// meanwhile, the kernel counts as lost.
+    pub(crate) fn pause_output(&self, paused: bool) -> io::Result<()> {
+        // SAFETY: no pointers.
+        call("ioctl", || unsafe {
+            libc::ioctl(
+                self.fd.as_raw_fd(),
+                PERF_EVENT_IOC_PAUSE_OUTPUT,
+                libc::c_ulong::from(paused),
+            )
         })
         .map(drop)
     }
