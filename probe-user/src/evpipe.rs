@@ -39,6 +39,9 @@ use std::time::{Duration, Instant};
 /// - `AsyncEvPipe` in a tokio task, and [`OwnedRecords`](crate::OwnedRecords) or `RecordStream` to
 ///   keep records.
 ///
+/// Opened with [`Options::overwrite`], it is a flight recorder, which keeps the newest records: all of
+/// these give what it has when a [`Trigger`] asks for a [`dump`](Self::dump).
+///
 /// To drop it closes it; [`close`](Self::close) also consumes what is left, and tells what was
 /// lost. Detach the programs that emit first, or they count what they emit afterwards as failed.
 ///

@@ -82,7 +82,6 @@ pub(crate) enum Writing {
 
 /// A ring that is written so, and how far it was read.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "there is one for each CPU, and it does not move")]
 enum Way {
     Forward(Drain<RingPages>),
     Backward(Backward<RingPages>),

@@ -11,9 +11,12 @@ use probe_user::{
 };
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
+use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use suite::records::Numbered;
+use suite::set_on_drop::SetOnDrop;
 use suite::{Received, classifier, emit_one_on, generate_on, load, online, waits};
 
 /// Records in all that the recorder sees, at full speed: 800 MB of them.
@@ -209,23 +212,24 @@ fn dumps_are_exact_while_records_are_emitted() {
         let mut object = load();
         let mut pipe = recorder(&mut object, 256 << 10, packed);
         let program = classifier(&mut object, "emit_numbered");
-        let (mut tails, stop) = (Tails::default(), Stop::new().unwrap());
+        let (mut tails, stop) = (Tails::default(), AtomicBool::new(false));
         let emitted = std::thread::scope(|scope| {
             let generator = scope.spawn(|| {
                 let mut emitted = 0;
-                while !stop.is_stopped() {
+                while !stop.load(Ordering::Relaxed) {
                     generate_on(program, &online(), EACH);
                     emitted += u64::from(EACH);
                 }
                 emitted
             });
+            let stopping = SetOnDrop(&stop);
             while tails.dumps.len() < DUMPS {
                 // What is packed while a dump is given overtakes nothing, but it can be older than
                 // records of other CPUs that the dump before had.
                 tails.time = 0;
                 let _ = pipe.dump(&mut tails).unwrap();
             }
-            stop.stop();
+            drop(stopping);
             generator.join().unwrap()
         });
         tails.time = 0;
@@ -252,13 +256,13 @@ fn a_recorder_that_runs_waits_for_triggers_alone() {
         for _ in 0..3 {
             // Rings that are overwritten many times wake nobody.
             generate_each(&mut object, 100_000);
-            std::thread::sleep(Duration::from_millis(200));
         }
         stop.stop();
         consumer.join().unwrap()
     });
     assert!(waited <= 2, "it woke {waited} times");
     assert!(tails.dumps.is_empty());
+    assert!(!is_readable(&pipe, Duration::from_millis(300)), "somebody is to look");
     std::thread::scope(|scope| {
         let stop = Stop::new().unwrap();
         let (pipe, tails) = (&mut pipe, &mut tails);
@@ -266,7 +270,7 @@ fn a_recorder_that_runs_waits_for_triggers_alone() {
         let consumer = scope.spawn(move || pipe.run(&ending, tails).unwrap());
         // Whatever it is asked for until it looks, it is one dump.
         trigger.pull();
-        while trigger_is_pending(&trigger) {
+        while is_readable(&trigger, Duration::ZERO) {
             std::thread::yield_now();
         }
         stop.stop();
@@ -278,9 +282,11 @@ fn a_recorder_that_runs_waits_for_triggers_alone() {
     assert_balances(&summary, 300_000 * online().len() as u64, &tails);
 }
 
-fn trigger_is_pending(trigger: &probe_user::Trigger) -> bool {
+/// Whether a descriptor is readable, or becomes so in this time.
+fn is_readable(descriptor: &impl AsFd, within: Duration) -> bool {
     use rustix::event::{PollFd, PollFlags, poll};
-    poll(&mut [PollFd::new(trigger, PollFlags::IN)], Some(&Default::default())).unwrap() > 0
+    let within = within.try_into().unwrap();
+    poll(&mut [PollFd::new(descriptor, PollFlags::IN)], Some(&within)).unwrap() > 0
 }
 
 #[test]
@@ -435,21 +441,26 @@ fn pauses_are_exact_while_records_are_emitted() {
 #[test]
 #[ignore = "needs root and BPF: cargo xtask test"]
 fn a_recorder_may_be_paused_and_dumped() {
-    let mut object = load();
-    let mut pipe = recorder(&mut object, 64 << 10, true);
-    let mut tails = Tails::default();
-    generate_each(&mut object, 200);
-    pipe.pause(Pausing::Slots).unwrap();
-    generate_each(&mut object, 100);
-    let _ = pipe.dump(&mut tails).unwrap();
-    tails.assert_newest(200);
-    assert_eq!(pipe.paused(), Some(Pausing::Slots));
-    pipe.resume().unwrap();
-    generate_each(&mut object, 50);
-    let ledger = pipe.close(&mut tails).ledger.unwrap();
-    tails.assert_newest(350);
     let cpus = online().len() as u64;
-    assert!(ledger.is_complete(), "{ledger}");
-    assert_eq!(ledger.tally().failed_for(FailureClass::NoEvent), 100 * cpus, "{ledger}");
-    assert_eq!(ledger.handled(), 250 * cpus, "{ledger}");
+    for (how, class, told) in [
+        (Pausing::Output, FailureClass::NoSpace, 100 * cpus),
+        (Pausing::Slots, FailureClass::NoEvent, 0),
+    ] {
+        let mut object = load();
+        let mut pipe = recorder(&mut object, 64 << 10, true);
+        let mut tails = Tails::default();
+        generate_each(&mut object, 200);
+        pipe.pause(how).unwrap();
+        generate_each(&mut object, 100);
+        let _ = pipe.dump(&mut tails).unwrap();
+        tails.assert_newest(200);
+        assert_eq!((pipe.paused(), tails.losses), (Some(how), told));
+        pipe.resume().unwrap();
+        generate_each(&mut object, 50);
+        let ledger = pipe.close(&mut tails).ledger.unwrap();
+        tails.assert_newest(350);
+        assert!(ledger.is_complete(), "{ledger}");
+        assert_eq!(ledger.tally().failed_for(class), 100 * cpus, "{ledger}");
+        assert_eq!(ledger.handled(), 250 * cpus, "{ledger}");
+    }
 }

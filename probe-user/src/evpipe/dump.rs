@@ -37,13 +37,19 @@ impl EvPipe {
             let flow = self.drain_all(consumer);
             return Ok(Progress { records: self.given() - before, flow, pending: self.pending });
         }
-        if self.queues.paused().is_some() {
-            return Ok(self.give_tails(consumer));
+        self.follow_cpus(consumer);
+        let mut progress = if self.queues.paused().is_some() {
+            self.give_tails(consumer)
+        } else {
+            self.pause(Pausing::Output)?;
+            self.pack();
+            let paused = Paused { pipe: &mut *self };
+            paused.pipe.give_tails(consumer)
+        };
+        if progress.flow.is_continue() {
+            progress.flow = consumer.caught_up();
         }
-        self.pause(Pausing::Output)?;
-        self.pack();
-        let paused = Paused { pipe: self };
-        Ok(paused.pipe.give_tails(consumer))
+        Ok(progress)
     }
 
     /// Gives a dump if somebody has asked for one, and looks for CPUs that come and go.
@@ -51,13 +57,11 @@ impl EvPipe {
         &mut self,
         consumer: &mut C,
     ) -> Result<Progress, PauseError> {
-        let is_asked = self.flight.as_ref().is_some_and(|flight| flight.trigger.take());
-        let progress = if is_asked { self.dump(consumer)? } else { Progress::NONE };
-        self.follow_cpus(consumer);
-        if is_asked && progress.flow.is_continue() {
-            return Ok(Progress { flow: consumer.caught_up(), ..progress });
+        if self.flight.as_ref().is_some_and(|flight| flight.trigger.take()) {
+            return self.dump(consumer);
         }
-        Ok(progress)
+        self.follow_cpus(consumer);
+        Ok(Progress::NONE)
     }
 
     /// Gives what has come into the rings since the last dump. No program may write there.
