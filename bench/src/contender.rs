@@ -13,6 +13,8 @@ pub(crate) enum Contender {
     EvpipeAdaptiveBlocktime,
     /// The same, with the kernel's coarse clock.
     EvpipeAdaptiveCoarse,
+    /// The pipe packed, as a flight recorder: rings are overwritten, and nobody reads.
+    EvpipeFlight,
     /// The pipe unpacked, with a wakeup at a quarter of the ring.
     EvpipeWatermark,
     /// The pipe unpacked, with a wakeup after every record.
@@ -54,6 +56,7 @@ impl Contender {
             Self::EvpipeAdaptive
             | Self::EvpipeAdaptiveBlocktime
             | Self::EvpipeAdaptiveCoarse
+            | Self::EvpipeFlight
             | Self::EvpipeWatermark
             | Self::EvpipeEach => Emitter::Pipe,
             Self::Aya | Self::LibbpfPerf | Self::LibbpfPerfEvery64 | Self::LibbpfPerfTuned => {
@@ -82,7 +85,7 @@ impl Contender {
 
     /// Whether its records arrive.
     pub(crate) fn delivers(self) -> bool {
-        self != Self::NoOutput
+        !matches!(self, Self::NoOutput | Self::EvpipeFlight)
     }
 
     /// Whether it is measured with every length of payload, or with the one that all have.
@@ -93,6 +96,7 @@ impl Contender {
                 | Self::NoOutput
                 | Self::EvpipeAdaptiveBlocktime
                 | Self::EvpipeAdaptiveCoarse
+                | Self::EvpipeFlight
                 | Self::LibbpfPerfEvery64
         )
     }

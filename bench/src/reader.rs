@@ -42,6 +42,7 @@ pub(crate) fn open(
         Contender::EvpipeAdaptive
         | Contender::EvpipeAdaptiveBlocktime
         | Contender::EvpipeAdaptiveCoarse
+        | Contender::EvpipeFlight
         | Contender::EvpipeWatermark
         | Contender::EvpipeEach => evpipe::open(contender, object, shape),
         Contender::Aya => aya_perf::open(object, shape),

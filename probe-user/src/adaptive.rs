@@ -36,6 +36,8 @@ pub(crate) struct Adaptive {
     limit: u32,
     cpus: Vec<Cpu>,
     asleep: bool,
+    /// Nothing is packed for now.
+    held: bool,
     max_latency: Duration,
     swept: Instant,
     /// When the blocks that are open were looked at: `CLOCK_MONOTONIC`, in nanoseconds.
@@ -102,6 +104,7 @@ impl Adaptive {
             limit,
             cpus,
             asleep: false,
+            held: false,
             max_latency,
             swept: Instant::now(),
             looked: now,
@@ -275,7 +278,31 @@ impl Adaptive {
     }
 
     fn set_asleep(&self, asleep: bool) {
-        self.ask(asleep, if asleep { 0 } else { self.limit });
+        self.ask(asleep, if asleep || self.held { 0 } else { self.limit });
+    }
+
+    /// Never sweeps: for a consumer that looks only when it is told to.
+    ///
+    /// # Errors
+    ///
+    /// If the timer cannot be disarmed.
+    pub(crate) fn never_sweep(&mut self) -> io::Result<()> {
+        self.ticker.stop()
+    }
+
+    /// Has every CPU send its block, and each record from here on at once, until it may
+    /// [`pack`](Self::pack) again. A program that is in the middle of a record keeps its block open, if it
+    /// has one.
+    pub(crate) fn hold(&mut self) {
+        self.held = true;
+        self.set_asleep(self.asleep);
+        self.flush_all();
+    }
+
+    /// Ends a [`hold`](Self::hold).
+    pub(crate) fn pack(&mut self) {
+        self.held = false;
+        self.set_asleep(self.asleep);
     }
 
     /// Tells every CPU whether the consumer sleeps, and how long blocks may become.

@@ -36,6 +36,12 @@ pub trait Consumer {
         let _ = change;
     }
 
+    /// A dump of a flight recorder ([`Options::overwrite`](crate::Options::overwrite)) follows. Nothing needs
+    /// to be done about it.
+    fn dump(&mut self, dump: Dump) {
+        let _ = dump;
+    }
+
     /// A drain has given something, and nothing more is there at this moment: the time to pass on
     /// what is buffered.
     fn caught_up(&mut self) -> ControlFlow<()> {
@@ -64,6 +70,10 @@ impl<C: Consumer + ?Sized> Consumer for &mut C {
         (**self).cpu_changed(change);
     }
 
+    fn dump(&mut self, dump: Dump) {
+        (**self).dump(dump);
+    }
+
     fn caught_up(&mut self) -> ControlFlow<()> {
         (**self).caught_up()
     }
@@ -89,6 +99,30 @@ impl fmt::Display for Loss {
         match self.records {
             Some(records) => write!(f, "{records} records lost on CPU {}", self.cpu),
             None => write!(f, "{} outputs lost on CPU {}", self.count, self.cpu),
+        }
+    }
+}
+
+/// What a dump of a flight recorder has found in the rings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Dump {
+    /// How many dumps there were before.
+    pub number: u64,
+    /// Records that came since the last dump, and are there: they follow, by time.
+    pub records: u64,
+    /// Records that came since the last dump, and were overwritten. `None` where the pipe has no
+    /// [`Tally`](crate::Tally).
+    pub overwritten: Option<u64>,
+}
+
+impl fmt::Display for Dump {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let events = if self.records == 1 { "event" } else { "events" };
+        write!(f, "dump {}: {} {events}", self.number + 1, self.records)?;
+        match self.overwritten {
+            Some(before) => write!(f, ", {before} before them overwritten"),
+            None => Ok(()),
         }
     }
 }

@@ -51,6 +51,20 @@ impl KindCounts {
         }
     }
 
+    /// Says how many there are of one kind that has an index.
+    pub(crate) fn set(&mut self, kind: RecordKind, count: u64) {
+        let index = kind.index().map(|index| index as usize);
+        if let Some(counted) = index.and_then(|index| self.by_kind.get_mut(index)) {
+            *counted = count;
+        }
+    }
+
+    /// How many of one kind.
+    pub(crate) fn of(&self, kind: RecordKind) -> u64 {
+        let index = kind.index().map(|index| index as usize);
+        index.and_then(|index| self.by_kind.get(index)).copied().unwrap_or(0)
+    }
+
     /// The kinds of which there are any, and how many.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (RecordKind, u64)> {
         let kinds = (0..KINDS).filter_map(RecordKind::at);

@@ -155,11 +155,33 @@ pub enum OpenError {
     Tally(#[from] TallyError),
 }
 
-/// Why waiting for a pipe failed.
+/// Why waiting for a pipe failed; or, of a flight recorder, the dump that was waited for.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot wait for events: {source}{}", poll_hint(source))]
+#[error("{what}: {source}{}", poll_hint(source))]
 pub struct PollError {
-    #[from]
+    what: String,
+    pub(crate) source: io::Error,
+}
+
+impl From<io::Error> for PollError {
+    fn from(source: io::Error) -> Self {
+        Self { what: "cannot wait for events".to_owned(), source }
+    }
+}
+
+impl From<PauseError> for PollError {
+    fn from(PauseError { cpu, source }: PauseError) -> Self {
+        Self { what: format!("cannot pause the ring of CPU {cpu} for a dump"), source }
+    }
+}
+
+/// Why a pipe could not be paused, or could not go on.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot pause CPU {cpu}, or have it go on: {source}{}", bpf_hint(source))]
+pub struct PauseError {
+    /// The CPU.
+    pub(crate) cpu: u32,
+    /// Why.
     pub(crate) source: io::Error,
 }
 

@@ -19,6 +19,7 @@ use crate::sys::epoll::Epoll;
 use crate::sys::membarrier;
 use crate::tally::Tally;
 use crate::ticker::Ticker;
+use crate::trigger::Trigger;
 use probe_common::tally::FailureClass;
 use std::io;
 use std::ops::ControlFlow;
@@ -37,6 +38,9 @@ use std::time::{Duration, Instant};
 ///   readable in a loop of your own, or whenever you like;
 /// - `AsyncEvPipe` in a tokio task, and [`OwnedRecords`](crate::OwnedRecords) or `RecordStream` to
 ///   keep records.
+///
+/// Opened with [`Options::overwrite`], it is a flight recorder, which keeps the newest records: all of
+/// these give what it has when a [`Trigger`] asks for a [`dump`](Self::dump).
 ///
 /// To drop it closes it; [`close`](Self::close) also consumes what is left, and tells what was
 /// lost. Detach the programs that emit first, or they count what they emit afterwards as failed.
@@ -65,6 +69,15 @@ pub struct EvPipe {
     /// Drains since notices of CPUs were looked for.
     unwatched: u32,
     bytes_per_cpu: usize,
+    flight: Option<Flight>,
+}
+
+/// What a flight recorder has more.
+#[derive(Debug)]
+struct Flight {
+    trigger: Trigger,
+    /// Dumps so far.
+    dumps: u64,
 }
 
 /// So many drains a CPU that has come waits for, at most, where each of them finds records.
@@ -81,6 +94,11 @@ pub struct Progress {
     pub flow: ControlFlow<()>,
     /// Whether more is there already: the next [`EvPipe::poll`] will not wait.
     pub pending: bool,
+}
+
+impl Progress {
+    /// Nothing was given.
+    const NONE: Self = Self { records: 0, flow: ControlFlow::Continue(()), pending: false };
 }
 
 /// What a closed pipe has seen.
@@ -129,7 +147,10 @@ impl EvPipe {
             match queues.open_adaptive(parts.adaptive, max_latency) {
                 Ok(opened) => adaptive = Some(opened),
                 Err(why) => {
-                    wakeup = Wakeup::Watermark(options.bytes() as u32 / 4);
+                    wakeup = match options.overwrites() {
+                        false => Wakeup::Watermark(options.bytes() as u32 / 4),
+                        true => Wakeup::PollOnly,
+                    };
                     fallback = Some(why);
                 }
             }
@@ -143,8 +164,17 @@ impl EvPipe {
             }
             _ => None,
         };
-        if let Some(adaptive) = &adaptive {
-            epoll.add(adaptive.timer()).map_err(poll)?;
+        let mut flight = None;
+        if options.overwrites() {
+            let trigger = Trigger::new().map_err(poll)?;
+            epoll.add(trigger.as_fd()).map_err(poll)?;
+            flight = Some(Flight { trigger, dumps: 0 });
+        }
+        if let Some(adaptive) = &mut adaptive {
+            match flight {
+                None => epoll.add(adaptive.timer()).map_err(poll)?,
+                Some(_) => adaptive.never_sweep().map_err(poll)?,
+            }
         }
         Ok(Self {
             adaptive,
@@ -156,13 +186,14 @@ impl EvPipe {
             poll_interval: options.poll_interval(),
             budget: options.budget_bytes(),
             // What was in the rings before anybody waited has no wakeup any more.
-            pending: true,
+            pending: flight.is_none(),
             books,
             scratch: parts.scratch,
             told: ToldLosses::default(),
             watch,
             unwatched: 0,
             bytes_per_cpu: options.bytes(),
+            flight,
         })
     }
 
@@ -239,7 +270,12 @@ impl EvPipe {
 
     /// Gives what is there now to `consumer`, without waiting. A CPU that emits without pause gets
     /// its share, not more ([`Options::budget`]).
+    ///
+    /// A flight recorder gives a [dump](Self::dump), if somebody has asked for one; and nothing if it cannot.
     pub fn drain<C: Consumer>(&mut self, consumer: &mut C) -> Progress {
+        if self.flight.is_some() {
+            return self.dump_if_asked(consumer).unwrap_or(Progress::NONE);
+        }
         let mut progress = self.drain_queues(consumer);
         if self.is_time_to_watch(progress) && self.follow_cpus(consumer) {
             self.pending = true;
@@ -249,7 +285,7 @@ impl EvPipe {
     }
 
     fn drain_queues<C: Consumer>(&mut self, consumer: &mut C) -> Progress {
-        let mut progress = Progress { records: 0, flow: ControlFlow::Continue(()), pending: false };
+        let mut progress = Progress::NONE;
         if let Some(sweep) = &mut self.sweep {
             sweep.clear(Instant::now());
         }
@@ -362,23 +398,27 @@ impl EvPipe {
     ///
     /// # Errors
     ///
-    /// If the kernel refuses to wait.
+    /// If the kernel refuses to wait, or to pause a ring that a dump is to be of.
     pub fn poll<C: Consumer>(
         &mut self,
         timeout: Option<Duration>,
         consumer: &mut C,
     ) -> Result<Progress, PollError> {
         self.wait(timeout)?;
-        Ok(self.drain(consumer))
+        match self.flight {
+            Some(_) => Ok(self.dump_if_asked(consumer)?),
+            None => Ok(self.drain(consumer)),
+        }
     }
 
     /// Drains whenever there are records, until `stop` is stopped or `consumer` breaks.
     ///
-    /// After a stop, it drains what was emitted before that.
+    /// After a stop, it drains what was emitted before that. A flight recorder waits for triggers instead,
+    /// and keeps what it has for [`close`](Self::close).
     ///
     /// # Errors
     ///
-    /// If the kernel refuses to wait.
+    /// As [`poll`](Self::poll).
     pub fn run<C: Consumer>(&mut self, stop: &Stop, consumer: &mut C) -> Result<(), PollError> {
         Watching::new(self, stop)?.pipe.run_until(stop, consumer)
     }
@@ -395,7 +435,12 @@ impl EvPipe {
 
     /// Drains until everything that was there at the start of the call is consumed, or `consumer`
     /// breaks.
+    ///
+    /// Of a flight recorder, it is a [drain](Self::drain).
     pub fn drain_all<C: Consumer>(&mut self, consumer: &mut C) -> ControlFlow<()> {
+        if self.flight.is_some() {
+            return self.drain(consumer).flow;
+        }
         if let Some(adaptive) = &self.adaptive {
             adaptive.flush_all();
             self.pending = true;
@@ -410,8 +455,8 @@ impl EvPipe {
         ControlFlow::Continue(())
     }
 
-    /// Closes the pipe: takes the events out of the map, gives what is left to `consumer`, and
-    /// tells what it has seen in all.
+    /// Closes the pipe: takes the events out of the map, gives what is left to `consumer`, of a flight
+    /// recorder as a last dump, and tells what it has seen in all.
     ///
     /// Stops early if `consumer` breaks; what is left is lost, then, and not in the summary.
     pub fn close<C: Consumer>(mut self, consumer: &mut C) -> Summary {
@@ -421,7 +466,11 @@ impl EvPipe {
         // A program that has found an event there may yet write to its ring. Where the kernel cannot wait
         // for it, that is left to luck.
         let _ = membarrier::wait_for_programs();
-        if self.drain_all(consumer).is_continue() {
+        let flow = match self.flight {
+            None => self.drain_all(consumer),
+            Some(_) => self.give_tails(consumer).flow,
+        };
+        if flow.is_continue() {
             // A break here has nothing left to stop.
             let _ = self.settle(&refused, consumer);
         }
@@ -501,6 +550,9 @@ impl AsRawFd for EvPipe {
         self.as_fd().as_raw_fd()
     }
 }
+
+mod dump;
+mod pause;
 
 #[cfg(all(test, feature = "aya"))]
 mod disturbed;

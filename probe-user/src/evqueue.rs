@@ -1,12 +1,13 @@
 //! One CPU's queue: its perf events, and the rings that they write.
 
-use crate::consumer::{Consumer, Loss};
+use crate::backward::{Backward, Output, Unsound};
+use crate::consumer::{Consumer, Loss, Malformed, MalformedReason};
 use crate::counts::{KindCounts, QueueCounts};
 use crate::drain::{self, Drain, Drained, Seen};
 use crate::error::OpenError;
 use crate::ring::page::RingPages;
 use crate::sys::perf_event::{PerfEvent, WakeAt};
-use probe_common::limits::RECORD_ALIGN;
+use probe_common::limits::{KINDS, RECORD_ALIGN};
 use probe_common::slot::SlotHead;
 use probe_common::{BlockPrefix, RecordKind};
 use std::collections::VecDeque;
@@ -32,6 +33,33 @@ pub struct EvQueue {
     seen: Seen,
     /// Records that never came into a ring, since their CPU went offline.
     recovered: KindCounts,
+    tail: Tail,
+}
+
+/// What dumps have found in the rings of a CPU, where these are overwritten.
+#[derive(Debug, Default)]
+struct Tail {
+    /// Records that were there, whether or not the consumer wanted them.
+    found: KindCounts,
+    /// Records that were overwritten before a dump.
+    overwritten: KindCounts,
+    /// Bytes of ring that were.
+    overwritten_bytes: u64,
+    /// Records that dumps have found and not given.
+    left: u64,
+}
+
+/// A record that a dump has found, and where.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) time: u64,
+    /// Which queue it is of, as whoever looks numbers them.
+    pub(crate) queue: u32,
+    /// Which of the queue's rings, oldest first.
+    ring: u16,
+    /// Bytes from the first record of its block.
+    offset: u16,
+    output: Output,
 }
 
 /// A perf event that programs write to, and the ring that they find it by.
@@ -40,26 +68,56 @@ pub(crate) struct EventRing {
     event: PerfEvent,
     /// Shares the ring, and wakes with every record.
     eager: Option<PerfEvent>,
-    drain: Drain<RingPages>,
+    way: Way,
+}
+
+/// How programs are to write rings.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Writing {
+    /// On behind what is there, as far as there is room.
+    Forward(WakeAt),
+    /// Before what is there, over what is oldest.
+    Backward,
+}
+
+/// A ring that is written so, and how far it was read.
+#[derive(Debug)]
+enum Way {
+    Forward(Drain<RingPages>),
+    Backward(Backward<RingPages>),
 }
 
 impl EventRing {
     /// Opens the event of a CPU, maps its ring and enables it, in this order: an event that a map
     /// slot leads to has to have room. `None` if the CPU is offline.
-    pub(crate) fn open(cpu: u32, bytes: usize, wake_at: WakeAt) -> Result<Option<Self>, OpenError> {
-        let event = match PerfEvent::bpf_output(cpu, wake_at) {
+    pub(crate) fn open(
+        cpu: u32,
+        bytes: usize,
+        writing: Writing,
+    ) -> Result<Option<Self>, OpenError> {
+        let opened = match writing {
+            Writing::Forward(wake_at) => PerfEvent::bpf_output(cpu, wake_at),
+            Writing::Backward => PerfEvent::backward_output(cpu),
+        };
+        let event = match opened {
             Ok(event) => event,
             Err(error) if error.raw_os_error() == Some(libc::ENODEV) => return Ok(None),
             Err(source) => return Err(OpenError::Event { cpu, source }),
         };
-        let pages = RingPages::map(event.as_fd(), bytes).map_err(|source| OpenError::Map {
-            cpu,
-            bytes,
-            source,
-        })?;
+        let map = |source| OpenError::Map { cpu, bytes, source };
+        let way = match writing {
+            Writing::Forward(_) => {
+                let pages = RingPages::map(event.as_fd(), bytes).map_err(map)?;
+                let tail = pages.tail();
+                Way::Forward(Drain::new(cpu, pages, tail))
+            }
+            Writing::Backward => {
+                let pages = RingPages::map_overwritten(event.as_fd(), bytes).map_err(map)?;
+                Way::Backward(Backward::new(pages))
+            }
+        };
         event.enable().map_err(|source| OpenError::Enable { cpu, source })?;
-        let tail = pages.tail();
-        Ok(Some(Self { event, eager: None, drain: Drain::new(cpu, pages, tail) }))
+        Ok(Some(Self { event, eager: None, way }))
     }
 
     /// Opens a second event that writes into the same ring and wakes with every record, and lends
@@ -70,6 +128,39 @@ impl EventRing {
         eager.enable()?;
         let eager: &PerfEvent = self.eager.insert(eager);
         Ok(eager.as_fd())
+    }
+
+    /// Takes nothing from here on, or takes what comes again.
+    pub(crate) fn pause(&self, paused: bool) -> io::Result<()> {
+        self.event.pause_output(paused)
+    }
+
+    /// The second event, if there is one.
+    pub(crate) fn eager(&self) -> Option<BorrowedFd<'_>> {
+        self.eager.as_ref().map(AsFd::as_fd)
+    }
+
+    fn has_records(&self) -> bool {
+        match &self.way {
+            Way::Forward(drain) => drain.has_records(),
+            Way::Backward(backward) => backward.has_more(),
+        }
+    }
+
+    /// How many outputs the ring said were lost.
+    fn told_lost(&self) -> u64 {
+        match &self.way {
+            Way::Forward(drain) => drain.lost(),
+            Way::Backward(_) => 0,
+        }
+    }
+
+    /// A ring that is overwritten is not drained: a dump looks at it.
+    fn run<C: Consumer>(&mut self, seen: &mut Seen, consumer: &mut C, budget: usize) -> Drained {
+        match &mut self.way {
+            Way::Forward(drain) => drain.run(seen, consumer, budget),
+            Way::Backward(_) => Drained { flow: ControlFlow::Continue(()), more: false },
+        }
     }
 
     /// How many outputs the kernel had no room for, whether or not the ring has told so yet.
@@ -83,7 +174,7 @@ impl EventRing {
 
     /// How many of them the ring has not told of.
     fn owed(&self) -> u64 {
-        self.kernel_lost().map_or(0, |lost| lost.saturating_sub(self.drain.lost()))
+        self.kernel_lost().map_or(0, |lost| lost.saturating_sub(self.told_lost()))
     }
 
     fn disable(&self) {
@@ -110,6 +201,7 @@ impl EvQueue {
             past_lost: 0,
             seen: Seen::default(),
             recovered: KindCounts::default(),
+            tail: Tail::default(),
         }
     }
 
@@ -136,7 +228,21 @@ impl EvQueue {
 
     /// Whether there is something to read.
     pub(crate) fn has_records(&self) -> bool {
-        !self.retired.is_empty() || self.ring.drain.has_records()
+        !self.retired.is_empty() || self.ring.has_records() || self.tail.left > 0
+    }
+
+    pub(crate) fn ring(&self) -> &EventRing {
+        &self.ring
+    }
+
+    /// How many records of each kind were overwritten before a dump.
+    pub(crate) fn overwritten(&self) -> &KindCounts {
+        &self.tail.overwritten
+    }
+
+    /// How many bytes of ring were.
+    pub(crate) fn overwritten_bytes(&self) -> u64 {
+        self.tail.overwritten_bytes
     }
 
     /// The CPU.
@@ -175,18 +281,93 @@ impl EvQueue {
     /// breaks.
     pub(crate) fn drain<C: Consumer>(&mut self, consumer: &mut C, budget: usize) -> Drained {
         while let Some(old) = self.retired.front_mut() {
-            let drained = old.drain.run(&mut self.seen, consumer, budget);
+            let drained = old.run(&mut self.seen, consumer, budget);
             if drained.flow.is_break() || drained.more {
                 return Drained { more: true, ..drained };
             }
-            let (lost, owed) = (old.kernel_lost().unwrap_or(old.drain.lost()), old.owed());
-            self.past_lost += lost;
-            self.retired.pop_front();
+            let owed = old.owed();
+            self.forget_oldest();
             if let ControlFlow::Break(()) = self.tell_owed(owed, consumer) {
                 return Drained { flow: ControlFlow::Break(()), more: true };
             }
         }
-        self.ring.drain.run(&mut self.seen, consumer, budget)
+        self.ring.run(&mut self.seen, consumer, budget)
+    }
+
+    /// Has done with the oldest ring of an event that is no more.
+    fn forget_oldest(&mut self) {
+        if let Some(old) = self.retired.pop_front() {
+            self.past_lost += old.kernel_lost().unwrap_or(old.told_lost());
+        }
+    }
+
+    /// Finds what has come into the rings since the last dump: no program may write there now. Oldest
+    /// first; `queue` is the number that they get. `sent` is asked how many records of a kind this CPU has
+    /// sent in all, if that is known.
+    pub(crate) fn find<C: Consumer>(
+        &mut self,
+        queue: u32,
+        places: &mut Vec<Place>,
+        sent: impl Fn(RecordKind) -> Option<u64>,
+        consumer: &mut C,
+    ) -> ControlFlow<()> {
+        let Self { cpu, ring, retired, seen, tail, .. } = self;
+        let mut malformed = |bytes, reason| {
+            seen.counts.malformed += 1;
+            seen.counts.malformed_bytes += bytes;
+            consumer.malformed(Malformed { cpu: *cpu, bytes, reason })
+        };
+        for (number, ring) in retired.iter_mut().chain([ring]).enumerate() {
+            let Way::Backward(ring) = &mut ring.way else { continue };
+            let found = ring.look();
+            tail.overwritten_bytes += found.overwritten;
+            if found.malformed > 0 {
+                malformed(found.malformed, MalformedReason::RecordSize)?;
+            }
+            for &output in found.outputs.iter().rev() {
+                let result = ring.records(output, |record, offset| {
+                    tail.found.add(record.kind, 1);
+                    tail.left += 1;
+                    let (ring, offset) = (number as u16, offset as u16);
+                    places.push(Place { time: record.time, queue, ring, offset, output });
+                });
+                let reason = match result {
+                    Ok(()) => continue,
+                    Err(Unsound::Body) => MalformedReason::RecordBody,
+                    Err(Unsound::Block(error)) => MalformedReason::Block(error),
+                };
+                malformed(output.size as u64, reason)?;
+            }
+        }
+        if tail.overwritten_bytes > 0 {
+            for kind in (0..KINDS).filter_map(RecordKind::at) {
+                let gone = sent(kind).map(|sent| sent.saturating_sub(tail.found.of(kind)));
+                tail.overwritten.set(kind, gone.unwrap_or(0));
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Gives a record that was [found](Self::find).
+    pub(crate) fn give<C: Consumer>(&mut self, place: &Place, consumer: &mut C) -> ControlFlow<()> {
+        let at = usize::from(place.ring);
+        let ring = self.retired.get_mut(at).unwrap_or(&mut self.ring);
+        let Way::Backward(ring) = &mut ring.way else { return ControlFlow::Continue(()) };
+        let Some(record) = ring.record(place.output, place.offset.into()) else {
+            return ControlFlow::Continue(());
+        };
+        // Before the consumer sees it, which may panic.
+        self.tail.left -= 1;
+        self.seen.kinds.add(record.kind, 1);
+        self.seen.counts.records += 1;
+        consumer.record(self.cpu, record)
+    }
+
+    /// All that was found is given.
+    pub(crate) fn end_dump(&mut self) {
+        while !self.retired.is_empty() {
+            self.forget_oldest();
+        }
     }
 
     /// Tells of `owed` outputs that were lost after the last record that came.

@@ -15,7 +15,8 @@ use std::fmt;
 /// no room for. The books balance if, for each CPU and kind,
 ///
 /// - what was attempted was sent, or failed;
-/// - what was sent was handled (or, where malformed bytes were skipped, lay in them);
+/// - what was sent was handled (or, where malformed bytes were skipped, lay in them; or, where the rings
+///   of a flight recorder had no room for all of it, was overwritten);
 /// - and, for each CPU, as many outputs failed for lack of room as the kernel says were lost.
 ///
 /// What was sent and not handled yet is [`unread`](Self::unread). Records in blocks that are not sent
@@ -42,6 +43,11 @@ pub struct LedgerEntry {
     pub tally: KindTally,
     /// Records that were given to the consumer.
     pub handled: u64,
+    /// Records that newer ones took the place of before a dump, as [`Options::overwrite`] asks for: by the
+    /// last dump, what was sent and not found in the ring.
+    ///
+    /// [`Options::overwrite`]: crate::Options::overwrite
+    pub overwritten: u64,
 }
 
 /// What one CPU's outputs came to.
@@ -59,6 +65,8 @@ pub struct LedgerCpu {
     pub malformed: u64,
     /// Records of kinds that no program can emit through the pipe.
     pub foreign: u64,
+    /// Bytes of ring that were overwritten before a dump: where there are none, no record was.
+    pub overwritten_bytes: u64,
     /// There is something in the ring, or held, that the consumer was not given yet.
     pub pending: bool,
 }
@@ -69,7 +77,7 @@ impl LedgerEntry {
         cpu: u32,
         kind: RecordKind,
     ) -> &mut Self {
-        let empty = Self { cpu, kind, tally: KindTally::default(), handled: 0 };
+        let empty = Self { cpu, kind, tally: KindTally::default(), handled: 0, overwritten: 0 };
         entries.entry((cpu, kind)).or_insert(empty)
     }
 
@@ -77,9 +85,9 @@ impl LedgerEntry {
         self.tally == KindTally::default() && self.handled == 0
     }
 
-    /// Records that were sent and not handled.
+    /// Records that were sent and not handled, nor overwritten.
     pub fn unread(&self) -> u64 {
-        self.tally.sent.saturating_sub(self.handled)
+        self.tally.sent.saturating_sub(self.handled + self.overwritten)
     }
 }
 
@@ -92,6 +100,7 @@ impl LedgerCpu {
             kernel_lost: Some(0),
             malformed: 0,
             foreign: 0,
+            overwritten_bytes: 0,
             pending: false,
         }
     }
@@ -152,6 +161,16 @@ impl Books {
         now.since(self.before.outputs.get(&cpu).unwrap_or(&OutputTally::default()))
     }
 
+    /// What each CPU has sent of each kind.
+    pub(crate) fn sent(&self) -> Result<BTreeMap<(u32, RecordKind), u64>, TallyError> {
+        let counted = Counted::read(&self.tally)?;
+        let sent = counted.records.into_iter().map(|(of, now)| {
+            let before = self.before.records.get(&of).map_or(0, |before| before.sent);
+            (of, now.sent.wrapping_sub(before))
+        });
+        Ok(sent.collect())
+    }
+
     /// Reads them, beside what the queues have counted.
     pub(crate) fn read(&self, queues: &[EvQueue]) -> Result<Ledger, TallyError> {
         // What the consumer has counted first: it can only have handled what was sent before.
@@ -165,7 +184,11 @@ impl Books {
             for (kind, count) in queue.recovered().iter() {
                 LedgerEntry::of(&mut entries, cpu, kind).tally.sent = count;
             }
+            for (kind, count) in queue.overwritten().iter() {
+                LedgerEntry::of(&mut entries, cpu, kind).overwritten = count;
+            }
             let entry = LedgerCpu::of(&mut cpus, cpu);
+            entry.overwritten_bytes = queue.overwritten_bytes();
             entry.kernel_lost = queue.kernel_lost();
             entry.malformed = queue.counts().malformed;
             entry.foreign = queue.kinds().other();
@@ -223,12 +246,17 @@ impl Ledger {
         self.entries.iter().map(|entry| entry.handled).sum()
     }
 
+    /// Records that were sent, and overwritten before a dump.
+    pub fn overwritten(&self) -> u64 {
+        self.entries.iter().map(|entry| entry.overwritten).sum()
+    }
+
     /// Records that were not sent, for whatever reason.
     pub fn failed(&self) -> u64 {
         self.tally().failed()
     }
 
-    /// Records that were sent and not handled: they are in the rings, or, if the pipe is closed, were
+    /// Records that were sent and not handled, nor overwritten: they are in the rings, or, if the pipe is closed, were
     /// when the consumer broke.
     pub fn unread(&self) -> u64 {
         self.entries.iter().map(LedgerEntry::unread).sum()
@@ -271,7 +299,7 @@ impl Ledger {
         }
         for entry in &self.entries {
             let (cpu, kind, sent, handled) =
-                (entry.cpu, entry.kind, entry.tally.sent, entry.handled);
+                (entry.cpu, entry.kind, entry.tally.sent, entry.handled + entry.overwritten);
             let is_pending = || self.cpus.iter().any(|entry| entry.cpu == cpu && entry.pending);
             if handled > sent {
                 found.push(Discrepancy::Surplus { cpu, kind, records: handled - sent });
@@ -375,6 +403,10 @@ impl fmt::Display for Ledger {
             }
             write!(f, ")")?;
         }
+        let overwritten = self.overwritten();
+        if overwritten > 0 {
+            write!(f, " + overwritten {overwritten}")?;
+        }
         let unread = self.unread();
         if unread > 0 {
             write!(f, " + unread {unread}")?;
@@ -404,7 +436,7 @@ mod tests {
         let mut cpu = LedgerCpu { kernel_lost: Some(1), ..LedgerCpu::new(3) };
         cpu.outputs.failed[FailureClass::NoSpace as usize] = 1;
         cpu.outputs.lost_records = 2;
-        let entries = vec![LedgerEntry { cpu: 3, kind: KIND, tally, handled: 10 }];
+        let entries = vec![LedgerEntry { cpu: 3, kind: KIND, tally, handled: 10, overwritten: 0 }];
         Ledger { entries, cpus: vec![cpu] }
     }
 
@@ -469,6 +501,20 @@ mod tests {
         assert_eq!((ledger.cpus.len(), ledger.cpus[0].cpu), (1, 3));
         let said = "attempted 13 = handled 4 + lost 3 (ring full 2, nested too deep 1) + unread 6; complete";
         assert_eq!(ledger.to_string(), said);
+    }
+
+    #[test]
+    fn what_was_overwritten_is_neither_lost_nor_missing() {
+        let mut ledger = ledger();
+        (ledger.entries[0].handled, ledger.entries[0].overwritten) = (4, 6);
+        assert!(ledger.is_complete());
+        assert_eq!((ledger.overwritten(), ledger.unread(), ledger.failed()), (6, 0, 3));
+        let said = "attempted 13 = handled 4 + lost 3 (ring full 2, nested too deep 1) + overwritten 6; complete";
+        assert_eq!(ledger.to_string(), said);
+        ledger.entries[0].overwritten = 7;
+        assert!(matches!(ledger.discrepancies()[..], [Discrepancy::Surplus { records: 1, .. }]));
+        ledger.entries[0].overwritten = 5;
+        assert!(matches!(ledger.discrepancies()[..], [Discrepancy::Missing { records: 1, .. }]));
     }
 
     #[test]

@@ -55,6 +55,7 @@ extern crate self as probe_user;
 mod adaptive;
 #[cfg(feature = "tokio")]
 mod asynchronous;
+mod backward;
 mod batch;
 mod consumer;
 mod counts;
@@ -79,6 +80,7 @@ mod options;
 mod ordered;
 mod owned;
 mod parts;
+mod pausing;
 #[cfg(feature = "perf")]
 pub mod perf;
 mod queues;
@@ -95,13 +97,14 @@ mod ticker;
 pub mod trace;
 #[cfg(feature = "perf")]
 mod tracefs;
+mod trigger;
 
 #[cfg(feature = "tokio")]
 pub use asynchronous::{AsyncEvPipe, Pipe, RecordStream};
 pub use batch::Batch;
-pub use consumer::{Consumer, CpuChange, Loss, Malformed, MalformedReason};
+pub use consumer::{Consumer, CpuChange, Dump, Loss, Malformed, MalformedReason};
 pub use counts::QueueCounts;
-pub use error::{OpenError, PollError, TallyError};
+pub use error::{OpenError, PauseError, PollError, TallyError};
 pub use escape::Escaped;
 pub use evhandler::{EvHandlers, Event, Flow};
 pub use evpipe::{EvPipe, Progress, Summary};
@@ -111,6 +114,8 @@ pub use options::{Options, Wakeup};
 pub use ordered::{OrderedPipe, OrderedSummary};
 pub use owned::{Item, OwnedRecord, OwnedRecords};
 pub use parts::PipeParts;
+pub use pausing::Pausing;
 pub use probe_common as common;
 pub use stop::Stop;
 pub use tally::{CpuOutputs, CpuTally, Tally};
+pub use trigger::Trigger;

@@ -1,7 +1,7 @@
 //! How many records were lost with the outputs that the kernel says it lost.
 
 use crate::batch::Batch;
-use crate::consumer::{Consumer, CpuChange, Loss, Malformed};
+use crate::consumer::{Consumer, CpuChange, Dump, Loss, Malformed};
 use crate::ledger::Books;
 use probe_common::RawRecord;
 use std::collections::BTreeMap;
@@ -63,6 +63,10 @@ impl<C: Consumer> Consumer for InRecords<'_, C> {
 
     fn cpu_changed(&mut self, change: CpuChange<'_>) {
         self.consumer.cpu_changed(change);
+    }
+
+    fn dump(&mut self, dump: Dump) {
+        self.consumer.dump(dump);
     }
 
     fn caught_up(&mut self) -> ControlFlow<()> {

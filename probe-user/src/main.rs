@@ -8,6 +8,7 @@ mod cli {
     pub(crate) mod count;
     pub(crate) mod ending;
     pub(crate) mod exit;
+    pub(crate) mod flight;
     pub(crate) mod follow;
     pub(crate) mod info;
     pub(crate) mod latency;

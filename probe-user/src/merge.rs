@@ -1,6 +1,6 @@
 //! The merge of all CPUs' records by time: what is held, what is given, and what comes too late.
 
-use crate::consumer::{Consumer, CpuChange, Loss, Malformed};
+use crate::consumer::{Consumer, CpuChange, Dump, Loss, Malformed};
 use crate::held::Held;
 use probe_common::{RawRecord, RecordKind};
 use std::ops::ControlFlow;
@@ -203,6 +203,10 @@ impl<C: Consumer> Consumer for Intake<'_, C> {
 
     fn cpu_changed(&mut self, change: CpuChange<'_>) {
         self.consumer.cpu_changed(change);
+    }
+
+    fn dump(&mut self, dump: Dump) {
+        self.consumer.dump(dump);
     }
 }
 

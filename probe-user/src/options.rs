@@ -1,6 +1,7 @@
 //! How a pipe is opened.
 
 use crate::error::OpenError;
+use crate::evqueue::Writing;
 use crate::sys::memory::page_size;
 use crate::sys::perf_event::WakeAt;
 use std::time::Duration;
@@ -50,6 +51,7 @@ pub struct Options {
     cpus: Option<Vec<u32>>,
     sweep: Duration,
     budget: usize,
+    overwrites: bool,
 }
 
 impl Default for Options {
@@ -67,6 +69,7 @@ impl Options {
             cpus: None,
             sweep: Duration::from_millis(10),
             budget: 128 << 10,
+            overwrites: false,
         }
     }
 
@@ -112,6 +115,21 @@ impl Options {
         self
     }
 
+    /// A flight recorder: each ring keeps what its CPU emitted last, and nothing is given until a
+    /// [dump](crate::EvPipe::dump), for which a [`Trigger`](crate::Trigger) may ask.
+    ///
+    /// Of the wakeups, only [`Wakeup::Adaptive`] makes a difference, which the default is: with it, records
+    /// are packed. None wakes, and none sweeps: nobody runs until there is a dump.
+    #[must_use]
+    pub fn overwrite(mut self) -> Self {
+        self.overwrites = true;
+        self
+    }
+
+    pub(crate) fn overwrites(&self) -> bool {
+        self.overwrites
+    }
+
     pub(crate) fn bytes(&self) -> usize {
         self.bytes_per_cpu
     }
@@ -132,6 +150,7 @@ impl Options {
     /// record has one, or nobody wants any.
     pub(crate) fn sweep_interval(&self) -> Option<Duration> {
         match self.wakeup {
+            _ if self.overwrites => None,
             Wakeup::EveryRecord | Wakeup::Every(1) | Wakeup::PollOnly => None,
             Wakeup::Every(_) | Wakeup::Watermark(_) => Some(self.sweep),
             Wakeup::Adaptive { max_latency } => Some(max_latency / 2),
@@ -140,10 +159,14 @@ impl Options {
 
     /// How long to wait where nothing ever wakes.
     pub(crate) fn poll_interval(&self) -> Option<Duration> {
-        (self.wakeup == Wakeup::PollOnly).then_some(self.sweep)
+        (self.wakeup == Wakeup::PollOnly && !self.overwrites).then_some(self.sweep)
     }
 
-    pub(crate) fn wake_at(&self) -> WakeAt {
+    pub(crate) fn writing(&self) -> Writing {
+        if self.overwrites { Writing::Backward } else { Writing::Forward(self.wake_at()) }
+    }
+
+    fn wake_at(&self) -> WakeAt {
         let part = |n| u32::try_from(self.bytes_per_cpu / n).unwrap_or(u32::MAX);
         match self.wakeup {
             Wakeup::Adaptive { .. } => WakeAt::Bytes(part(4)),
@@ -172,9 +195,11 @@ impl Options {
             Wakeup::Adaptive { max_latency } if max_latency < Duration::from_millis(1) => {
                 Err(OpenError::Wakeup { what: "a max_latency below 1 ms is polling: use PollOnly" })
             }
-            Wakeup::Watermark(mark) if mark as usize >= bytes => Err(OpenError::Wakeup {
-                what: "the watermark has to be less than the bytes per CPU",
-            }),
+            Wakeup::Watermark(mark) if mark as usize >= bytes && !self.overwrites => {
+                Err(OpenError::Wakeup {
+                    what: "the watermark has to be less than the bytes per CPU",
+                })
+            }
             _ => Ok(()),
         }
     }

@@ -108,8 +108,13 @@ impl EvPipe {
     ///
     /// # Errors
     ///
-    /// If the process has no descriptor left.
+    /// If the process has no descriptor left, or the pipe is a flight recorder, whose dumps are in this order
+    /// already.
     pub fn ordered(self, window: Duration) -> Result<OrderedPipe, OpenError> {
+        if self.trigger().is_some() {
+            let what = "a flight recorder wakes nobody, and gives records by time as it is";
+            return Err(OpenError::Wakeup { what });
+        }
         let poll = |source| OpenError::Poll { source };
         let timer = Timer::new().map_err(poll)?;
         self.epoll().add(timer.as_fd()).map_err(poll)?;

@@ -2,14 +2,15 @@
 
 use crate::adaptive::Adaptive;
 use crate::cpus;
-use crate::error::{OpenError, descriptor_hint, event_hint, map_type_name};
-use crate::evqueue::{EvQueue, EventRing};
+use crate::error::{OpenError, PauseError, descriptor_hint, event_hint, map_type_name};
+use crate::evqueue::{EvQueue, EventRing, Writing};
 use crate::options::Options;
 use crate::parts::AdaptiveParts;
+use crate::pausing::Pausing;
 use crate::sys::bpf::{self, MapInfo};
 use crate::sys::epoll::Epoll;
 use crate::sys::membarrier;
-use crate::sys::perf_event::WakeAt;
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
@@ -24,9 +25,10 @@ pub(crate) struct Queues {
     eager: Option<OwnedFd>,
     queues: Vec<EvQueue>,
     bytes: usize,
-    wake_at: WakeAt,
+    writing: Writing,
     /// The CPUs that are to have queues, if not all are.
     wanted: Option<Vec<u32>>,
+    paused: Option<Pausing>,
 }
 
 impl Queues {
@@ -43,8 +45,9 @@ impl Queues {
             eager: None,
             queues: Vec::new(),
             bytes: options.bytes(),
-            wake_at: options.wake_at(),
+            writing: options.writing(),
             wanted: options.wanted_cpus().map(<[u32]>::to_vec),
+            paused: None,
         };
         for &cpu in options.wanted_cpus().unwrap_or(&online) {
             // One that went offline since the list was read is not missed.
@@ -58,6 +61,11 @@ impl Queues {
         Ok(this)
     }
 
+    /// Whether somebody waits for what comes into the rings: not where they are overwritten.
+    fn is_waited_for(&self) -> bool {
+        matches!(self.writing, Writing::Forward(_))
+    }
+
     /// Gives a CPU that is online, perhaps again, an event that is in the maps and is waited for.
     /// `false` if it is not wanted, or offline.
     pub(crate) fn cover(&mut self, cpu: u32, epoll: &Epoll) -> Result<bool, OpenError> {
@@ -68,7 +76,7 @@ impl Queues {
             let (name, entries) = (self.info.name.clone(), self.info.max_entries);
             return Err(OpenError::CpuPastEnd { cpu, name, entries });
         }
-        let Some(mut ring) = EventRing::open(cpu, self.bytes, self.wake_at)? else {
+        let Some(mut ring) = EventRing::open(cpu, self.bytes, self.writing)? else {
             return Ok(false);
         };
         if let Err(error) = self.enter(cpu, &mut ring, epoll) {
@@ -91,14 +99,71 @@ impl Queues {
     }
 
     fn enter(&self, cpu: u32, ring: &mut EventRing, epoll: &Epoll) -> Result<(), OpenError> {
-        epoll.add(ring.as_fd()).map_err(|source| OpenError::Poll { source })?;
-        if let Some(eager) = &self.eager {
-            let event = ring.open_eager(cpu).map_err(|source| OpenError::Event { cpu, source })?;
-            bpf::map_set_fd(eager.as_fd(), cpu, event)
-                .map_err(|source| OpenError::Slot { cpu, source })?;
+        if self.is_waited_for() {
+            epoll.add(ring.as_fd()).map_err(|source| OpenError::Poll { source })?;
+        }
+        if self.eager.is_some() {
+            ring.open_eager(cpu).map_err(|source| OpenError::Event { cpu, source })?;
+        }
+        match self.paused {
+            Some(Pausing::Slots) => return Ok(()),
+            Some(Pausing::Output) => {
+                ring.pause(true).map_err(|source| OpenError::Enable { cpu, source })?;
+            }
+            None => {}
+        }
+        self.put(cpu, ring).map_err(|source| OpenError::Slot { cpu, source })
+    }
+
+    /// Puts a CPU's events into the maps.
+    fn put(&self, cpu: u32, ring: &EventRing) -> io::Result<()> {
+        if let (Some(eager), Some(event)) = (&self.eager, ring.eager()) {
+            bpf::map_set_fd(eager.as_fd(), cpu, event)?;
         }
         bpf::map_set_fd(self.map.as_fd(), cpu, ring.as_fd())
-            .map_err(|source| OpenError::Slot { cpu, source })
+    }
+
+    /// How programs are kept from writing, if they are.
+    pub(crate) fn paused(&self) -> Option<Pausing> {
+        self.paused
+    }
+
+    /// Keeps programs from writing. Those that had begun to may write yet. Where it fails, all goes on.
+    pub(crate) fn pause(&mut self, how: Pausing) -> Result<(), PauseError> {
+        self.paused = Some(how);
+        if how == Pausing::Slots {
+            self.leave_map();
+            return Ok(());
+        }
+        for queue in self.queues.iter().filter(|queue| queue.is_online()) {
+            let cpu = queue.cpu();
+            if let Err(source) = queue.ring().pause(true) {
+                // What is paused already can go on, as it would have.
+                let _ = self.resume();
+                return Err(PauseError { cpu, source });
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets programs write again. Where it fails for a CPU, the others go on.
+    pub(crate) fn resume(&mut self) -> Result<(), PauseError> {
+        let Some(how) = self.paused.take() else { return Ok(()) };
+        let mut result = Ok(());
+        for queue in self.queues.iter().filter(|queue| queue.is_online()) {
+            let cpu = queue.cpu();
+            let gone_on = match how {
+                Pausing::Output => queue.ring().pause(false),
+                Pausing::Slots => self.put(cpu, queue.ring()),
+            };
+            if let (Err(source), Ok(())) = (gone_on, &result) {
+                result = Err(PauseError { cpu, source });
+            }
+        }
+        if result.is_err() {
+            self.paused = Some(how);
+        }
+        result
     }
 
     /// The CPU is offline: its event will not be ready any more. `false` if that is known already.
@@ -112,7 +177,7 @@ impl Queues {
 
     /// Waits no more for the event that a queue has now.
     fn forget(&self, at: usize, epoll: &Epoll) {
-        if self.queues[at].is_online() {
+        if self.queues[at].is_online() && self.is_waited_for() {
             // Nobody else has removed it.
             let _ = epoll.remove(self.queues[at].as_fd());
         }
@@ -127,15 +192,18 @@ impl Queues {
     ) -> Result<Adaptive, String> {
         let AdaptiveParts { eager, control, flush } =
             parts.ok_or("only the map of events is known, not the rest of the object")?;
-        let eager = self.eager.insert(eager);
-        for queue in &mut self.queues {
-            let cpu = queue.cpu();
-            queue
-                .open_eager()
-                .and_then(|event| bpf::map_set_fd(eager.as_fd(), cpu, event))
-                .map_err(|error| {
-                    format!("no second event on CPU {cpu}: {error}{}", event_hint(&error))
-                })?;
+        // Where nobody waits, the consumer never sleeps, and no program looks for the second event.
+        if self.is_waited_for() {
+            let eager = self.eager.insert(eager);
+            for queue in &mut self.queues {
+                let cpu = queue.cpu();
+                queue
+                    .open_eager()
+                    .and_then(|event| bpf::map_set_fd(eager.as_fd(), cpu, event))
+                    .map_err(|error| {
+                        format!("no second event on CPU {cpu}: {error}{}", event_hint(&error))
+                    })?;
+            }
         }
         let cpus = self.queues.iter().map(EvQueue::cpu);
         Adaptive::new(control.as_fd(), flush, cpus, max_latency, self.bytes).map_err(|error| {
@@ -149,6 +217,11 @@ impl Queues {
 
     pub(crate) fn iter_mut(&mut self) -> std::slice::IterMut<'_, EvQueue> {
         self.queues.iter_mut()
+    }
+
+    /// The queue at a place among them.
+    pub(crate) fn at(&mut self, place: u32) -> &mut EvQueue {
+        &mut self.queues[place as usize]
     }
 
     /// Where the queue of a CPU is, or would have to be.

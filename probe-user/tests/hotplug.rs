@@ -66,6 +66,31 @@ impl Log {
 
 #[test]
 #[ignore = "needs a virtual machine: cargo xtask test"]
+fn a_flight_recorder_has_what_came_before_a_cpu_went() {
+    let _restore = Restore;
+    for wakeup in [Options::new(), Options::new().wakeup(Wakeup::PollOnly)] {
+        let mut object = load();
+        let mut pipe = EvPipe::from_object(&mut object, &wakeup.overwrite()).unwrap();
+        let mut log = Log::default();
+        for (cycle, changes) in [(1, 2), (2, 4)] {
+            (0..10).for_each(|_| emit_one_on(&mut object, CPU));
+            switch(false);
+            log.poll_until(&mut pipe, |log| log.changes.len() == changes - 1);
+            switch(true);
+            log.poll_until(&mut pipe, |log| log.changes.len() == changes);
+            (0..10).for_each(|_| emit_one_on(&mut object, CPU));
+            let _ = pipe.dump(&mut log).unwrap();
+            assert_eq!(log.count(CPU), cycle * 20, "{:?}", log.changes);
+        }
+        emit_one_on(&mut object, CPU);
+        let ledger = pipe.close(&mut log).ledger.unwrap();
+        assert_eq!((log.count(CPU), log.received.by_cpu[&CPU].missing), (41, 0));
+        assert!(ledger.is_complete() && ledger.overwritten() == 0, "{ledger}");
+    }
+}
+
+#[test]
+#[ignore = "needs a virtual machine: cargo xtask test"]
 fn delivery_resumes_when_a_cpu_is_back() {
     let _restore = Restore;
     for wakeup in policies() {

@@ -1,4 +1,4 @@
-//! The pipe, in three of its policies.
+//! The pipe, in three of its policies, and as a flight recorder.
 
 use super::{Reader, Shape};
 use crate::contender::Contender;
@@ -25,6 +25,7 @@ pub(super) fn open(
         Contender::EvpipeWatermark => {
             options = options.wakeup(Wakeup::Watermark(shape.bytes_per_cpu as u32 / 4));
         }
+        Contender::EvpipeFlight => options = options.overwrite(),
         Contender::EvpipeEach => options = options.wakeup(Wakeup::EveryRecord),
         _ => {}
     }

@@ -138,6 +138,8 @@ Examples:
   probe trace --ret 'uprobe:libc:malloc(size=arg0:u64)/retval == 0/'
                                                        who gets no memory?
   probe trace -K tracepoint:skb:kfree_skb -M 10        where are packets dropped?
+  probe trace 'rawtp:*' --flight-recorder 8M --trigger tracepoint:oom:mark_victim
+                                                       what went on before memory ran out?
   probe trace vfs_read rawtp:sys_enter -d 5s -F jsonl  two probes, for five seconds, as JSON
   probe trace 'vfs_*' -x '*_lock*' -- cat /etc/hostname
                                                        what does cat do with files?")]
@@ -264,6 +266,9 @@ pub(crate) struct Traced {
     #[command(flatten)]
     pub(crate) ring: Ring,
 
+    #[command(flatten)]
+    pub(crate) flight: Flight,
+
     /// Give up every privilege once the probes are attached: CPUs that come later are not traced
     #[arg(long)]
     pub(crate) sealed: bool,
@@ -281,6 +286,37 @@ pub(crate) struct Ring {
 impl Ring {
     pub(crate) fn options(&self) -> Options {
         Options::new().bytes_per_cpu(self.buffer_size.unwrap_or_else(ring::bytes))
+    }
+}
+
+/// Events that are kept, and told when one asks for them.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Flight {
+    /// Keep the latest events of each CPU in this much memory, over older ones, and tell them when there is a
+    /// dump: at the end, with SIGUSR2, and with --trigger
+    #[arg(long = "flight-recorder", value_name = "BYTES", value_parser = bytes, conflicts_with = "buffer_size")]
+    bytes: Option<usize>,
+
+    /// Dump with every hit of this probe, of those who are traced: written as PROBE, with a /CONDITION/ or
+    /// without
+    #[arg(long = "trigger", value_name = "PROBE", requires = "bytes", add = ArgValueCompleter::new(completions::probes))]
+    pub(crate) triggers: Vec<ProbeSpec>,
+}
+
+impl Flight {
+    /// Whether events are kept.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.bytes.is_some()
+    }
+}
+
+impl Traced {
+    /// How the pipe of the trace is opened.
+    pub(crate) fn options(&self) -> Options {
+        match self.flight.bytes {
+            Some(bytes) => Options::new().bytes_per_cpu(bytes).overwrite(),
+            None => self.ring.options(),
+        }
     }
 }
 
@@ -641,9 +677,11 @@ pub(crate) enum Time {
 }
 
 impl Trace {
-    /// Whether events are printed in the order of time.
+    /// Whether events are held, to be printed in the order of time.
     pub(crate) fn is_ordered(&self) -> bool {
-        self.order.is_ordered(!matches!(self.format, Format::Jsonl))
+        // Dumps are, whatever one says.
+        !self.traced.flight.is_wanted()
+            && self.order.is_ordered(!matches!(self.format, Format::Jsonl))
     }
 }
 

@@ -15,7 +15,12 @@ use std::process::ExitCode;
 
 pub(crate) fn run(args: &Stack) -> Result<ExitCode> {
     let probes = &args.probes;
-    let extent = Extent { target: &probes.target, duration: probes.duration, is_sealed: false };
+    let extent = Extent {
+        target: &probes.target,
+        duration: probes.duration,
+        is_sealed: false,
+        flight: None,
+    };
     let attach = |builder: TracerBuilder| {
         let builder = stacks(builder.options(args.ring.options()), args);
         probes.choose(builder)?.attach_with(progress::bar())

@@ -30,8 +30,9 @@ pub(crate) fn traced<O: Output>(
 ) -> Result<ExitCode> {
     // A file that may not grow is an error of the write, instead of the end. The command has the usual.
     signal_hook::flag::register(SIGXFSZ, Arc::default())?;
-    let Traced { target, duration, sealed, .. } = args;
-    let extent = Extent { target, duration: *duration, is_sealed: *sealed };
+    let Traced { target, duration, sealed, flight, .. } = args;
+    let flight = flight.is_wanted().then_some(flight);
+    let extent = Extent { target, duration: *duration, is_sealed: *sealed, flight };
     follow(&extent, |builder| attach(args, is_ordered, level, builder), open)
 }
 
@@ -41,7 +42,7 @@ fn attach(
     level: log::LevelFilter,
     builder: TracerBuilder,
 ) -> Result<Tracer, TraceError> {
-    let mut builder = builder.options(args.ring.options());
+    let mut builder = builder.options(args.options());
     if let Some(level) = level.to_level().filter(|level| *level > log::Level::Warn) {
         builder = builder.log_level(level);
     }

@@ -44,7 +44,19 @@ impl MemoryRing {
         if bytes.len() > self.geometry.size() - used {
             return false;
         }
-        match self.geometry.span(self.head, bytes.len()) {
+        self.put(self.head, bytes);
+        self.head = self.head.wrapping_add(bytes.len() as u64);
+        true
+    }
+
+    /// Writes before the head, as the kernel does where a ring is overwritten, and moves it.
+    pub(crate) fn write_before(&mut self, bytes: &[u8]) {
+        self.head = self.head.wrapping_sub(bytes.len() as u64);
+        self.put(self.head, bytes);
+    }
+
+    fn put(&mut self, at: u64, bytes: &[u8]) {
+        match self.geometry.span(at, bytes.len()) {
             Span::Whole(range) => self.data_mut()[range].copy_from_slice(bytes),
             Span::Wrapped { first, second } => {
                 let (start, end) = bytes.split_at(first.len());
@@ -52,8 +64,6 @@ impl MemoryRing {
                 self.data_mut()[second].copy_from_slice(end);
             }
         }
-        self.head = self.head.wrapping_add(bytes.len() as u64);
-        true
     }
 }
 

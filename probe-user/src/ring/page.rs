@@ -4,6 +4,9 @@
 //! The law of this file: the kernel writes only outside of `data_tail .. data_head`, so that bytes
 //! between the two are ours to borrow, until the tail moves past them. Nothing borrows longer than
 //! that: [`RingMemory::bytes`] borrows the pages, and moving the tail takes them mutably.
+//!
+//! Of a ring that is overwritten, nothing is ours until its output is paused and the programs have ended
+//! that had begun to write; then all of it is, until it goes on. It has no tail.
 #![allow(unsafe_code)]
 
 use super::RingMemory;
@@ -30,10 +33,24 @@ pub(crate) struct RingPages {
 impl RingPages {
     /// Maps the ring of an event, with a data area of `data_bytes`: a power of two pages.
     pub(crate) fn map(event: BorrowedFd<'_>, data_bytes: usize) -> io::Result<Self> {
+        Self::map_with(Mapping::new, event, data_bytes)
+    }
+
+    /// Maps the ring of an event that writes backward, so that the kernel overwrites it: what tells it to
+    /// is that nobody could move a tail.
+    pub(crate) fn map_overwritten(event: BorrowedFd<'_>, data_bytes: usize) -> io::Result<Self> {
+        Self::map_with(Mapping::read_only, event, data_bytes)
+    }
+
+    fn map_with(
+        map: fn(BorrowedFd<'_>, usize) -> io::Result<Mapping>,
+        event: BorrowedFd<'_>,
+        data_bytes: usize,
+    ) -> io::Result<Self> {
         let data_at = page_size();
         let geometry =
             Geometry::new(data_bytes).ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))?;
-        let mapping = Mapping::new(event, data_at + data_bytes)?;
+        let mapping = map(event, data_at + data_bytes)?;
         Ok(Self { mapping, data_at, geometry })
     }
 
@@ -59,7 +76,7 @@ impl RingPages {
         // control page.
         let start = unsafe { self.mapping.address().add(self.data_at + range.start) };
         // SAFETY: as above, and for as long as `self` lives; the caller asks only for bytes between
-        // the tail and the head, which nobody writes.
+        // the tail and the head, or of a ring that is paused: nobody writes them.
         unsafe { std::slice::from_raw_parts(start.as_ptr(), range.len()) }
     }
 }

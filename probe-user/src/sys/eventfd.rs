@@ -20,7 +20,7 @@ impl EventFd {
         Ok(Self { fd: unsafe { OwnedFd::from_raw_fd(fd) } })
     }
 
-    /// Makes it readable, for good. May be called from a signal handler.
+    /// Makes it readable, until somebody takes that. May be called from a signal handler.
     pub(crate) fn raise(&self) {
         let one = 1u64;
         // It fails only where the counter would overflow: it is readable, then.
@@ -28,6 +28,17 @@ impl EventFd {
             // SAFETY: the kernel reads 8 bytes.
             unsafe { libc::write(self.fd.as_raw_fd(), (&raw const one).cast(), size_of::<u64>()) }
         });
+    }
+
+    /// Whether it was raised since it was taken last.
+    pub(crate) fn take(&self) -> bool {
+        let mut count = 0u64;
+        // It fails where there is nothing to take.
+        let read = call("read", || {
+            // SAFETY: the kernel writes 8 bytes.
+            unsafe { libc::read(self.fd.as_raw_fd(), (&raw mut count).cast(), size_of::<u64>()) }
+        });
+        read.is_ok()
     }
 }
 

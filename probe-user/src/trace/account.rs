@@ -20,7 +20,10 @@ pub struct Account {
     pub lost: u64,
     /// How many of these for which reason; without those for which there were none.
     pub reasons: BTreeMap<String, u64>,
-    /// Records that were sent and not handled.
+    /// Records that were overwritten before a dump.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub overwritten: u64,
+    /// Records that were sent and not handled, nor overwritten.
     pub unread: u64,
     /// As [`Ledger::late`].
     pub late: u64,
@@ -49,6 +52,7 @@ impl From<&Ledger> for Account {
             handled: records.handled(),
             lost: tally.failed(),
             reasons: failed.map(reason).collect(),
+            overwritten: records.overwritten(),
             unread: records.unread(),
             late: ledger.late,
             not_followed: ledger.not_followed,
@@ -59,6 +63,12 @@ impl From<&Ledger> for Account {
             records: records.to_string(),
         }
     }
+}
+
+/// Whether there is nothing to tell.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "it is what serde calls")]
+pub(in crate::trace) fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// `attempted 12 = handled 10 + lost 2 (ring full 2); complete`, and how many came out of order, if any.

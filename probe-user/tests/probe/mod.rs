@@ -105,6 +105,7 @@ pub struct Books {
     pub attempted: u64,
     pub handled: u64,
     pub lost: u64,
+    pub overwritten: u64,
     pub unread: u64,
 }
 
@@ -121,10 +122,12 @@ pub fn books(said: &str) -> Books {
         attempted: number("attempted").unwrap(),
         handled: number("= handled").unwrap(),
         lost: number("+ lost").unwrap(),
+        overwritten: number("+ overwritten").unwrap_or(0),
         unread: number("+ unread").unwrap_or(0),
     };
     assert!(line.contains("; complete"), "{line}");
-    assert_eq!(books.attempted, books.handled + books.lost + books.unread, "{line}");
+    let told = books.handled + books.lost + books.overwritten + books.unread;
+    assert_eq!(books.attempted, told, "{line}");
     books
 }
 
@@ -153,6 +156,11 @@ impl Run {
     /// The first line, which is the table's heading or tells what is traced, is printed once the probes
     /// are attached.
     pub fn wait_for_heading(&mut self) {
+        self.heading();
+    }
+
+    /// The same, and gives it.
+    pub fn heading(&mut self) -> String {
         let mut heading = String::new();
         self.stdout.read_line(&mut heading).unwrap();
         if heading.is_empty() {
@@ -160,6 +168,7 @@ impl Run {
             self.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
             panic!("{said}");
         }
+        heading
     }
 
     pub fn signal(&self, signal: Signal) {

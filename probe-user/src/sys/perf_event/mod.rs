@@ -18,11 +18,11 @@ const PERF_TYPE_SOFTWARE: u32 = 1;
 const PERF_COUNT_SW_BPF_OUTPUT: u64 = 10;
 const PERF_SAMPLE_RAW: u64 = 1 << 10;
 const PERF_FORMAT_LOST: u64 = 1 << 4;
-const ATTR_FLAG_WATERMARK: u64 = 1 << 14;
 
 const PERF_EVENT_IOC_ENABLE: libc::c_ulong = 0x2400;
 const PERF_EVENT_IOC_DISABLE: libc::c_ulong = 0x2401;
 const PERF_EVENT_IOC_SET_OUTPUT: libc::c_ulong = 0x2405;
+const PERF_EVENT_IOC_PAUSE_OUTPUT: libc::c_ulong = 0x4004_2409;
 #[cfg(feature = "perf")]
 const PERF_EVENT_IOC_ID: libc::c_ulong = 0x8008_2407;
 #[cfg(feature = "perf")]
@@ -57,6 +57,17 @@ pub(crate) struct PerfEvent {
 impl PerfEvent {
     /// An event that eBPF programs on `cpu` write raw data to, disabled.
     pub(crate) fn bpf_output(cpu: u32, wake: WakeAt) -> io::Result<Self> {
+        Self::output(cpu, wake, 0)
+    }
+
+    /// The same, which fills its ring from the end to the beginning (4.7+), and wakes hardly ever: once
+    /// for each time that it has filled it.
+    pub(crate) fn backward_output(cpu: u32) -> io::Result<Self> {
+        // The kernel caps it at the ring's size.
+        Self::output(cpu, WakeAt::Bytes(u32::MAX), Flags::WRITE_BACKWARD.bits())
+    }
+
+    fn output(cpu: u32, wake: WakeAt, flags: u64) -> io::Result<Self> {
         let mut attr = Attr {
             kind: PERF_TYPE_SOFTWARE,
             config: PERF_COUNT_SW_BPF_OUTPUT,
@@ -64,13 +75,13 @@ impl PerfEvent {
             sample_type: PERF_SAMPLE_RAW,
             read_format: PERF_FORMAT_LOST,
             // Bit 0, `disabled`: nothing is written before the ring is mapped.
-            flags: 1,
+            flags: flags | 1,
             ..Attr::new()
         };
         match wake {
             WakeAt::Events(n) => attr.wakeup = n,
             WakeAt::Bytes(n) => {
-                attr.flags |= ATTR_FLAG_WATERMARK;
+                attr.flags |= Flags::WATERMARK.bits();
                 attr.wakeup = n;
             }
         }
@@ -168,6 +179,20 @@ impl PerfEvent {
             libc::ioctl(self.fd.as_raw_fd(), PERF_EVENT_IOC_ID, &raw mut id)
         })?;
         Ok(id)
+    }
+
+    /// `PERF_EVENT_IOC_PAUSE_OUTPUT` (4.7+): its ring takes nothing, until it is to go on. What is written
+    /// meanwhile, the kernel counts as lost.
+    pub(crate) fn pause_output(&self, paused: bool) -> io::Result<()> {
+        // SAFETY: no pointers.
+        call("ioctl", || unsafe {
+            libc::ioctl(
+                self.fd.as_raw_fd(),
+                PERF_EVENT_IOC_PAUSE_OUTPUT,
+                libc::c_ulong::from(paused),
+            )
+        })
+        .map(drop)
     }
 
     /// `PERF_EVENT_IOC_SET_BPF`: how programs attach to events before 5.15. Lasts until the event

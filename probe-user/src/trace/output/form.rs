@@ -2,7 +2,7 @@
 
 use super::clock::Stamp;
 use super::names::Names;
-use crate::consumer::{CpuChange, Loss, Malformed};
+use crate::consumer::{CpuChange, Dump, Loss, Malformed};
 use crate::trace::account::Account;
 use crate::trace::event::TraceEvent;
 use crate::trace::origin::Origin;
@@ -33,6 +33,9 @@ pub(super) trait Form: fmt::Debug + Send {
 
     /// A CPU has come or gone.
     fn cpu_changed(&mut self, _out: &mut Vec<u8>, _change: &CpuChange<'_>) {}
+
+    /// A dump of a flight recorder follows.
+    fn dump(&mut self, _out: &mut Vec<u8>, _dump: &Dump) {}
 
     /// What became of everything. `printed`: how many events were written.
     fn end(&mut self, _out: &mut Vec<u8>, _printed: u64, _ledger: &Account) {}

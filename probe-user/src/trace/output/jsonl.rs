@@ -3,10 +3,10 @@
 use super::clock::Stamp;
 use super::form::{About, Form};
 use super::json;
-use super::lines::{CpuLine, LedgerLine, LostLine, MalformedLine, TraceLine};
+use super::lines::{CpuLine, DumpLine, LedgerLine, LostLine, MalformedLine, TraceLine};
 use super::names::Names;
 use super::value::error_of;
-use crate::consumer::{CpuChange, Loss, Malformed};
+use crate::consumer::{CpuChange, Dump, Loss, Malformed};
 use crate::trace::account::Account;
 use crate::trace::event::{TraceEvent, Value};
 use crate::trace::probe::Probe;
@@ -115,6 +115,10 @@ impl Form for Jsonl {
 
     fn cpu_changed(&mut self, out: &mut Vec<u8>, change: &CpuChange<'_>) {
         line(out, &CpuLine::of(change));
+    }
+
+    fn dump(&mut self, out: &mut Vec<u8>, dump: &Dump) {
+        line(out, &DumpLine::of(dump));
     }
 
     fn end(&mut self, out: &mut Vec<u8>, printed: u64, ledger: &Account) {

@@ -1,8 +1,8 @@
 //! The JSON lines that are no events. They are rare: what they have is made when they are written.
 
 use super::form::About;
-use crate::consumer::{CpuChange, Loss, Malformed};
-use crate::trace::account::Account;
+use crate::consumer::{CpuChange, Dump, Loss, Malformed};
+use crate::trace::account::{Account, is_zero};
 use crate::trace::missed::Missed;
 use crate::trace::probe::Probe;
 use serde::Serialize;
@@ -115,6 +115,23 @@ impl CpuLine {
     }
 }
 
+/// What a flight recorder had, before the events that it had.
+#[derive(Serialize)]
+pub(super) struct DumpLine {
+    r#type: &'static str,
+    number: u64,
+    records: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    overwritten: Option<u64>,
+}
+
+impl DumpLine {
+    pub(super) fn of(dump: &Dump) -> Self {
+        let &Dump { number, records, overwritten } = dump;
+        Self { r#type: "dump", number, records, overwritten }
+    }
+}
+
 /// What became of everything.
 #[derive(Serialize)]
 pub(super) struct LedgerLine<'l> {
@@ -124,6 +141,8 @@ pub(super) struct LedgerLine<'l> {
     handled: u64,
     lost: u64,
     reasons: &'l BTreeMap<String, u64>,
+    #[serde(skip_serializing_if = "is_zero")]
+    overwritten: u64,
     unread: u64,
     late: u64,
     not_followed: u64,
@@ -142,6 +161,7 @@ impl<'l> LedgerLine<'l> {
             handled: ledger.handled,
             lost: ledger.lost,
             reasons: &ledger.reasons,
+            overwritten: ledger.overwritten,
             unread: ledger.unread,
             late: ledger.late,
             not_followed: ledger.not_followed,

@@ -7,7 +7,7 @@ use super::jsonl::Jsonl;
 use super::names::Names;
 use super::perfetto::Perfetto;
 use super::table::Table;
-use crate::consumer::{Consumer, CpuChange, Loss, Malformed};
+use crate::consumer::{Consumer, CpuChange, Dump, Loss, Malformed};
 use crate::trace::account::Account;
 use crate::trace::event::TraceEvent;
 use crate::trace::origin::Origin;
@@ -155,6 +155,12 @@ impl<W: Write> Consumer for Printer<W> {
         }
         if !self.pieces.is_done() {
             self.form.cpu_changed(&mut self.pieces.out, &change);
+        }
+    }
+
+    fn dump(&mut self, dump: Dump) {
+        if !self.pieces.is_done() {
+            self.form.dump(&mut self.pieces.out, &dump);
         }
     }
 

@@ -3,7 +3,7 @@ use super::super::jsonl::Jsonl;
 use super::super::tests::{probe, write};
 use super::super::{Format, Printer};
 use super::{SCHEMA, VALIDATOR, valid};
-use crate::consumer::{Consumer, CpuChange, Loss, Malformed, MalformedReason};
+use crate::consumer::{Consumer, CpuChange, Dump, Loss, Malformed, MalformedReason};
 use crate::error::OpenError;
 use crate::escape::tests::reaches_the_terminal_raw;
 use crate::trace::event::tests::Hit;
@@ -112,20 +112,35 @@ fn a_trace_has_a_line_for_everything_and_all_validate() {
     ] {
         printer.cpu_changed(change);
     }
+    for overwritten in [Some(7), None] {
+        printer.dump(Dump { number: 0, records: 1, overwritten });
+    }
     printer.finish(&Ledger::default()).unwrap();
     let text = String::from_utf8(bytes).unwrap();
     let lines: Vec<_> = text.lines().map(valid).collect();
     let types: Vec<_> = lines.iter().map(|line| line["type"].as_str().unwrap()).collect();
     assert_eq!(
         types,
-        ["trace", "kprobe", "lost", "lost", "malformed", "cpu", "cpu", "cpu", "ledger"]
+        [
+            "trace",
+            "kprobe",
+            "lost",
+            "lost",
+            "malformed",
+            "cpu",
+            "cpu",
+            "cpu",
+            "dump",
+            "dump",
+            "ledger"
+        ]
     );
     assert_eq!(lines[0]["version"], 1);
     assert_eq!(
         lines[0]["probes"][0]["fields"][0],
         serde_json::json!({"name": "file", "shape": "pointer"})
     );
-    assert_eq!((&lines[8]["events"], &lines[8]["complete"]), (&1.into(), &true.into()));
+    assert_eq!((&lines[10]["events"], &lines[10]["complete"]), (&1.into(), &true.into()));
     // The offset and the local time are of the same moment.
     let offset: i128 = lines[0]["realtime_offset"].as_str().unwrap().parse().unwrap();
     let local: jiff::Timestamp = lines[1]["local"].as_str().unwrap().parse().unwrap();
