@@ -2,6 +2,7 @@
 
 use super::error::PerfError;
 use super::event::Event;
+use super::opened;
 use super::place::Place;
 use super::record::{Body, Layout, Record};
 use super::sample_ring::SampleRing;
@@ -99,22 +100,22 @@ impl AuxTrace {
         let place = Place { thread: None, cpu: Some(cpu), inherits: false };
         let mut attr = event.attr()?;
         attr.flags |= Flags::DISABLED.bits();
-        let (name, place_name) = (event.to_string(), place.to_string());
-        let opened = attr.open_in(place.pid(), place.cpu(), None).map_err(|source| {
-            PerfError::Open { event: name.clone(), place: place_name.clone(), source }
-        })?;
-        let failed =
-            |source| PerfError::Aux { event: name.clone(), place: place_name.clone(), source };
+        let name = event.to_string();
+        let event = opened::open(&attr, &place, None, &name)?;
+        let failed = |source| {
+            let (event, place) = (name.clone(), place.to_string());
+            PerfError::Aux { event, place, source }
+        };
         let ring_bytes = RING_PAGES * page_size();
-        let ring = RingPages::map(opened.as_fd(), ring_bytes).map_err(failed)?;
+        let ring = RingPages::map(event.as_fd(), ring_bytes).map_err(failed)?;
         let (bytes, is_writable) = match mode {
             AuxMode::Full(bytes) => (bytes, true),
             AuxMode::Snapshot(bytes) => (bytes, false),
         };
-        let area = ring.map_aux(opened.as_fd(), bytes, is_writable).map_err(failed)?;
+        let area = ring.map_aux(event.as_fd(), bytes, is_writable).map_err(failed)?;
         let ring = SampleRing::new(ring);
         let (given, skipped, lost_records) = (0, 0, 0);
-        Ok(Self { area, ring, event: opened, mode, given, skipped, lost_records })
+        Ok(Self { area, ring, event, mode, given, skipped, lost_records })
     }
 
     /// Switches it on. An event that finds no room at all is switched off by the kernel: when there is room again,
@@ -195,7 +196,9 @@ impl AuxTrace {
     ///
     /// If the kernel refuses to read it.
     pub fn count(&self) -> io::Result<u64> {
-        self.event.count()
+        let mut count = [0];
+        self.event.read_words(&mut count)?;
+        Ok(count[0])
     }
 
     /// Reads on in the ring, up to the next piece of data that it tells of.

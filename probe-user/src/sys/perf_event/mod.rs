@@ -159,17 +159,6 @@ impl PerfEvent {
         .map(drop)
     }
 
-    /// What the event counts, of one that is opened without a read format.
-    #[cfg(feature = "perf")]
-    pub(crate) fn count(&self) -> io::Result<u64> {
-        let mut count = 0u64;
-        call("read", || {
-            // SAFETY: the buffer is writable for the length given.
-            unsafe { libc::read(self.fd.as_raw_fd(), (&raw mut count).cast(), size_of::<u64>()) }
-        })?;
-        Ok(count)
-    }
-
     /// `PERF_EVENT_IOC_ID`: the number by which records and groups name the event.
     #[cfg(feature = "perf")]
     pub(crate) fn id(&self) -> io::Result<u64> {
