@@ -5,7 +5,6 @@ mod attr;
 mod counting;
 
 pub(crate) use attr::Attr;
-#[cfg(feature = "perf")]
 pub use attr::Flags;
 #[cfg(feature = "perf")]
 pub(crate) use counting::format;
