@@ -118,7 +118,7 @@ fn what_has_no_room_is_counted() {
 fn a_tracepoint_is_sampled_once_for_each_hit_of_a_command_and_its_children() {
     let script = "i=0; while [ $i -lt 20 ]; do /bin/true; i=$((i+1)); done";
     let builder =
-        Sampler::builder().event(event("sched:sched_process_exit")).sample(SampleType::RAW);
+        Sampler::builder().event(event("syscalls:sys_enter_exit_group")).sample(SampleType::RAW);
     let mut threads = BTreeSet::new();
     let samples = sampled(&builder, &["sh", "-c", script], |record| {
         let Body::Sample(sample) = record.body else { return };
