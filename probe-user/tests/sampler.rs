@@ -281,7 +281,8 @@ fn tasks_and_mappings_have_records() {
     let mut both = [*shell, *child];
     both.sort_by_key(|thread| thread.tid);
     assert_eq!(exits, both);
-    assert!(ins >= 1 && outs >= 2, "{ins} and {outs}");
+    // The shell waits. What is switched from for the last time is no event's task any more.
+    assert!(ins >= 1 && outs >= 1, "{ins} and {outs}");
 }
 
 #[test]

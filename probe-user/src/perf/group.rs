@@ -13,6 +13,9 @@ use std::time::Duration;
 /// Events of which the kernel counts all or none at any time, and whose counts are read at one moment: what
 /// they count can be compared.
 ///
+/// Counts of software events change while others read them: of those, only what is read by the thread that is
+/// observed itself, or while the group is off, is of one moment.
+///
 /// ```no_run
 /// use probe_user::perf::{Group, Scope};
 ///
