@@ -289,17 +289,24 @@ fn tasks_and_mappings_have_records() {
 #[ignore = "needs root: cargo xtask test"]
 fn page_faults_of_a_command_are_those_that_perf_counts() {
     let command = ["setarch", "-R", "/bin/true"];
-    let counted = Command::new("perf")
-        .args(["stat", "-x,", "-e", "page-faults", "--"])
-        .args(command)
-        .output();
-    let Ok(counted) = counted else { return eprintln!("skipped: there is no perf here") };
-    let counted = String::from_utf8(counted.stderr).unwrap();
-    let counted: u64 = counted.split(',').next().unwrap().parse().unwrap();
+    let counted = || {
+        let mut perf = Command::new("perf");
+        perf.args(["stat", "-x,", "-e", "page-faults", "--"]).args(command);
+        let said = String::from_utf8(perf.output().ok()?.stderr).unwrap();
+        Some(said.split(',').next().unwrap().parse::<u64>().unwrap())
+    };
     let builder = Sampler::builder().event(Software::PageFaults);
-    let samples = sampled(&builder, &command, |_| {});
-    // The addresses of files in the page cache are mapped several at a time, as they happen to be there.
-    assert!(samples.abs_diff(counted) <= 4, "{samples}, and perf says {counted}");
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    for _ in 0..5 {
+        let Some(counted) = counted() else { return eprintln!("skipped: there is no perf here") };
+        theirs.push(counted);
+        ours.push(sampled(&builder, &command, |_| {}));
+    }
+    // The pages of files are mapped several at a time, as they happen to be in memory: there are a few more, or
+    // less, each time.
+    let range = |counts: &[u64]| (*counts.iter().min().unwrap(), *counts.iter().max().unwrap());
+    let ((least, most), (their_least, their_most)) = (range(&ours), range(&theirs));
+    assert!(least <= their_most && their_least <= most, "{ours:?}, and perf says {theirs:?}");
 }
 
 #[test]
