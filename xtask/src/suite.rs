@@ -23,7 +23,8 @@ const NEED_KPROBES: [&str; 3] = ["kprobe", "calls", "patterns"];
 
 /// What the names of test executables begin with that are about what happens in user space: one virtual
 /// machine runs them.
-const OF_USER_SPACE: [&str; 6] = ["cli", "discover", "ordered", "output", "recording", "terminal"];
+const OF_USER_SPACE: [&str; 7] =
+    ["cli", "discover", "ordered", "output", "perf_script", "recording", "terminal"];
 
 /// What machine the tests run on.
 #[derive(Clone, Copy)]
