@@ -50,6 +50,7 @@ impl MemoryRing {
     }
 
     /// Writes before the head, as the kernel does where a ring is overwritten, and moves it.
+    #[cfg(test)]
     pub(crate) fn write_before(&mut self, bytes: &[u8]) {
         self.head = self.head.wrapping_sub(bytes.len() as u64);
         self.put(self.head, bytes);

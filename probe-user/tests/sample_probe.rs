@@ -1,0 +1,140 @@
+//! `probe sample`, beside calls whose way is known.
+
+mod probe;
+
+use probe::chain::Chain;
+use probe::{assert_failure, probe, stderr, stdout};
+use std::process::{Child, Command, Output, Stdio};
+
+const GETPGID: &str = "syscalls:sys_enter_getpgid";
+
+/// Samples each call of a chain of 30 and 12.
+fn sampled(args: &[&str]) -> Output {
+    let chain = Chain::compile();
+    let mut run = probe(["sample", "-e", GETPGID, "-c", "1"]);
+    let output = run.args(args).arg("--").arg(&chain.program).args(["30", "12"]).output().unwrap();
+    let said = stderr(&output);
+    assert!(output.status.success(), "{said}");
+    assert_eq!(said, "probe: 42 samples, 0 lost, throttled 0 times\n");
+    output
+}
+
+/// The counts of ways, in the lines of `-f folded`, that have this in them.
+fn count(folded: &str, part: &str) -> u64 {
+    let counts = folded.lines().filter(|line| line.contains(part)).map(|line| {
+        let (_, count) = line.rsplit_once(' ').unwrap();
+        count.parse::<u64>().unwrap()
+    });
+    counts.sum()
+}
+
+/// A program that never ends.
+struct Busy(Child);
+
+impl Busy {
+    fn start() -> Self {
+        let mut dd = Command::new("dd");
+        dd.args(["if=/dev/zero", "of=/dev/null"]).stdin(Stdio::null()).stderr(Stdio::null());
+        Self(dd.spawn().unwrap())
+    }
+
+    fn pid(&self) -> String {
+        self.0.id().to_string()
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+#[test]
+#[ignore = "needs root: cargo xtask test"]
+fn every_sample_has_the_way_that_led_to_it() {
+    let folded = stdout(&sampled(&["-f", "folded"]));
+    let through = |function| count(&folded, &format!(";main;{function};innermost "));
+    assert_eq!((through("left"), through("right")), (30, 12), "{folded}");
+    assert_eq!(count(&folded, ""), 42);
+}
+
+#[test]
+#[ignore = "needs root: cargo xtask test"]
+fn a_table_has_the_most_frequent_way_first() {
+    let table = stdout(&sampled(&[]));
+    let first = table.lines().next().unwrap();
+    assert!(first.trim_start().starts_with("30 "), "{table}");
+}
+
+#[test]
+#[ignore = "needs root: cargo xtask test"]
+fn a_flame_graph_replaces_what_was_in_its_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("way.svg");
+    std::fs::write(&path, "x".repeat(1 << 20)).unwrap();
+    let output = sampled(&["-f", "svg", "-o", path.to_str().unwrap()]);
+    assert!(output.stdout.is_empty());
+    let svg = std::fs::read_to_string(&path).unwrap();
+    assert!(svg.trim_end().ends_with("</svg>") && svg.contains("innermost"), "{svg}");
+}
+
+#[test]
+#[ignore = "needs root: cargo xtask test"]
+fn whose_samples_there_are_is_as_for_perf() {
+    let busy = Busy::start();
+    let pid = busy.pid();
+    let all = [&["-p", &*pid][..], &["-p", &pid, "--per-thread"], &["-t", &pid]];
+    for who in all {
+        let mut run = probe(["sample", "-F", "499", "-f", "folded", "-d", "500ms"]);
+        let output = run.args(who).output().unwrap();
+        assert!(output.status.success(), "{who:?}: {}", stderr(&output));
+        let folded = stdout(&output);
+        assert!(folded.lines().next().is_some(), "{who:?}: {}", stderr(&output));
+        assert!(folded.lines().all(|line| line.starts_with("dd;")), "{who:?}: {folded}");
+    }
+    for who in [&["-a"][..], &["-C", "0-1"]] {
+        let mut run = probe(["sample", "-F", "499", "-f", "folded", "-d", "500ms"]);
+        let folded = stdout(&run.args(who).output().unwrap());
+        assert!(folded.lines().any(|line| line.starts_with("dd;")), "{who:?}: {folded}");
+    }
+}
+
+#[test]
+#[ignore = "needs root: cargo xtask test"]
+fn a_process_that_ends_ends_it() {
+    let sleeping = Command::new("sleep").arg("1").spawn().unwrap();
+    let mut sleeping = Ended(sleeping);
+    let output = probe(["sample", "-p", &sleeping.0.id().to_string()]).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    sleeping.0.wait().unwrap();
+}
+
+/// A child that is waited for, whatever happens.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+#[ignore = "needs root: cargo xtask test"]
+fn the_status_is_the_commands() {
+    let output = probe(["sample", "--", "sh", "-c", "exit 3"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+}
+
+#[test]
+#[ignore = "needs root: cargo xtask test"]
+fn bad_input_gets_one_line_that_helps() {
+    let unknown =
+        ["there is no event `syscalls:sys_enter_getpgi`", "there is syscalls:sys_enter_getpgid"];
+    for told in unknown {
+        assert_failure(&mut probe(["sample", "-e", "syscalls:sys_enter_getpgi"]), told);
+    }
+    assert_failure(&mut probe(["sample", "-p", "4194305"]), "there is no process 4194305");
+    let most = "that the sysctl kernel.perf_event_max_sample_rate allows";
+    assert_failure(&mut probe(["sample", "-F", "100000000"]), most);
+}
