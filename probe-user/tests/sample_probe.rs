@@ -93,7 +93,8 @@ fn whose_samples_there_are_is_as_for_perf() {
         assert!(folded.lines().next().is_some(), "{who:?}: {}", stderr(&output));
         assert!(folded.lines().all(|line| line.starts_with("dd;")), "{who:?}: {folded}");
     }
-    for who in [&["-a"][..], &["-C", "0-1"]] {
+    let cpus = format!("0-{}", std::thread::available_parallelism().unwrap().get() - 1);
+    for who in [&["-a"][..], &["-C", &cpus]] {
         let mut run = probe(["sample", "-F", "499", "-f", "folded", "-d", "500ms"]);
         let folded = stdout(&run.args(who).output().unwrap());
         assert!(folded.lines().any(|line| line.starts_with("dd;")), "{who:?}: {folded}");
@@ -103,7 +104,7 @@ fn whose_samples_there_are_is_as_for_perf() {
 #[test]
 #[ignore = "needs root: cargo xtask test"]
 fn a_process_that_ends_ends_it() {
-    let sleeping = Command::new("sleep").arg("1").spawn().unwrap();
+    let sleeping = Command::new("sleep").arg("5").spawn().unwrap();
     let mut sleeping = Ended(sleeping);
     let output = probe(["sample", "-p", &sleeping.0.id().to_string()]).output().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
