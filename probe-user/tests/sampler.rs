@@ -303,10 +303,12 @@ fn page_faults_of_a_command_are_those_that_perf_counts() {
         ours.push(sampled(&builder, &command, |_| {}));
     }
     // The pages of files are mapped several at a time, as they happen to be in memory: there are a few more, or
-    // less, each time.
+    // less, each time. And perf has its own way to start a command.
+    const FEW: u64 = 4;
     let range = |counts: &[u64]| (*counts.iter().min().unwrap(), *counts.iter().max().unwrap());
     let ((least, most), (their_least, their_most)) = (range(&ours), range(&theirs));
-    assert!(least <= their_most && their_least <= most, "{ours:?}, and perf says {theirs:?}");
+    let is_near = least <= their_most + FEW && their_least <= most + FEW;
+    assert!(is_near, "{ours:?}, and perf says {theirs:?}");
 }
 
 #[test]
