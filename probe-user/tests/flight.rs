@@ -205,7 +205,7 @@ fn no_record_comes_in_two_dumps() {
 #[test]
 #[ignore = "needs root and BPF: cargo xtask test"]
 fn dumps_are_exact_while_records_are_emitted() {
-    /// Of each CPU at a time; until there were so many dumps.
+    /// Of each CPU at a time, more than its ring holds; until so many dumps had any.
     const EACH: u32 = 20_000;
     const DUMPS: usize = 20;
     for packed in [true, false] {
@@ -213,17 +213,21 @@ fn dumps_are_exact_while_records_are_emitted() {
         let mut pipe = recorder(&mut object, 256 << 10, packed);
         let program = classifier(&mut object, "emit_numbered");
         let (mut tails, stop) = (Tails::default(), AtomicBool::new(false));
+        let (begun, begins) = std::sync::mpsc::channel();
         let emitted = std::thread::scope(|scope| {
-            let generator = scope.spawn(|| {
+            let stop = &stop;
+            let generator = scope.spawn(move || {
                 let mut emitted = 0;
                 while !stop.load(Ordering::Relaxed) {
                     generate_on(program, &online(), EACH);
                     emitted += u64::from(EACH);
+                    let _ = begun.send(());
                 }
                 emitted
             });
-            let stopping = SetOnDrop(&stop);
-            while tails.dumps.len() < DUMPS {
+            let stopping = SetOnDrop(stop);
+            begins.recv().unwrap();
+            while tails.dumps.iter().filter(|dump| dump.records > 0).count() < DUMPS {
                 // What is packed while a dump is given overtakes nothing, but it can be older than
                 // records of other CPUs that the dump before had.
                 tails.time = 0;
