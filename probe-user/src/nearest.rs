@@ -1,5 +1,7 @@
 //! Names like one that is not there.
 
+use crate::escape::Escaped;
+
 /// The three names most like `name`, if any is like it at all.
 pub(crate) fn nearest(name: &str, others: impl IntoIterator<Item = String>) -> Vec<String> {
     const LIKE: f64 = 0.86;
@@ -11,6 +13,14 @@ pub(crate) fn nearest(name: &str, others: impl IntoIterator<Item = String>) -> V
     near.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
     near.dedup_by(|a, b| a.1 == b.1);
     near.into_iter().take(3).map(|(_, other)| other).collect()
+}
+
+/// "; there is …", if there is.
+pub(crate) fn suggestion(near: &[String]) -> String {
+    if near.is_empty() {
+        return String::new();
+    }
+    format!("; there is {}", Escaped(near.join(", ").as_bytes()))
 }
 
 #[cfg(test)]

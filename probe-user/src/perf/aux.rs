@@ -101,7 +101,7 @@ impl AuxTrace {
         let mut attr = event.attr()?;
         attr.flags |= Flags::DISABLED.bits();
         let name = event.to_string();
-        let event = opened::open(&attr, &place, None, &name)?;
+        let event = opened::open(&attr, &place, &name)?;
         let failed = |source| {
             let (event, place) = (name.clone(), place.to_string());
             PerfError::Aux { event, place, source }

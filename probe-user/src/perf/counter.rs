@@ -11,7 +11,7 @@ use super::place::Place;
 use super::reading::{PlaceReading, Reading};
 use super::scope::Scope;
 use crate::sys::clock;
-use crate::sys::perf_event::{Flags, PerfEvent, format};
+use crate::sys::perf_event::{Flags, PerfEvent, ReadFormat};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -111,7 +111,7 @@ impl Counter {
     ) -> Result<Self, PerfError> {
         let mut attr = event.attr()?;
         attr.sample_period = options.period;
-        attr.read_format = format::TOTAL_TIME_ENABLED | format::TOTAL_TIME_RUNNING;
+        attr.read_format = (ReadFormat::TOTAL_TIME_ENABLED | ReadFormat::TOTAL_TIME_RUNNING).bits();
         attr.flags |= Flags::DISABLED.bits();
         if options.enabled_by_exec {
             attr.flags |= Flags::ENABLE_ON_EXEC.bits();
@@ -122,7 +122,7 @@ impl Counter {
             if place.inherits {
                 attr.flags |= Flags::INHERIT.bits();
             }
-            open(&attr, place, None, &name)
+            open(&attr, place, &name)
         })?;
         let page = page_of(&places);
         Ok(Self { name, places, page })

@@ -2,6 +2,7 @@
 
 use crate::error::{descriptor_hint, map_hint};
 use crate::escape::Escaped;
+use crate::nearest::suggestion;
 use std::fs;
 use std::io;
 
@@ -182,13 +183,6 @@ fn aux_hint(error: &io::Error) -> &'static str {
         libc::EBUSY => ". Somebody else has it",
         _ => descriptor_hint(error),
     }
-}
-
-fn suggestion(near: &[String]) -> String {
-    if near.is_empty() {
-        return String::new();
-    }
-    format!("; there is {}", Escaped(near.join(", ").as_bytes()))
 }
 
 fn tracefs_hint(error: &io::Error) -> &'static str {

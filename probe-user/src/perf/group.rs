@@ -2,10 +2,10 @@
 
 use super::error::PerfError;
 use super::event::Event;
-use super::opened::{open, opened};
+use super::opened::opened;
 use super::place::Place;
 use super::scope::Scope;
-use crate::sys::perf_event::{Attr, Flags, PerfEvent, format};
+use crate::sys::perf_event::{Attr, Flags, PerfEvent, ReadFormat};
 use std::io;
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -42,8 +42,6 @@ struct Members {
     _others: Vec<PerfEvent>,
     /// Of all of them, in order.
     ids: Vec<u64>,
-    /// Whether the kernel tells of each how many records it lost.
-    tells_lost: bool,
 }
 
 /// What the members of a group counted up to one moment.
@@ -68,8 +66,11 @@ pub struct MemberReading {
     pub lost: Option<u64>,
 }
 
-const READ_FORMAT: u64 =
-    format::GROUP | format::ID | format::TOTAL_TIME_ENABLED | format::TOTAL_TIME_RUNNING;
+/// What is read of a group, besides what was lost.
+const READ_FORMAT: ReadFormat = ReadFormat::GROUP
+    .union(ReadFormat::ID)
+    .union(ReadFormat::TOTAL_TIME_ENABLED)
+    .union(ReadFormat::TOTAL_TIME_RUNNING);
 
 impl Group {
     /// Opens them, not counting yet. The first leads: the others are counted when it is.
@@ -157,31 +158,18 @@ impl Group {
 
 impl Members {
     fn open(attrs: &[Attr], names: &[String], place: &Place) -> Result<Self, PerfError> {
-        match Self::with_format(attrs, names, place, READ_FORMAT | format::LOST) {
-            // Before 6.0 the kernel does not know PERF_FORMAT_LOST.
-            Err(PerfError::Open { source, .. }) if source.raw_os_error() == Some(libc::EINVAL) => {
-                Self::with_format(attrs, names, place, READ_FORMAT)
-            }
-            result => result,
-        }
-    }
-
-    fn with_format(
-        attrs: &[Attr],
-        names: &[String],
-        place: &Place,
-        read_format: u64,
-    ) -> Result<Self, PerfError> {
         let mut events: Vec<PerfEvent> = Vec::with_capacity(attrs.len());
         for (attr, name) in attrs.iter().zip(names) {
-            let mut attr = Attr { read_format, ..attr.clone() };
+            let mut attr = Attr { read_format: READ_FORMAT.bits(), ..attr.clone() };
             if events.is_empty() {
                 attr.flags |= Flags::DISABLED.bits();
             }
             if place.inherits {
                 attr.flags |= Flags::INHERIT.bits();
             }
-            events.push(open(&attr, place, events.first().map(PerfEvent::as_fd), name)?);
+            let leader = events.first().map(PerfEvent::as_fd);
+            let opened = attr.open_telling_lost(place.pid(), place.cpu(), leader);
+            events.push(opened.map_err(|source| place.refused(name, source))?);
         }
         let ids = events.iter().map(PerfEvent::id).collect::<io::Result<_>>();
         let ids = ids.map_err(|source| PerfError::Call {
@@ -191,7 +179,7 @@ impl Members {
             source,
         })?;
         let leader = events.remove(0);
-        Ok(Self { leader, _others: events, ids, tells_lost: read_format & format::LOST != 0 })
+        Ok(Self { leader, _others: events, ids })
     }
 
     fn read(&self) -> io::Result<GroupReading> {
@@ -206,7 +194,7 @@ impl Members {
 
     /// How many words the kernel has for each event.
     fn words_each(&self) -> usize {
-        if self.tells_lost { 3 } else { 2 }
+        if self.leader.read_format().contains(ReadFormat::LOST) { 3 } else { 2 }
     }
 }
 

@@ -4,7 +4,6 @@ use super::error::PerfError;
 use super::place::Place;
 use super::scope::Scope;
 use crate::sys::perf_event::{Attr, PerfEvent};
-use std::os::fd::BorrowedFd;
 
 /// What `open` opens, at each place of a scope. Threads that have ended since they were found are none.
 pub(super) fn opened<T>(
@@ -27,15 +26,7 @@ pub(super) fn opened<T>(
 }
 
 /// Opens an event, called `name`, at a place.
-pub(super) fn open(
-    attr: &Attr,
-    place: &Place,
-    leader: Option<BorrowedFd<'_>>,
-    name: &str,
-) -> Result<PerfEvent, PerfError> {
-    attr.open_in(place.pid(), place.cpu(), leader).map_err(|source| PerfError::Open {
-        event: name.to_owned(),
-        place: place.to_string(),
-        source,
-    })
+pub(super) fn open(attr: &Attr, place: &Place, name: &str) -> Result<PerfEvent, PerfError> {
+    let opened = attr.open_in(place.pid(), place.cpu(), None);
+    opened.map_err(|source| place.refused(name, source))
 }

@@ -1,6 +1,8 @@
 //! Where an event is opened.
 
+use super::error::PerfError;
 use std::fmt;
+use std::io;
 
 /// What `perf_event_open(2)` takes besides the attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -22,6 +24,11 @@ impl Place {
     /// As the kernel takes it.
     pub(crate) fn cpu(&self) -> libc::c_int {
         self.cpu.map_or(-1, u32::cast_signed)
+    }
+
+    /// The event of this name cannot be opened there.
+    pub(super) fn refused(&self, event: &str, source: io::Error) -> PerfError {
+        PerfError::Open { event: event.to_owned(), place: self.to_string(), source }
     }
 }
 

@@ -242,23 +242,15 @@ impl Opening<'_> {
     ) -> Result<(), PerfError> {
         let inherit = if place.inherits { Flags::INHERIT } else { Flags::empty() };
         attr.flags |= inherit.bits();
-        let open = |attr: &Attr| attr.open_in(place.pid(), place.cpu(), None);
-        let event = match open(attr) {
-            // Before 6.0 the kernel does not know PERF_FORMAT_LOST.
-            Err(error)
-                if error.raw_os_error() == Some(libc::EINVAL)
-                    && attr.read_format == ReadFormat::LOST.bits() =>
-            {
-                let older = Attr { read_format: 0, ..attr.clone() };
-                let opened = open(&older);
-                if opened.is_ok() {
-                    *attr = older;
-                }
-                opened
-            }
-            opened => opened,
+        let (pid, cpu) = (place.pid(), place.cpu());
+        let event = if attr.read_format == ReadFormat::LOST.bits() {
+            Attr { read_format: 0, ..attr.clone() }.open_telling_lost(pid, cpu, None)
+        } else {
+            attr.open_in(pid, cpu, None)
         };
         let event = event.map_err(|source| self.failed(name, place, source))?;
+        // The kernel may be too old to tell what was lost.
+        attr.read_format = event.read_format().bits();
         let of_thread = place.cpu.is_none().then(|| place.pid());
         let key = (place.cpu(), of_thread);
         match self.by_key.get(&key) {
@@ -290,7 +282,7 @@ impl Opening<'_> {
         {
             return PerfError::Frequency { frequency, most };
         }
-        PerfError::Open { event: name.to_string(), place: place.to_string(), source }
+        place.refused(&name.to_string(), source)
     }
 }
 

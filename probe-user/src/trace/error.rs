@@ -5,6 +5,7 @@ use super::capabilities::Capabilities;
 use super::spec::{ProbeSpec, SpecError};
 use crate::error::{OpenError, PollError, TallyError};
 use crate::escape::Escaped;
+use crate::nearest::suggestion;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -332,13 +333,6 @@ fn no_match(denied: usize, ambiguous: usize, untyped: usize) -> String {
             denied + ambiguous + untyped
         ),
     }
-}
-
-fn suggestion(near: &[String]) -> String {
-    if near.is_empty() {
-        return String::new();
-    }
-    format!("; there is {}", Escaped(near.join(", ").as_bytes()))
 }
 
 fn attach_hint(error: &io::Error) -> &'static str {

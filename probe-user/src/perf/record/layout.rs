@@ -1,7 +1,7 @@
 //! What the records of an event have: its sample type, and what else decides about it.
 
 use super::fields::{Fields, Taken};
-use crate::sys::perf_event::{Attr, Flags};
+use crate::sys::perf_event::{Attr, Flags, ReadFormat};
 
 bitflags::bitflags! {
     /// What a sample has (`enum perf_event_sample_format`).
@@ -57,23 +57,6 @@ bitflags::bitflags! {
         const CODE_PAGE_SIZE = 1 << 23;
         /// What it cost, in three parts. Since 5.12.
         const WEIGHT_STRUCT = 1 << 24;
-    }
-}
-
-bitflags::bitflags! {
-    /// What is told of a counter that is read (`enum perf_event_read_format`).
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-    pub struct ReadFormat: u64 {
-        /// How long it was switched on, in nanoseconds.
-        const TOTAL_TIME_ENABLED = 1 << 0;
-        /// How long it counted, in nanoseconds.
-        const TOTAL_TIME_RUNNING = 1 << 1;
-        /// Its id.
-        const ID = 1 << 2;
-        /// The same of every counter of its group.
-        const GROUP = 1 << 3;
-        /// How many records of it were lost. Since 6.0.
-        const LOST = 1 << 4;
     }
 }
 

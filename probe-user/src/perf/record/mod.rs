@@ -16,10 +16,11 @@ mod sample;
 #[cfg(test)]
 mod tests;
 
+pub use crate::sys::perf_event::ReadFormat;
 pub use body::{Body, MappedFile, Mapping, Namespaces, Switch, Task, Throttled};
 pub use callchain::Callchain;
 pub use fields::Words;
-pub use layout::{Layout, ReadFormat, SampleId, SampleType, Thread};
+pub use layout::{Layout, SampleId, SampleType, Thread};
 pub use read::{ReadValue, ReadValues};
 pub use sample::{Branch, Branches, Registers, Sample};
 

@@ -1,7 +1,7 @@
 //! Counters that are read with a sample, or when a thread ends (`struct read_format`).
 
+use super::ReadFormat;
 use super::fields::{Fields, Taken, Words};
-use super::layout::ReadFormat;
 
 /// A counter, or all of a group, as they were at one time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

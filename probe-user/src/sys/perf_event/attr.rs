@@ -1,6 +1,6 @@
 //! What an event is: `struct perf_event_attr`.
 
-use super::{PERF_FORMAT_LOST, PerfEvent};
+use super::PerfEvent;
 use crate::sys::call;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -130,14 +130,26 @@ bitflags::bitflags! {
     }
 }
 
+bitflags::bitflags! {
+    /// What is told of a counter that is read (`enum perf_event_read_format`).
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct ReadFormat: u64 {
+        /// How long it was switched on, in nanoseconds.
+        const TOTAL_TIME_ENABLED = 1 << 0;
+        /// How long it counted, in nanoseconds.
+        const TOTAL_TIME_RUNNING = 1 << 1;
+        /// Its id.
+        const ID = 1 << 2;
+        /// The same of every counter of its group.
+        const GROUP = 1 << 3;
+        /// How many records of it were lost. Since 6.0.
+        const LOST = 1 << 4;
+    }
+}
+
 impl Attr {
     pub(crate) fn new() -> Self {
         Self::default()
-    }
-
-    /// Opens the event, by itself.
-    pub(super) fn open(&self, pid: libc::pid_t, cpu: libc::c_int) -> io::Result<PerfEvent> {
-        self.open_in(pid, cpu, None)
     }
 
     /// Opens the event of a thread (0: of this one, -1: of all of them) on a CPU (-1: on all of them), in a
@@ -164,6 +176,22 @@ impl Attr {
         })?;
         // SAFETY: the kernel has just opened it for us.
         let fd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
-        Ok(PerfEvent { fd, reports_lost: self.read_format == PERF_FORMAT_LOST })
+        Ok(PerfEvent { fd, read_format: ReadFormat::from_bits_retain(self.read_format) })
+    }
+
+    /// The same, and has a reading tell how many records were lost, too, if the kernel knows: since 6.0.
+    pub(crate) fn open_telling_lost(
+        &self,
+        pid: libc::pid_t,
+        cpu: libc::c_int,
+        leader: Option<BorrowedFd<'_>>,
+    ) -> io::Result<PerfEvent> {
+        let read_format = self.read_format | ReadFormat::LOST.bits();
+        match (Self { read_format, ..self.clone() }).open_in(pid, cpu, leader) {
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                self.open_in(pid, cpu, leader)
+            }
+            result => result,
+        }
     }
 }

@@ -5,9 +5,7 @@ mod attr;
 mod counting;
 
 pub(crate) use attr::Attr;
-pub use attr::Flags;
-#[cfg(feature = "perf")]
-pub(crate) use counting::format;
+pub use attr::{Flags, ReadFormat};
 
 use super::call;
 use std::io;
@@ -16,7 +14,6 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 const PERF_TYPE_SOFTWARE: u32 = 1;
 const PERF_COUNT_SW_BPF_OUTPUT: u64 = 10;
 const PERF_SAMPLE_RAW: u64 = 1 << 10;
-const PERF_FORMAT_LOST: u64 = 1 << 4;
 
 const PERF_EVENT_IOC_ENABLE: libc::c_ulong = 0x2400;
 const PERF_EVENT_IOC_DISABLE: libc::c_ulong = 0x2401;
@@ -50,31 +47,30 @@ pub(crate) enum Place<'f> {
 #[derive(Debug)]
 pub(crate) struct PerfEvent {
     fd: OwnedFd,
-    reports_lost: bool,
+    read_format: ReadFormat,
 }
 
 impl PerfEvent {
     /// An event that eBPF programs on `cpu` write raw data to, disabled.
     pub(crate) fn bpf_output(cpu: u32, wake: WakeAt) -> io::Result<Self> {
-        Self::output(cpu, wake, 0)
+        Self::output(cpu, wake, Flags::empty())
     }
 
     /// The same, which fills its ring from the end to the beginning (4.7+), and wakes hardly ever: once
     /// for each time that it has filled it.
     pub(crate) fn backward_output(cpu: u32) -> io::Result<Self> {
         // The kernel caps it at the ring's size.
-        Self::output(cpu, WakeAt::Bytes(u32::MAX), Flags::WRITE_BACKWARD.bits())
+        Self::output(cpu, WakeAt::Bytes(u32::MAX), Flags::WRITE_BACKWARD)
     }
 
-    fn output(cpu: u32, wake: WakeAt, flags: u64) -> io::Result<Self> {
+    fn output(cpu: u32, wake: WakeAt, flags: Flags) -> io::Result<Self> {
         let mut attr = Attr {
             kind: PERF_TYPE_SOFTWARE,
             config: PERF_COUNT_SW_BPF_OUTPUT,
             sample_period: 1,
             sample_type: PERF_SAMPLE_RAW,
-            read_format: PERF_FORMAT_LOST,
-            // Bit 0, `disabled`: nothing is written before the ring is mapped.
-            flags: flags | 1,
+            // Nothing is written before the ring is mapped.
+            flags: (flags | Flags::DISABLED).bits(),
             ..Attr::new()
         };
         match wake {
@@ -84,15 +80,7 @@ impl PerfEvent {
                 attr.wakeup = n;
             }
         }
-        match attr.open(-1, cpu as i32) {
-            Ok(event) => Ok(Self { reports_lost: true, ..event }),
-            // Before 6.0 the kernel does not know PERF_FORMAT_LOST.
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
-                attr.read_format = 0;
-                attr.open(-1, cpu as i32)
-            }
-            Err(error) => Err(error),
-        }
+        attr.open_telling_lost(-1, cpu as i32, None)
     }
 
     /// A kprobe at a place, or where the function that begins there returns, on every CPU, enabled. `pmu`
@@ -123,7 +111,7 @@ impl PerfEvent {
     fn dynamic(pmu: u32, config1: u64, config2: u64, returns: bool) -> io::Result<Self> {
         // "retprobe" in /sys/bus/event_source/devices/*/format/
         let attr = Attr { kind: pmu, config: u64::from(returns), config1, config2, ..Attr::new() };
-        attr.open(-1, 0)
+        attr.open_in(-1, 0, None)
     }
 
     /// The tracepoint with this id, on every CPU, for a program to attach to.
@@ -131,7 +119,7 @@ impl PerfEvent {
     pub(crate) fn tracepoint(id: u64) -> io::Result<Self> {
         const PERF_TYPE_TRACEPOINT: u32 = 2;
         let attr = Attr { kind: PERF_TYPE_TRACEPOINT, config: id, ..Attr::new() };
-        attr.open(-1, 0)
+        attr.open_in(-1, 0, None)
     }
 
     /// `PERF_EVENT_IOC_ENABLE`.
@@ -197,17 +185,30 @@ impl PerfEvent {
     /// How many records the kernel dropped for lack of room, since the event was opened
     /// (`PERF_FORMAT_LOST`, 6.0+). `None` where the kernel does not say.
     pub(crate) fn lost(&self) -> io::Result<Option<u64>> {
-        if !self.reports_lost {
+        if self.read_format != ReadFormat::LOST {
             return Ok(None);
         }
-        // struct read_format with PERF_FORMAT_LOST alone: { u64 value; u64 lost; }
-        let mut values = [0u64; 2];
-        let len = size_of_val(&values);
+        // { u64 value; u64 lost; }
+        let mut words = [0; 2];
+        let read = self.read_words(&mut words)?;
+        Ok((read == words.len()).then_some(words[1]))
+    }
+
+    /// What readings have.
+    #[cfg(feature = "perf")]
+    pub(crate) fn read_format(&self) -> ReadFormat {
+        self.read_format
+    }
+
+    /// `read(2)`, as the event's format has it: how many words it is, of as many as there is room for. None for
+    /// a pinned event that found no counter.
+    pub(crate) fn read_words(&self, words: &mut [u64]) -> io::Result<usize> {
+        let len = size_of_val(words);
         let read = call("read", || {
             // SAFETY: the buffer is writable for the length given.
-            unsafe { libc::read(self.fd.as_raw_fd(), values.as_mut_ptr().cast(), len) }
+            unsafe { libc::read(self.fd.as_raw_fd(), words.as_mut_ptr().cast(), len) }
         })?;
-        Ok((read as usize == len).then_some(values[1]))
+        Ok(read as usize / size_of::<u64>())
     }
 }
 

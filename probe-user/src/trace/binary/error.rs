@@ -1,6 +1,7 @@
 //! What can be wrong with a file, or a function of it.
 
 use crate::escape::Escaped;
+use crate::nearest::suggestion;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -164,10 +165,7 @@ fn unprobed(ambiguous: usize, indirect: usize) -> String {
 
 /// What there is instead of a function.
 fn instead(near: &[String], is_stripped: bool) -> String {
-    let mut text = String::new();
-    if !near.is_empty() {
-        text = format!("; there is {}", Escaped(near.join(", ").as_bytes()));
-    }
+    let mut text = suggestion(near);
     if is_stripped {
         text.push_str(". It is stripped: only functions that others may call have names");
     }
