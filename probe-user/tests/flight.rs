@@ -205,15 +205,17 @@ fn no_record_comes_in_two_dumps() {
 #[test]
 #[ignore = "needs root and BPF: cargo xtask test"]
 fn dumps_are_exact_while_records_are_emitted() {
-    /// Of each CPU at a time, more than its ring holds; until so many dumps had any.
+    /// Of each CPU at a time, more than its ring holds; until there were so many dumps.
     const EACH: u32 = 20_000;
-    const DUMPS: usize = 20;
+    const DUMPS: usize = 30;
+    /// The first of them finds records, the others what is emitted meanwhile.
+    const AT_ONCE: usize = 3;
     for packed in [true, false] {
         let mut object = load();
         let mut pipe = recorder(&mut object, 256 << 10, packed);
         let program = classifier(&mut object, "emit_numbered");
         let (mut tails, stop) = (Tails::default(), AtomicBool::new(false));
-        let (begun, begins) = std::sync::mpsc::channel();
+        let (ended, ends) = std::sync::mpsc::channel();
         let emitted = std::thread::scope(|scope| {
             let stop = &stop;
             let generator = scope.spawn(move || {
@@ -221,17 +223,21 @@ fn dumps_are_exact_while_records_are_emitted() {
                 while !stop.load(Ordering::Relaxed) {
                     generate_on(program, &online(), EACH);
                     emitted += u64::from(EACH);
-                    let _ = begun.send(());
+                    let _ = ended.send(());
                 }
                 emitted
             });
             let stopping = SetOnDrop(stop);
-            begins.recv().unwrap();
-            while tails.dumps.iter().filter(|dump| dump.records > 0).count() < DUMPS {
-                // What is packed while a dump is given overtakes nothing, but it can be older than
-                // records of other CPUs that the dump before had.
-                tails.time = 0;
-                let _ = pipe.dump(&mut tails).unwrap();
+            while tails.dumps.len() < DUMPS {
+                // Rings that are dumped all the time are paused all the time.
+                ends.try_iter().for_each(drop);
+                ends.recv().unwrap();
+                for _ in 0..AT_ONCE {
+                    // What is packed while a dump is given overtakes nothing, but it can be older
+                    // than records of other CPUs that the dump before had.
+                    tails.time = 0;
+                    let _ = pipe.dump(&mut tails).unwrap();
+                }
             }
             drop(stopping);
             generator.join().unwrap()
