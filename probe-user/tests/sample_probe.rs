@@ -61,6 +61,21 @@ fn every_sample_has_the_way_that_led_to_it() {
 
 #[test]
 #[ignore = "needs root: cargo xtask test"]
+fn processes_that_nobody_saw_have_names_for_their_functions() {
+    let chain = Chain::compile();
+    // One after the other, each of which has ended soon.
+    let script =
+        format!("for i in 1 2 3 4 5 6 7 8 9 10; do {} 2 1 0; done", chain.program.display());
+    let mut run = probe(["sample", "-e", GETPGID, "-c", "1", "-f", "folded"]);
+    let output = run.args(["--", "sh", "-c", &script]).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let folded = stdout(&output);
+    let through = |function| count(&folded, &format!(";main;{function};innermost "));
+    assert_eq!((through("left"), through("right")), (20, 10), "{folded}");
+}
+
+#[test]
+#[ignore = "needs root: cargo xtask test"]
 fn a_table_has_the_most_frequent_way_first() {
     let table = stdout(&sampled(&[]));
     let first = table.lines().next().unwrap();

@@ -16,7 +16,8 @@ use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// How long samples may wait before anybody looks at them: processes that they are of should not have ended.
+/// How long samples may wait before anybody looks at them: processes that they are of are better looked into
+/// before they end.
 const LOOK: Duration = Duration::from_millis(20);
 
 pub(crate) fn run(args: &Sample) -> Result<ExitCode> {
@@ -31,7 +32,7 @@ pub(crate) fn run(args: &Sample) -> Result<ExitCode> {
     }
     follow(&mut sampler, begun.stop(), &mut ways)?;
     let counts = sampler.counts()?;
-    let print = print(args, &ways, &sampler);
+    let print = print(args, &mut ways, &sampler);
     tell(&counts);
     let code = begun.exit_code()?;
     written(print?, "samples")?;
@@ -40,7 +41,7 @@ pub(crate) fn run(args: &Sample) -> Result<ExitCode> {
 
 /// What is sampled. The command is held.
 fn builder(args: &Sample, command: Option<u32>) -> SamplerBuilder {
-    let flags = Flags::COMM | Flags::TASK;
+    let flags = Flags::COMM | Flags::COMM_EXEC | Flags::TASK | Flags::MMAP | Flags::MMAP2;
     let builder = Sampler::builder().callchains().bytes_per_ring(args.ring_bytes());
     let builder = match args.count {
         Some(count) => builder.period(count.get()),
@@ -89,7 +90,7 @@ fn follow(sampler: &mut Sampler, stop: &Stop, ways: &mut SampledWays) -> Result<
     Ok(())
 }
 
-fn print(args: &Sample, ways: &SampledWays, sampler: &Sampler) -> Result<io::Result<()>> {
+fn print(args: &Sample, ways: &mut SampledWays, sampler: &Sampler) -> Result<io::Result<()>> {
     let out: Box<dyn Write> = match &args.output {
         None => Box::new(io::stdout()),
         Some(path) => Box::new(

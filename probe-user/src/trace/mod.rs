@@ -49,6 +49,7 @@ mod expand;
 mod features;
 mod filter;
 mod glob;
+mod images;
 mod info;
 mod kernel_types;
 mod latency;

@@ -84,22 +84,58 @@ impl WayCounts {
         user: Option<Addresses<'_>>,
         kernel: Option<Addresses<'_>>,
     ) {
+        if !self.count_known(task, user, kernel) {
+            let names = self.names(task, user);
+            self.count_named(task, user, &names, kernel);
+        }
+    }
+
+    /// Counts a hit that is like one before. `false` if it is not.
+    pub(super) fn count_known(
+        &mut self,
+        task: &Task,
+        user: Option<Addresses<'_>>,
+        kernel: Option<Addresses<'_>>,
+    ) -> bool {
         self.key.clear();
         self.key.extend(identity(task));
         for stack in [user, kernel].into_iter().flatten() {
             self.key.push(stack.iter().len() as u64);
             self.key.extend(stack.iter());
         }
-        let number = match self.known.get(self.key.as_slice()) {
-            Some(&number) => number,
-            None => {
-                let way = self.way(task, user, kernel);
-                let number = self.number(&way);
-                self.known.insert(self.key.as_slice().into(), number);
-                number
-            }
-        };
+        let known = self.known.get(self.key.as_slice());
+        if let Some(&number) = known {
+            self.ways[number].1 += 1;
+        }
+        known.is_some()
+    }
+
+    /// Counts a hit whose functions of the process are known.
+    pub(super) fn count_named(
+        &mut self,
+        task: &Task,
+        user: Option<Addresses<'_>>,
+        names: &[Arc<[Frame]>],
+        kernel: Option<Addresses<'_>>,
+    ) {
+        if self.count_known(task, user, kernel) {
+            return;
+        }
+        let way = self.way(task, user, names, kernel);
+        let number = self.number(&way);
+        self.known.insert(self.key.as_slice().into(), number);
         self.ways[number].1 += 1;
+    }
+
+    /// The functions of a process, of each address: none, if nobody knows.
+    pub(super) fn names(&mut self, task: &Task, user: Option<Addresses<'_>>) -> Vec<Arc<[Frame]>> {
+        let addresses: Vec<u64> = user.into_iter().flat_map(|stack| stack.iter()).collect();
+        self.symbols.of_process_stack(task, &addresses)
+    }
+
+    /// Where names come from.
+    pub(super) fn symbols(&mut self) -> &mut Symbols {
+        &mut self.symbols
     }
 
     /// The number of a way, which is new or known.
@@ -114,27 +150,38 @@ impl WayCounts {
         &mut self,
         task: &Task,
         user: Option<Addresses<'_>>,
+        names: &[Arc<[Frame]>],
         kernel: Option<Addresses<'_>>,
     ) -> Way {
-        let step = |name: &[u8], kind| Step { name: Escaped(name).to_string(), kind };
+        let of_kernel: Vec<u64> = kernel.into_iter().flat_map(|stack| stack.iter()).collect();
+        let kernel_names = self.symbols.of_kernel_stack(&of_kernel);
         let mut steps = vec![step(task.comm(), StepKind::Task)];
-        for (kind, stack) in [(StepKind::User, user), (StepKind::Kernel, kernel)] {
-            let Some(stack) = stack else { continue };
-            let addresses: Vec<u64> = stack.iter().collect();
-            let named = match kind {
-                StepKind::User => self.symbols.of_process_stack(task, &addresses),
-                _ => self.symbols.of_kernel_stack(&addresses),
-            };
-            for (address, frames) in addresses.into_iter().zip(named).rev() {
-                if frames.is_empty() {
-                    steps.push(step(format!("{address:#x}").as_bytes(), kind));
-                }
-                let outermost_first = frames.iter().rev();
-                steps.extend(outermost_first.map(|Frame { name, .. }| step(name.as_bytes(), kind)));
-            }
-        }
+        let user = user.into_iter().flat_map(|stack| stack.iter());
+        steps.extend(outermost_first(StepKind::User, user, names));
+        steps.extend(outermost_first(StepKind::Kernel, of_kernel.into_iter(), &kernel_names));
         Way(steps.into())
     }
+}
+
+fn step(name: &[u8], kind: StepKind) -> Step {
+    Step { name: Escaped(name).to_string(), kind }
+}
+
+/// The steps of a stack.
+fn outermost_first(
+    kind: StepKind,
+    addresses: impl Iterator<Item = u64>,
+    names: &[Arc<[Frame]>],
+) -> Vec<Step> {
+    let mut steps = Vec::new();
+    for (address, frames) in addresses.zip(names) {
+        if frames.is_empty() {
+            steps.push(step(format!("{address:#x}").as_bytes(), kind));
+        }
+        steps.extend(frames.iter().map(|Frame { name, .. }| step(name.as_bytes(), kind)));
+    }
+    steps.reverse();
+    steps
 }
 
 /// The process, and the task's name.

@@ -1,9 +1,11 @@
 //! Names for addresses: of the kernel's functions, and of those of processes.
 
+mod elf_file;
 mod frame;
 mod learnt;
 mod service;
 
+pub(super) use elf_file::ElfFile;
 pub use frame::Frame;
 pub(super) use learnt::Learnt;
 
@@ -13,6 +15,7 @@ use service::Service;
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::io;
+use std::iter;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 
@@ -32,6 +35,7 @@ pub struct Symbols {
     source: Source,
     kernel: HashMap<Address, Arc<[Frame]>>,
     processes: HashMap<(Owner, Address), Arc<[Frame]>>,
+    files: HashMap<(Arc<ElfFile>, Address), Arc<[Frame]>>,
     /// What was looked up since somebody asked, if anybody does.
     learnt: Option<Vec<Learnt>>,
 }
@@ -120,6 +124,25 @@ impl Symbols {
         })
     }
 
+    /// The functions that code in a file belongs to, which is at this place in it, in bytes.
+    pub(super) fn of_file(
+        &mut self,
+        file: &Arc<ElfFile>,
+        at: u64,
+        is_return: bool,
+    ) -> Arc<[Frame]> {
+        let Self { source, files, .. } = self;
+        if files.len() > REMEMBERED {
+            files.clear();
+        }
+        let key = (Arc::clone(file), Address { at, is_return });
+        let found = learn(files, iter::once(key), |unknown| {
+            let addresses: Vec<Address> = unknown.iter().map(|(_, address)| *address).collect();
+            source.service()?.of_file(file, &addresses)
+        });
+        found.into_iter().next().unwrap_or_default()
+    }
+
     /// Keeps what is looked up from now on for [`learnt`](Self::learnt).
     pub(super) fn noting(mut self) -> Self {
         self.learnt = Some(Vec::new());
@@ -178,7 +201,7 @@ fn stack(addresses: &[u64]) -> impl Iterator<Item = Address> + Clone {
 }
 
 /// What is known of each of `keys`, once `look_up` was asked for those of which nothing is.
-fn learn<K: Copy + Eq + Hash>(
+fn learn<K: Clone + Eq + Hash>(
     known: &mut HashMap<K, Arc<[Frame]>>,
     keys: impl Iterator<Item = K> + Clone,
     look_up: impl FnOnce(&[K]) -> Option<Vec<Arc<[Frame]>>>,

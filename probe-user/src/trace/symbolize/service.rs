@@ -1,11 +1,11 @@
 //! The thread that looks names up.
 
-use super::{Address, Frame, Owner, Whose};
+use super::{Address, ElfFile, Frame, Owner, Whose};
 use crate::trace::capabilities::Capabilities;
 use crate::trace::privileges;
 use blazesym::symbolize::cache::{self, Cache};
 use blazesym::symbolize::evict::{self, Evict};
-use blazesym::symbolize::source::{Kernel, Process, Source};
+use blazesym::symbolize::source::{Elf, Kernel, Process, Source};
 use blazesym::symbolize::{Input, Sym, Symbolized, Symbolizer};
 use blazesym::{MaybeDefault, Pid};
 use std::collections::HashMap;
@@ -14,11 +14,19 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
-/// What is asked for: the addresses, and whose they are, if not the kernel's.
+/// What is asked for: the addresses, and where they are.
 struct Question {
-    whose: Option<Owner>,
+    space: Space,
     addresses: Vec<Address>,
     answer: Sender<Answer>,
+}
+
+/// What has addresses.
+enum Space {
+    Kernel,
+    Process(Owner),
+    /// They are places in it, in bytes.
+    File(Arc<ElfFile>),
 }
 
 /// For each address, the functions that it is in, from the innermost on.
@@ -65,17 +73,22 @@ impl Service {
 
     /// `None` without the thread.
     pub(super) fn of_kernel(&self, addresses: &[Address]) -> Option<Answer> {
-        self.ask(None, addresses)
+        self.ask(Space::Kernel, addresses)
     }
 
     /// The same of a process.
     pub(super) fn of_process(&self, whose: Owner, addresses: &[Address]) -> Option<Answer> {
-        self.ask(Some(whose), addresses)
+        self.ask(Space::Process(whose), addresses)
     }
 
-    fn ask(&self, whose: Option<Owner>, addresses: &[Address]) -> Option<Answer> {
+    /// The same of places in a file.
+    pub(super) fn of_file(&self, file: &Arc<ElfFile>, places: &[Address]) -> Option<Answer> {
+        self.ask(Space::File(Arc::clone(file)), places)
+    }
+
+    fn ask(&self, space: Space, addresses: &[Address]) -> Option<Answer> {
         let (answer, answered) = channel();
-        let question = Question { whose, addresses: addresses.to_vec(), answer };
+        let question = Question { space, addresses: addresses.to_vec(), answer };
         self.questions.send(question).ok()?;
         answered.recv().ok()
     }
@@ -95,10 +108,11 @@ impl Names {
     }
 
     fn answer(&mut self, asked: Receiver<Question>) {
-        for Question { whose, addresses, answer } in asked {
-            let found = match whose {
-                None => self.of_kernel(&addresses),
-                Some(owner) => self.of_process(owner, &addresses),
+        for Question { space, addresses, answer } in asked {
+            let found = match space {
+                Space::Kernel => self.of_kernel(&addresses),
+                Space::Process(owner) => self.of_process(owner, &addresses),
+                Space::File(file) => self.of_file(&file, &addresses),
             };
             // Nobody may wait for it any more.
             let _ = answer.send(found);
@@ -120,6 +134,17 @@ impl Names {
         // To open the very files that are mapped takes a privilege (5.9+), and their paths none.
         let by_path = Process { map_files: false, ..by_file };
         self.look_up(&Source::Process(by_path), addresses)
+    }
+
+    fn of_file(&self, file: &ElfFile, places: &[Address]) -> Answer {
+        match file.is_replaced() {
+            Ok(false) => self.look_up(&Source::Elf(Elf::new(&file.path)), places),
+            Ok(true) => vec![Arc::default(); places.len()],
+            Err(error) => {
+                log::debug!("no names of {}: {error}", file.path.display());
+                vec![Arc::default(); places.len()]
+            }
+        }
     }
 
     /// Reads what a process has mapped, which is remembered when it has ended.
@@ -145,7 +170,11 @@ impl Names {
     fn look_up(&self, source: &Source<'_>, addresses: &[Address]) -> Answer {
         let calls: Vec<u64> =
             addresses.iter().map(|address| address.at.saturating_sub(back(address))).collect();
-        let found = match self.symbolizer.symbolize(source, Input::AbsAddr(&calls)) {
+        let input = match source {
+            Source::Elf(_) => Input::FileOffset(calls.as_slice()),
+            _ => Input::AbsAddr(calls.as_slice()),
+        };
+        let found = match self.symbolizer.symbolize(source, input) {
             Ok(found) => found,
             Err(error) => {
                 log::debug!("addresses without names: {error}");
