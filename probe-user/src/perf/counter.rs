@@ -10,6 +10,7 @@ use super::opened::{open, opened};
 use super::place::Place;
 use super::reading::{PlaceReading, Reading};
 use super::scope::Scope;
+use crate::sys::bpf;
 use crate::sys::clock;
 use crate::sys::perf_event::{Flags, PerfEvent, ReadFormat};
 use std::io;
@@ -175,6 +176,22 @@ impl Counter {
     /// EINVAL for a program of another type, EEXIST if there is one.
     pub fn attach_program(&self, program: BorrowedFd<'_>) -> Result<(), PerfError> {
         self.tell("attach a program to", |event| event.set_bpf(program))
+    }
+
+    /// Puts the counter of each CPU into a map (`BPF_MAP_TYPE_PERF_EVENT_ARRAY`), by the CPU's number, for eBPF
+    /// programs to read on that CPU (`bpf_perf_event_read_value` in bpf-helpers(7)). It is open until the map
+    /// is, or this descriptor of it, even if the counter is not any more. Those of threads on all CPUs are left out.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL if it is another map, E2BIG if it has no such entry, EOPNOTSUPP for what is inherited.
+    pub fn put_into(&self, map: BorrowedFd<'_>) -> Result<(), PerfError> {
+        for (place, event) in &self.places {
+            let Some(cpu) = place.cpu else { continue };
+            bpf::map_set_fd(map, cpu, event.as_fd())
+                .map_err(|source| self.failed("put into the map", place, source))?;
+        }
+        Ok(())
     }
 
     /// The count of all places, and their times, added up.
