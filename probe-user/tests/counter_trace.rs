@@ -18,7 +18,7 @@ extern "C" fn counted_fixture_touches(pages: u64, first: *mut u8, round: u64) ->
         return 0;
     }
     // SAFETY: it is one of the pages that are mapped.
-    unsafe { first.write_volatile(1) };
+    unsafe { first.write_volatile(round as u8) };
     let next = first.wrapping_add(rustix::param::page_size());
     1 + black_box(counted_fixture_touches(black_box(pages - 1), next, round))
 }
