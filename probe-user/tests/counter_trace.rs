@@ -83,7 +83,7 @@ fn workload() {
 fn two_cpus() -> [u64; 2] {
     let set = sched_getaffinity(None).unwrap();
     let mut cpus = (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).map(|cpu| cpu as u64);
-    [cpus.next().unwrap(), cpus.next().expect("it takes two CPUs")]
+    [cpus.next().unwrap(), cpus.next().expect("the test takes two CPUs")]
 }
 
 fn touch() {

@@ -247,8 +247,9 @@ pub(crate) struct Traced {
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) longer: Option<Duration>,
 
-    /// Tell what the CPU counted in each call, with --ret, as perf names it: page-faults, cycles, cpu-clock,
-    /// CATEGORY:TRACEPOINT; it counts whatever it runs meanwhile, too. In conditions, it is `counter`
+    /// Tell what the CPU counted in each call, as perf names it: page-faults, cycles, cpu-clock,
+    /// CATEGORY:TRACEPOINT. It counts whatever else it runs meanwhile, too; of a call that ends on another CPU, it
+    /// is not known. In fields and conditions, it is counter. Takes --ret
     #[arg(long, value_name = "EVENT")]
     pub(crate) counter: Option<Event>,
 

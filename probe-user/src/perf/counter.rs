@@ -179,17 +179,22 @@ impl Counter {
     }
 
     /// Puts the counter of each CPU into a map (`BPF_MAP_TYPE_PERF_EVENT_ARRAY`), by the CPU's number, for eBPF
-    /// programs to read on that CPU (`bpf_perf_event_read_value` in bpf-helpers(7)). It is open until the map
-    /// is, or this descriptor of it, even if the counter is not any more. Those of threads on all CPUs are left out.
+    /// programs to read on that CPU (`bpf_perf_event_read_value` in bpf-helpers(7)). There, it is open until the
+    /// last copy of this descriptor of the map is closed, even if the counter is not any more.
     ///
     /// # Errors
     ///
-    /// EINVAL if it is another map, E2BIG if it has no such entry, EOPNOTSUPP for what is inherited.
+    /// EINVAL if it is another map, or the counter is that of threads; E2BIG if the map has no entry for a CPU.
     pub fn put_into(&self, map: BorrowedFd<'_>) -> Result<(), PerfError> {
+        let put = |place: &Place, event: &PerfEvent| {
+            let is_array = bpf::map_info(map)?.map_type == bpf::MAP_TYPE_PERF_EVENT_ARRAY;
+            match place.cpu.filter(|_| is_array) {
+                Some(cpu) => bpf::map_set_fd(map, cpu, event.as_fd()),
+                None => Err(io::Error::from_raw_os_error(libc::EINVAL)),
+            }
+        };
         for (place, event) in &self.places {
-            let Some(cpu) = place.cpu else { continue };
-            bpf::map_set_fd(map, cpu, event.as_fd())
-                .map_err(|source| self.failed("put into the map", place, source))?;
+            put(place, event).map_err(|source| self.failed("put into a map", place, source))?;
         }
         Ok(())
     }
