@@ -63,6 +63,8 @@ pub mod base {
     pub const COMM: u8 = 23;
     /// How long a call took, in nanoseconds.
     pub const LATENCY: u8 = 24;
+    /// What the CPU counted in a call ([`counter`](crate::counter)). Cannot be read if that is not known.
+    pub const COUNTER: u8 = 25;
 }
 
 /// What is read at the end: values of [`FetchField::kind`].

@@ -26,6 +26,7 @@ pub mod block;
 pub mod call;
 pub mod control;
 pub mod count;
+pub mod counter;
 pub mod fetch;
 pub mod histogram;
 

@@ -6,6 +6,7 @@
 mod tracer {
     pub(crate) mod call;
     pub(crate) mod count;
+    pub(crate) mod counter;
     pub(crate) mod fetch;
     pub(crate) mod filter;
     pub(crate) mod follow;

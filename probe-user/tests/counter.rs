@@ -295,6 +295,41 @@ fn a_program_decides_what_is_counted() {
     assert!(error.to_string().starts_with("cannot attach a program to page-faults of thread "));
 }
 
+/// A map whose keys are numbers.
+fn map(kind: u32, value_size: u32, entries: u32) -> OwnedFd {
+    const BPF_MAP_CREATE: libc::c_long = 0;
+    let create = [kind, 4, value_size, entries];
+    // SAFETY: the kernel reads as much as it is told.
+    let fd = unsafe {
+        libc::syscall(libc::SYS_bpf, BPF_MAP_CREATE, create.as_ptr(), size_of_val(&create))
+    };
+    assert!(fd >= 0, "{}", std::io::Error::last_os_error());
+    // SAFETY: the kernel has just opened it for us.
+    unsafe { OwnedFd::from_raw_fd(fd as i32) }
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn counters_of_cpus_go_into_perf_event_arrays() {
+    const ARRAY: u32 = 2;
+    const PERF_EVENT_ARRAY: u32 = 4;
+    let cpus = probe_user::cpus::online().unwrap();
+    let last = cpus[cpus.len() - 1];
+    let array = |entries| map(PERF_EVENT_ARRAY, 4, entries);
+    let of_cpus = Counter::open(&event("page-faults"), &Scope::System).unwrap();
+    of_cpus.put_into(array(last + 1).as_fd()).unwrap();
+    let refused = |counter: &Counter, map: OwnedFd| match counter.put_into(map.as_fd()) {
+        Err(PerfError::Call { what: "put into a map", source, .. }) => source.raw_os_error(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(refused(&of_cpus, array(last)), Some(libc::E2BIG));
+    // One whose values are longer would be given what is behind the descriptor.
+    assert_eq!(refused(&of_cpus, map(ARRAY, 4096, last + 1)), Some(libc::EINVAL));
+    assert_eq!(refused(&of_this_thread("page-faults"), array(last + 1)), Some(libc::EINVAL));
+    let file = File::open("/dev/null").unwrap();
+    assert_eq!(refused(&of_cpus, file.into()), Some(libc::EINVAL));
+}
+
 #[test]
 #[ignore = "needs root: cargo xtask test"]
 fn a_group_is_read_at_one_moment() {

@@ -4,7 +4,7 @@ mod cpu;
 mod probe;
 
 use cpu::{CPU, Restore, switch};
-use probe::{Run, stderr, stdout};
+use probe::{Run, json_line, stderr, stdout};
 use rustix::process::Signal;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::process::Command;
@@ -55,4 +55,30 @@ fn a_cpu_that_comes_to_a_sealed_trace_is_told() {
     assert!(said.contains("CPU 1 is online, and its events are lost: "), "{said}");
     // The command, and nothing else was executed there.
     assert!(said.contains("no event for the CPU 1); complete"), "{said}");
+}
+
+#[test]
+#[ignore = "needs a virtual machine: cargo xtask test"]
+fn what_a_cpu_counts_that_was_away_is_not_known() {
+    let _restore = Restore;
+    let args = ["trace", "-F", "jsonl", "-n", "true", "--ret", "--counter", "cpu-clock"];
+    let mut run = Run::start(&[&args[..], &["vfs_open"]].concat());
+    run.wait_for_heading();
+    execute_there();
+    switch(false);
+    switch(true);
+    // Its events are told again within a second.
+    std::thread::sleep(Duration::from_secs(1));
+    execute_there();
+    run.signal(Signal::INT);
+    let output = run.finish();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let mut known = Vec::new();
+    for line in stdout(&output).lines().map(json_line).filter(|line| line["type"] == "call") {
+        assert_eq!(line["cpu"], CPU, "{line}");
+        known.push(line["args"]["cpu-clock"].is_u64());
+    }
+    let before = known.iter().take_while(|known| **known).count();
+    assert!((1..known.len()).contains(&before), "{known:?}");
+    assert!(known[before..].iter().all(|known| !known), "{known:?}");
 }

@@ -2,7 +2,7 @@
 //! returned and how long that took.
 
 use super::hit::{self, LONGEST_TAIL, Registers};
-use super::{count, fetch, filter, histogram, sampling, stack};
+use super::{count, counter, fetch, filter, histogram, sampling, stack};
 use aya_ebpf::{
     EbpfContext,
     bindings::{BPF_ANY, BPF_NOEXIST},
@@ -13,7 +13,8 @@ use aya_ebpf::{
 use core::mem::offset_of;
 use probe_common::RecordHeader;
 use probe_common::call::{CallCounts, CallKey, PART};
-use probe_common::fetch::{FetchTable, base, moment};
+use probe_common::counter::Counted;
+use probe_common::fetch::{FIELDS, FetchTable, base, moment};
 use probe_common::trace::ProbeHit;
 use probe_ebpf::{Reservation, atomic, pipe};
 
@@ -45,8 +46,12 @@ const HEAD: usize = HEADER + size_of::<ProbeHit>();
 /// Most parts of a call.
 const PARTS: usize = (HEAD + LONGEST_TAIL).div_ceil(PART);
 
-// The first part has what it takes to know the call by; a reservation has all parts, whole.
-const _: () = assert!(HEAD <= PART && PARTS * PART <= HEADER + probe_common::limits::MAX_EMIT);
+// The first part has what it takes to know the call by, and what was counted before; a reservation has all
+// parts, whole.
+const _: () = assert!(
+    HEAD + 8 * FIELDS + size_of::<Counted>() <= PART
+        && PARTS * PART <= HEADER + probe_common::limits::MAX_EMIT
+);
 
 const ANY: u64 = BPF_ANY as u64;
 const ONLY_NEW: u64 = BPF_NOEXIST as u64;
@@ -103,6 +108,8 @@ fn keep(hit: &mut Reservation<ProbeHit>, probe: u32, stack: u64) -> bool {
     let now = unsafe { bpf_ktime_get_ns() };
     // SAFETY: as above.
     unsafe { (*record).time = now };
+    // It is in the first part.
+    counter::enter(hit, probe);
     if CALLS.insert(first, part(record, 0), ONLY_NEW).is_err() {
         if CALLS.insert(first, part(record, 0), ANY).is_err() {
             tally(probe, |counts| &raw mut counts.refused);
@@ -138,6 +145,7 @@ pub(crate) fn returned<C: EbpfContext>(ctx: &C, probe: u32, stack: u64, retval: 
         }
         return 0;
     };
+    counter::leave(&mut hit);
     let record = hit.as_mut_ptr();
     // SAFETY: a part has as many bytes, and there is room for a whole one.
     unsafe { copy(record, kept, HEADER, PART - HEADER) };
@@ -152,6 +160,7 @@ pub(crate) fn returned<C: EbpfContext>(ctx: &C, probe: u32, stack: u64, retval: 
     frame.len = (len as usize).wrapping_sub(size_of::<ProbeHit>());
     frame.registers[base::RETVAL as usize] = retval;
     frame.registers[base::LATENCY as usize] = returned.wrapping_sub(entered);
+    counter::tell(&mut hit, probe);
     if fetch::follow_table(probe, hit.depth(), moment::LATE) != 0 {
         if count::is_wanted() {
             histogram::add(probe, returned.wrapping_sub(entered));

@@ -19,6 +19,7 @@ use aya_ebpf::{
     macros::map,
     maps::Array,
 };
+use probe_common::counter;
 use probe_common::fetch::{
     CHECKS, Check, FIELDS, FetchField, FetchTable, LONGEST, STEPS, TEXT_LEN, TEXTS, base, flag,
     kind, moment, operator, verdict,
@@ -207,10 +208,15 @@ impl Fetch<'_> {
         unsafe { (&raw mut self.frame.len).write_volatile(begin + len as usize) };
     }
 
-    /// Finds where a field is, pointer by pointer. `None` if one of them cannot be read.
+    /// Finds where a field is, pointer by pointer. `None` if one of them cannot be read, or it is a count that is
+    /// not known.
     #[inline(always)]
     fn locate(&mut self, field: &FetchField) -> Option<u64> {
-        let mut address = add(self.base(field.base), field.offsets[0]);
+        let begin = self.base(field.base);
+        if field.base == base::COUNTER && begin == counter::UNKNOWN {
+            return None;
+        }
+        let mut address = add(begin, field.offsets[0]);
         for step in 0..STEPS {
             if step >= usize::from(field.steps) {
                 break;

@@ -1,7 +1,8 @@
 //! Hits of probes: begun, filled in by the probe's table, and sent.
 
-use super::{count, fetch, filter, sampling, stack, task};
+use super::{count, counter, fetch, filter, sampling, stack, task};
 use aya_ebpf::EbpfContext;
+use probe_common::counter::Counted;
 use probe_common::fetch::{DATA, FIELDS, FetchTable, LONGEST, base, moment};
 use probe_common::trace::ProbeHit;
 use probe_ebpf::{Reservation, pipe};
@@ -10,10 +11,10 @@ use probe_ebpf::{Reservation, pipe};
 /// index.
 pub(crate) type Registers = [u64; 32];
 
-const _: () = assert!(base::CONTEXT < 32 && base::LATENCY < 32);
+const _: () = assert!(base::CONTEXT < 32 && base::COUNTER < 32);
 
 /// Where strings and arrays may begin, at most.
-pub(crate) const LAST_DATA: usize = 8 * FIELDS + DATA;
+pub(crate) const LAST_DATA: usize = 8 * FIELDS + size_of::<Counted>() + DATA;
 
 /// The longest tail that a hit has.
 pub(crate) const LONGEST_TAIL: usize = LAST_DATA + LONGEST;
@@ -21,13 +22,15 @@ pub(crate) const LONGEST_TAIL: usize = LAST_DATA + LONGEST;
 /// The tail of a hit that is being built, and behind it what is not sent.
 #[repr(C)]
 pub(crate) struct Frame {
-    /// A word for each field, then strings and arrays.
+    /// A word for each field, then the counter of a call, then strings and arrays.
     pub(crate) tail: [u8; LONGEST_TAIL],
     pub(crate) registers: Registers,
     /// How much of the tail is used.
     pub(crate) len: usize,
     /// Where the field is that is being read.
     pub(crate) address: u64,
+    /// The counter where a call returns.
+    pub(crate) returned: Counted,
 }
 
 const _: () = assert!(size_of::<Frame>() <= Reservation::<ProbeHit>::MAX_TAIL);
@@ -87,7 +90,7 @@ pub(crate) fn begin<C: EbpfContext>(
     let frame = frame(&mut hit);
     fill(&mut frame.registers, table);
     frame.registers[base::CONTEXT as usize] = ctx.as_ptr() as u64;
-    frame.len = 8 * usize::from(table.field_count);
+    frame.len = 8 * usize::from(table.field_count) + counter::room();
     Some(hit)
 }
 

@@ -137,6 +137,7 @@ Examples:
   probe trace --longer 1ms vfs_read                    which reads take long?
   probe trace --ret 'uprobe:libc:malloc(size=arg0:u64)/retval == 0/'
                                                        who gets no memory?
+  probe trace --ret --counter page-faults vfs_read     what do reads cost?
   probe trace -K tracepoint:skb:kfree_skb -M 10        where are packets dropped?
   probe trace 'rawtp:*' --flight-recorder 8M --trigger tracepoint:oom:mark_victim
                                                        what went on before memory ran out?
@@ -245,6 +246,12 @@ pub(crate) struct Traced {
     /// Tell only calls that took longer, like 1ms or 10us; implies --ret
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) longer: Option<Duration>,
+
+    /// Tell what the CPU counted in each call, as perf names it: page-faults, cycles, cpu-clock,
+    /// CATEGORY:TRACEPOINT. It counts whatever else it runs meanwhile, too; of a call that ends on another CPU, it
+    /// is not known. In fields and conditions, it is counter. Takes --ret
+    #[arg(long, value_name = "EVENT")]
+    pub(crate) counter: Option<Event>,
 
     /// Tell one in N hits of each probe, on each CPU: 1/100
     #[arg(long, value_name = "1/N", value_parser = one_in)]

@@ -58,6 +58,9 @@ fn attach(
     if let Some(per_second) = args.rate {
         builder = builder.rate(per_second);
     }
+    if let Some(event) = &args.counter {
+        builder = builder.counter(event.clone());
+    }
     if args.kernel_stack {
         builder = builder.kernel_stacks();
     }

@@ -10,6 +10,7 @@ use super::opened::{open, opened};
 use super::place::Place;
 use super::reading::{PlaceReading, Reading};
 use super::scope::Scope;
+use crate::sys::bpf;
 use crate::sys::clock;
 use crate::sys::perf_event::{Flags, PerfEvent, ReadFormat};
 use std::io;
@@ -175,6 +176,27 @@ impl Counter {
     /// EINVAL for a program of another type, EEXIST if there is one.
     pub fn attach_program(&self, program: BorrowedFd<'_>) -> Result<(), PerfError> {
         self.tell("attach a program to", |event| event.set_bpf(program))
+    }
+
+    /// Puts the counter of each CPU into a map (`BPF_MAP_TYPE_PERF_EVENT_ARRAY`), by the CPU's number, for eBPF
+    /// programs to read on that CPU (`bpf_perf_event_read_value` in bpf-helpers(7)). There, it is open until the
+    /// last copy of this descriptor of the map is closed, even if the counter is not any more.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL if it is another map, or the counter is that of threads; E2BIG if the map has no entry for a CPU.
+    pub fn put_into(&self, map: BorrowedFd<'_>) -> Result<(), PerfError> {
+        let put = |place: &Place, event: &PerfEvent| {
+            let is_array = bpf::map_info(map)?.map_type == bpf::MAP_TYPE_PERF_EVENT_ARRAY;
+            match place.cpu.filter(|_| is_array) {
+                Some(cpu) => bpf::map_set_fd(map, cpu, event.as_fd()),
+                None => Err(io::Error::from_raw_os_error(libc::EINVAL)),
+            }
+        };
+        for (place, event) in &self.places {
+            put(place, event).map_err(|source| self.failed("put into a map", place, source))?;
+        }
+        Ok(())
     }
 
     /// The count of all places, and their times, added up.

@@ -22,6 +22,7 @@ use super::spec::{FieldSpec, Literal, ProbeSpec, Provider};
 use super::tracer::Tracer;
 use crate::evpipe::EvPipe;
 use crate::options::Options;
+use crate::perf::{self, Event};
 use std::fs::File;
 use std::num::NonZeroU32;
 use std::os::fd::AsFd;
@@ -159,6 +160,22 @@ impl TracerBuilder {
         self.calls()
     }
 
+    /// Tells, with every [call](Self::calls), what its CPU counted from where the function was entered to where it
+    /// returned: a field that is called as the event, beside the others. In fields and conditions of specs, it is
+    /// `counter`.
+    ///
+    /// The CPU counts whatever it runs: what interrupts the call is in its count, and what runs while it waits, even
+    /// if it is elsewhere for a time. So `cpu-clock` and `task-clock` both count all of the time that a call takes,
+    /// context switches and sleep included, in nanoseconds. The count is not known,
+    /// and [`Value::Fault`](super::Value::Fault), of calls that return on another CPU than they were entered on; on CPUs that
+    /// were not online when the probes were attached, or have been offline since; and where the CPU did not
+    /// count all the time, for it has fewer counters than are asked for.
+    #[must_use]
+    pub fn counter(mut self, event: Event) -> Self {
+        self.fields.counter = Some(event);
+        self
+    }
+
     /// Tells, with every event, the functions of the kernel that led there: a field `kstack`, beside the
     /// others. Of a call, those that led to where it was entered (`bpf_get_stack` in bpf-helpers(7); up to
     /// `kernel.perf_event_max_stack`, 127 as a rule).
@@ -259,7 +276,8 @@ impl TracerBuilder {
     ///
     /// As [`attach`](Self::attach), and if a probe has fields.
     pub fn count_with(self, progress: impl FnMut(Attaching)) -> Result<Counter, TraceError> {
-        let counted = Self { calls: false, ..self };
+        let fields = Fields { counter: None, ..self.fields };
+        let counted = Self { calls: false, fields, ..self };
         Ok(Counter::new(counted.aggregate(progress)?))
     }
 
@@ -309,12 +327,16 @@ impl TracerBuilder {
             sampling: self.sampling,
             log_level: self.log_level.map_or(0, |level| level as u8),
             in_cgroup: self.cgroup.is_some().into(),
+            reads_counter: self.fields.counter.is_some().into(),
             ..Config::default()
         };
         match self.scope {
             Scope::Everybody => {}
             Scope::Process(pid) => config.only_pid = existing(pid)?,
             Scope::Descendants(pid) => config.root_pid = existing(pid)?,
+        }
+        if self.fields.counter.is_some() && !self.calls {
+            return Err(TraceError::CounterWithoutCalls);
         }
         if self.calls {
             self.check_calls()?;
@@ -343,6 +365,9 @@ impl TracerBuilder {
         let mut object = Object::load(config, &selection.tables)?;
         if let Some(cgroup) = &self.cgroup {
             only_in(&mut object, cgroup)?;
+        }
+        if let Some(event) = &self.fields.counter {
+            count(&object, event).map_err(TraceError::Counter)?;
         }
         Ok(object)
     }
@@ -398,6 +423,13 @@ fn only_in(object: &mut Object, cgroup: &Path) -> Result<(), TraceError> {
     let failed = |source| TraceError::NoCgroup { path: cgroup.to_owned(), source };
     let directory = File::open(cgroup).map_err(|error| failed(error.into()))?;
     object.only_in(directory.as_fd()).map_err(|error| failed(error.into()))
+}
+
+/// Has every CPU count, for programs to read. What is open stays so for as long as it is in the object's map.
+fn count(object: &Object, event: &Event) -> Result<(), perf::PerfError> {
+    let counter = perf::Counter::open(event, &perf::Scope::System)?;
+    counter.enable()?;
+    object.counters().map_or(Ok(()), |counters| counter.put_into(counters))
 }
 
 /// How far the attaching of probes is.

@@ -6,6 +6,7 @@ use super::spec::{ProbeSpec, SpecError};
 use crate::error::{OpenError, PollError, TallyError};
 use crate::escape::Escaped;
 use crate::nearest::suggestion;
+use crate::perf::PerfError;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -64,6 +65,15 @@ pub enum TraceError {
         /// The probe.
         spec: ProbeSpec,
     },
+    /// A counter where no calls are told.
+    #[error(
+        "a counter tells what a call costs, from where it is entered to where it returns: that takes --ret \
+         (TracerBuilder::calls)"
+    )]
+    CounterWithoutCalls,
+    /// The counter that calls are to be told with cannot be had.
+    #[error(transparent)]
+    Counter(PerfError),
     /// There is no such function.
     #[error(
         "cannot probe {spec}: the kernel has no function of this name, or has inlined it everywhere{}",

@@ -34,7 +34,8 @@ pub enum Value<'r> {
     Bytes(&'r [u8]),
     /// Where functions were, from the innermost on.
     Stack(Addresses<'r>),
-    /// It could not be read: the memory is not there, or not in memory right now.
+    /// It could not be read: the memory is not there, or not in memory right now; or, of a
+    /// [counter](super::TracerBuilder::counter), what was counted is not known.
     Fault,
 }
 

@@ -14,6 +14,7 @@ use aya::Ebpf;
 use aya::maps::{Array, CgroupArray, Map, MapError};
 use maps::{Maps, NUMBER, fd_of};
 use probe_common::control::FLUSH_PROGRAM;
+use probe_common::counter::COUNTERS;
 use probe_common::fetch::{FetchTable, PROBES};
 use programs::{Linked, Number};
 use std::collections::HashMap;
@@ -34,6 +35,9 @@ pub(super) struct Config {
     pub(super) root_pid: u32,
     /// Trace the tasks of a cgroup alone: 1. Which one, [`Object::only_in`] says.
     pub(super) in_cgroup: u8,
+    /// Have programs read a counter where calls are entered, and where they return: 1. Which one,
+    /// [`Object::counters`] is told.
+    pub(super) reads_counter: u8,
     /// Do not trace this process.
     pub(super) tracer_pid: u32,
     /// How many parts of calls of the kernel's functions are kept at one time; 0 if no probe is such a call.
@@ -117,6 +121,11 @@ impl Object {
     /// Has tasks of this cgroup traced alone, given its directory.
     pub(super) fn only_in(&mut self, cgroup: BorrowedFd<'_>) -> Result<(), MapError> {
         CgroupArray::try_from(self.map_mut("CGROUP")?)?.set(0, cgroup, 0)
+    }
+
+    /// The map of the CPUs' counters.
+    pub(super) fn counters(&self) -> Option<BorrowedFd<'_>> {
+        self.maps.get(COUNTERS).and_then(fd_of)
     }
 
     /// What a pipe works with. Loads the flush program.

@@ -6,13 +6,14 @@ use super::filter::Filter;
 use super::kernel_types::KernelTypes;
 use super::probe::Probe;
 use super::resolve::{
-    FunctionScope, Plan, PlannedField, RawTracepointScope, Scope, SyscallScope, TracepointScope,
-    UntypedScope, plan,
+    CountedScope, FunctionScope, Plan, PlannedField, RawTracepointScope, Scope, SyscallScope,
+    TracepointScope, UntypedScope, field_of, plan,
 };
 use super::spec::{FieldSpec, ProbeSpec, Provider};
 use super::symbols::NO_MODULE;
 use super::syscall;
 use super::tracefs::Tracefs;
+use crate::perf::Event;
 use probe_common::fetch::FetchTable;
 use std::sync::Arc;
 
@@ -23,6 +24,8 @@ pub(super) struct Fields {
     pub(super) no_own: bool,
     /// What every event has.
     pub(super) also: Vec<FieldSpec>,
+    /// What is counted in every call.
+    pub(super) counter: Option<Event>,
 }
 
 /// Plans probes, and keeps what it has looked up for that.
@@ -48,7 +51,8 @@ impl Planner {
 
     /// What a probe reads, and which of its hits are told: where its own predicate holds, and `filter`.
     pub(super) fn plan(&mut self, spec: &ProbeSpec, filter: &Filter) -> Result<Plan, TraceError> {
-        let Fields { no_own, also } = self.fields.clone();
+        let Fields { no_own, mut also, counter } = self.fields.clone();
+        also.extend(counter.as_ref().map(field_of));
         let own = match no_own {
             true => refuse_fields(spec, "stacks are counted").map(|()| Some(&[][..]))?,
             false => spec.fields(),
@@ -77,7 +81,10 @@ impl Planner {
         also: &[FieldSpec],
         filter: &Filter,
     ) -> Result<Plan, TraceError> {
-        let scope = self.scope(spec)?;
+        let mut scope = self.scope(spec)?;
+        if let Some(event) = &self.fields.counter {
+            scope = Box::new(CountedScope::new(scope, event));
+        }
         let predicate = filter.and(spec.predicate());
         plan(&*scope, fields, also, predicate.as_ref())
             .map_err(|error| TraceError::Field(spec.error(error.at, error.what)))

@@ -47,6 +47,7 @@ pub(super) fn configure(
     let small = [
         ("IN_CGROUP", config.in_cgroup),
         ("READ_STACKS", reads_stacks.into()),
+        ("READ_COUNTER", config.reads_counter),
         (aya_log::LEVEL, config.log_level),
     ]
     .map(|(name, value)| (name, [value]));

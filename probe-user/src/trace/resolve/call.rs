@@ -39,5 +39,5 @@ pub(super) fn needs_ret(function: &str) -> String {
 
 /// Whether a field is of those that are known when a call returns.
 pub(super) fn is_late(field: &FetchField) -> bool {
-    matches!(field.base, base::RETVAL | base::LATENCY)
+    matches!(field.base, base::RETVAL | base::LATENCY | base::COUNTER)
 }

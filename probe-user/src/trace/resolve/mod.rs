@@ -6,6 +6,7 @@
 mod arguments;
 mod builtin;
 mod call;
+mod counter;
 mod function;
 #[cfg(test)]
 mod interpreter;
@@ -26,6 +27,7 @@ mod way;
 
 pub(crate) use builtin::{KERNEL_STACK, USER_STACK};
 pub(crate) use call::LATENCY;
+pub(crate) use counter::{CountedScope, field_of};
 pub(crate) use function::FunctionScope;
 pub(crate) use raw_tracepoint::RawTracepointScope;
 pub(crate) use syscall::SyscallScope;
@@ -116,7 +118,7 @@ pub(crate) struct PlannedField {
 }
 
 /// Resolves the fields and the predicate of a probe; `also`: fields that it has beside its own, unless it
-/// has them.
+/// has them, by whatever name.
 pub(crate) fn plan(
     scope: &dyn Scope,
     fields: Option<&[FieldSpec]>,
@@ -132,8 +134,7 @@ pub(crate) fn plan(
                 let (fetch, shape) = scope.field(&spec.path, spec.ty, spec.ty_at)?;
                 let name = spec.shown_name();
                 if !names.insert(name.clone()) {
-                    let what = format!("two fields are called {name}; NAME=… gives one another");
-                    return Err(ResolveError::new(spec.path.at, what));
+                    return Err(two_fields(&name, spec.path.at));
                 }
                 named.push((Field { name, shape }, slots.add(fetch, spec.path.at)?));
             }
@@ -145,9 +146,16 @@ pub(crate) fn plan(
             }
         }
     }
-    for spec in also.iter().filter(|spec| !names.contains(&spec.shown_name())) {
+    for spec in also {
         let (fetch, shape) = scope.field(&spec.path, spec.ty, spec.ty_at)?;
-        named.push((Field { name: spec.shown_name(), shape }, slots.add(fetch, spec.path.at)?));
+        let (name, slot) = (spec.shown_name(), slots.add(fetch, spec.path.at)?);
+        if named.iter().any(|(_, known)| *known == slot) {
+            continue;
+        }
+        if !names.insert(name.clone()) {
+            return Err(two_fields(&name, spec.path.at));
+        }
+        named.push((Field { name, shape }, slot));
     }
     let mut table = FetchTable::EMPTY;
     if let Some(predicate) = predicate {
@@ -157,6 +165,10 @@ pub(crate) fn plan(
     registers::use_them(&mut table);
     let planned = named.into_iter().map(|(field, n)| PlannedField { field, slot: places[n] });
     Ok(Plan { table, fields: planned.collect() })
+}
+
+fn two_fields(name: &str, at: At) -> ResolveError {
+    ResolveError::new(at, format!("two fields are called {name}; NAME=… gives one another"))
 }
 
 /// "; there is …", with the names that are like one; else all, if these are few.

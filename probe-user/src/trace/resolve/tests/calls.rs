@@ -29,6 +29,38 @@ fn a_call_has_arguments_result_and_latency() {
 }
 
 #[test]
+fn what_is_counted_has_the_events_name_and_is_known_last() {
+    let mut machine = machine();
+    machine.registers[usize::from(base::COUNTER)] = 77;
+    for (event, shape) in [
+        ("page-faults", Shape::Unsigned),
+        ("cpu-clock:k", Shape::Duration),
+        ("sched:sched_switch", Shape::Unsigned),
+    ] {
+        let event: crate::perf::Event = event.parse().unwrap();
+        let scope = CountedScope::new(Box::new(look()), &event);
+        assert_eq!(integer(&scope, &machine, "counter"), (77, shape.clone()));
+        assert_eq!(error(&scope, "counter->x"), "9: counter has no members");
+        let fields = |fields: Option<&[FieldSpec]>| {
+            let plan = plan(&scope, fields, &[field_of(&event)], None).unwrap();
+            let last = plan.fields.last().unwrap().clone();
+            assert_eq!(plan.table.late_fields >> last.slot & 1, 1);
+            (plan.fields.len(), last.field)
+        };
+        let counted = Field { name: event.to_string(), shape: shape.clone() };
+        assert_eq!(fields(None), (look().defaults().len() + 1, counted.clone()));
+        assert_eq!(fields(Some(&[])), (1, counted));
+        // Who gives it another name has it once.
+        let cost = FieldSpec { name: Some("cost".into()), ..field("counter", None) };
+        assert_eq!(fields(Some(&[cost])), (1, Field { name: "cost".into(), shape }));
+        let taken = FieldSpec { name: Some(event.to_string()), ..field("count", None) };
+        let error = plan(&scope, Some(&[taken]), &[field_of(&event)], None).unwrap_err();
+        assert!(error.what.contains(&format!("two fields are called {event}")), "{}", error.what);
+    }
+    assert!(error(&look(), "counter").contains("counter"));
+}
+
+#[test]
 fn of_a_call_without_types_what_comes_later_is_known_too() {
     for scope in [UntypedScope::Call, UntypedScope::UserCall] {
         let fields = ["arg0", "retval", "latency"].map(|text| field(text, None));

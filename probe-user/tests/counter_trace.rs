@@ -1,0 +1,225 @@
+//! What calls are told to have cost, of this test's own functions, whose cost is known.
+
+mod probe;
+
+use libc::{SCHED_FIFO, sched_param, sched_setscheduler};
+use probe::{all_json_lines, assert_failure, json_lines, probe, stderr};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use serde_json::{Value, json};
+use std::hint::black_box;
+use std::time::Duration;
+
+/// Touches as many pages that nobody has touched, each one call deeper.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn counted_fixture_touches(pages: u64, first: *mut u8, round: u64) -> u64 {
+    if pages == 0 {
+        return 0;
+    }
+    // SAFETY: it is one of the pages that are mapped.
+    unsafe { first.write_volatile(round as u8) };
+    let next = first.wrapping_add(rustix::param::page_size());
+    1 + black_box(counted_fixture_touches(black_box(pages - 1), next, round))
+}
+
+/// Goes on on another CPU.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn counted_fixture_moves(from: u64, to: u64) -> u64 {
+    pin(to);
+    black_box(from)
+}
+
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn counted_fixture_naps(milliseconds: u64, naps: u64) -> u64 {
+    if naps == 0 {
+        return 0;
+    }
+    std::thread::sleep(Duration::from_millis(milliseconds));
+    1 + black_box(counted_fixture_naps(black_box(milliseconds), naps - 1))
+}
+
+const TOUCHES: &str = "counted_fixture_touches(pages=arg0:u64, round=arg2:u64, retval:u64)";
+const MOVES: &str = "counted_fixture_moves(from=arg0:u64, to=arg1:u64, cpu)";
+const NAPS: &str = "counted_fixture_naps(naps=arg1:u64, latency)";
+
+/// So many pages are touched, round after round. In the first one, others are for the first time, too: those of
+/// the stack, and where the kernel has functions return to.
+const ROUNDS: [u64; 6] = [20, 0, 1, 7, 0, 20];
+
+const WORK: &str = "COUNTED_FIXTURE_WORK";
+
+fn pin(cpu: u64) {
+    let mut set = CpuSet::new();
+    set.set(cpu as usize);
+    sched_setaffinity(None, &set).unwrap();
+}
+
+/// Does what the environment says, and without it, nothing.
+#[test]
+#[ignore = "what the others trace: cargo xtask test"]
+fn workload() {
+    match std::env::var(WORK).unwrap_or_default().as_str() {
+        "touches" => touch(),
+        "moves" => {
+            let [one, other] = two_cpus();
+            for (from, to) in [(one, one), (one, other), (other, one), (other, other)] {
+                pin(from);
+                assert_eq!(counted_fixture_moves(from, to), from);
+            }
+        }
+        "naps" => {
+            pin(two_cpus()[0]);
+            for _ in 0..3 {
+                assert_eq!(counted_fixture_naps(100, 2), 2);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn two_cpus() -> [u64; 2] {
+    let set = sched_getaffinity(None).unwrap();
+    let mut cpus = (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).map(|cpu| cpu as u64);
+    [cpus.next().unwrap(), cpus.next().expect("the test takes two CPUs")]
+}
+
+fn touch() {
+    pin(two_cpus()[0]);
+    // What others do on the CPU is in the count: nobody else gets it meanwhile.
+    let first = sched_param { sched_priority: 1 };
+    // SAFETY: the kernel reads the parameter.
+    assert_eq!(unsafe { sched_setscheduler(0, SCHED_FIFO, &raw const first) }, 0);
+    for (round, pages) in (0..).zip(ROUNDS) {
+        let len = (pages as usize + 1) * rustix::param::page_size();
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: it is mapped where nothing is.
+        let mapped =
+            unsafe { mmap_anonymous(std::ptr::null_mut(), len, access, MapFlags::PRIVATE) };
+        let mapped = mapped.unwrap();
+        // SAFETY: it is the mapping.
+        unsafe { madvise(mapped, len, Advice::LinuxNoHugepage) }.unwrap();
+        assert_eq!(counted_fixture_touches(pages, mapped.cast(), round), pages);
+        // SAFETY: nobody has it any more.
+        unsafe { munmap(mapped, len) }.unwrap();
+    }
+}
+
+/// The calls of this test's functions, with what `event` counts, while there is such work.
+fn calls(event: &str, function: &str, work: &str) -> Vec<Value> {
+    let own = std::env::current_exe().unwrap();
+    let own = own.to_str().unwrap();
+    let spec = format!("uprobe:{own}:{function}");
+    let script = "exec \"$0\" --ignored --exact workload >/dev/null";
+    let mut run = probe(["trace", "-F", "jsonl", "-B", "4M", "--ret", "--counter", event, &spec]);
+    let output = run.args(["--", "sh", "-c", script, own]).env(WORK, work).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let lines = all_json_lines(&output);
+    let ledger = &lines[lines.len() - 1];
+    assert_eq!((&ledger["lost"], &ledger["complete"]), (&json!(0), &json!(true)), "{ledger}");
+    json_lines(&output)
+}
+
+fn number(event: &Value, name: &str) -> u64 {
+    event["args"][name].as_u64().unwrap_or_else(|| panic!("{name} of {event}"))
+}
+
+#[test]
+#[ignore = "needs root, BPF and uprobes: cargo xtask test"]
+fn page_faults_of_a_call_are_the_pages_that_it_touches() {
+    for (condition, least) in [("", 0), ("/counter > 5/", 6), ("/arg0 < 9 && counter >= 7/", 7)] {
+        let mut calls = calls("page-faults", &format!("{TOUCHES}{condition}"), "touches");
+        calls.retain(|call| number(call, "round") > 0);
+        let expected = (1..).zip(&ROUNDS[1..]).flat_map(|(round, &pages)| {
+            // The innermost returns first.
+            (0..=pages).filter(|&pages| pages >= least).map(move |pages| (round, pages))
+        });
+        let expected: Vec<(u64, u64)> = match condition.contains("arg0") {
+            true => expected.filter(|&(_, pages)| pages < 9).collect(),
+            false => expected.collect(),
+        };
+        let touched = |call: &Value| (number(call, "round"), number(call, "pages"));
+        assert_eq!(calls.iter().map(touched).collect::<Vec<_>>(), expected, "{condition}");
+        for call in &calls {
+            assert_eq!(number(call, "page-faults"), number(call, "pages"), "{call}");
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs root, BPF and uprobes: cargo xtask test"]
+fn what_two_cpus_have_counted_is_not_known() {
+    let calls = calls("cpu-clock", MOVES, "moves");
+    assert_eq!(calls.len(), 4, "{calls:?}");
+    for call in calls {
+        let (from, to) = (number(&call, "from"), number(&call, "to"));
+        assert_eq!(call["cpu"], to, "{call}");
+        if from == to {
+            assert!(number(&call, "cpu-clock") > 0 && call["faults"].is_null(), "{call}");
+        } else {
+            assert_eq!(call["args"]["cpu-clock"], Value::Null, "{call}");
+            assert_eq!(call["faults"], json!(["cpu-clock"]), "{call}");
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs root, BPF and uprobes: cargo xtask test"]
+fn no_condition_holds_for_what_is_not_known() {
+    let function = format!("{MOVES}/counter < 1000000/");
+    let calls = calls("page-faults", &function, "moves");
+    assert_eq!(calls.len(), 2, "{calls:?}");
+    assert!(calls.iter().all(|call| number(call, "from") == number(call, "to")), "{calls:?}");
+}
+
+#[test]
+#[ignore = "needs root, BPF and uprobes: cargo xtask test"]
+fn the_clock_of_a_call_is_its_latency() {
+    for event in ["cpu-clock", "task-clock"] {
+        let calls = calls(event, NAPS, "naps");
+        assert_eq!(calls.len(), 9, "{calls:?}");
+        for nested in calls.chunks(3) {
+            // The innermost returns first, and is the shortest.
+            assert!(nested.is_sorted_by_key(|call| number(call, event)), "{nested:?}");
+        }
+        for call in &calls {
+            let (clock, latency) = (number(call, event), number(call, "latency"));
+            // A nap is 100 ms, and there are others before: the machine may be slow, but not by one in two.
+            assert!(clock <= latency + latency / 2 + 50_000_000, "{call}");
+            assert!(clock + latency / 2 >= number(call, "naps") * 100_000_000, "{call}");
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs root, BPF and uprobes: cargo xtask test"]
+fn a_recording_has_what_was_counted() {
+    let own = std::env::current_exe().unwrap();
+    let own = own.to_str().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("calls");
+    let file = file.to_str().unwrap();
+    let spec = format!("uprobe:{own}:{MOVES}");
+    let script = "exec \"$0\" --ignored --exact workload >/dev/null";
+    let mut run = probe(["record", "-o", file, "--ret", "--counter", "page-faults", &spec]);
+    let output = run.args(["--", "sh", "-c", script, own]).env(WORK, "moves").output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let replayed = json_lines(&probe(["replay", file, "-F", "jsonl"]).output().unwrap());
+    let is_known = |call: &Value| !call["args"]["page-faults"].is_null();
+    assert_eq!(replayed.iter().map(is_known).collect::<Vec<_>>(), [true, false, false, true]);
+}
+
+#[test]
+#[ignore = "needs root, BPF and uprobes: cargo xtask test"]
+fn what_cannot_be_counted_is_refused() {
+    let spec = format!("uprobe:{}:{MOVES}", std::env::current_exe().unwrap().display());
+    let trace = |args: &[&str]| probe([&["trace"], args, &[spec.as_str()]].concat());
+    assert_failure(&mut trace(&["--counter", "page-faults"]), "that takes --ret");
+    let named = format!("{spec}/counter > 1/");
+    let output = probe(["trace", "--ret", &named]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    let unknown = trace(&["--ret", "--counter", "page-fualts"]).output().unwrap();
+    assert!(stderr(&unknown).contains("page-faults"), "{}", stderr(&unknown));
+}
