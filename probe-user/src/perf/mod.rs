@@ -2,6 +2,7 @@
 //! ([`Counter`], [`Group`]), or each by itself ([`Sampler`]).
 
 mod aux;
+mod aux_traces;
 mod control_page;
 mod counter;
 mod error;
@@ -17,9 +18,11 @@ mod sample_ring;
 mod sampler;
 mod sampler_builder;
 mod scope;
+mod waiting;
 
 pub use crate::sys::perf_event::Flags;
 pub use aux::{AuxFlags, AuxMode, AuxPiece, AuxTrace};
+pub use aux_traces::AuxTraces;
 pub use control_page::{Capabilities, ControlPage, Snapshot};
 pub use counter::{Clock, Counter, CounterOptions, ReadBy};
 pub use error::{EventError, PerfError};
