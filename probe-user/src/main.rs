@@ -3,6 +3,8 @@
 mod cli {
     pub(crate) mod aggregate;
     pub(crate) mod args;
+    pub(crate) mod aux;
+    pub(crate) mod aux_files;
     pub(crate) mod check;
     pub(crate) mod completions;
     pub(crate) mod count;

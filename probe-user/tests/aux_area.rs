@@ -1,9 +1,10 @@
 //! The AUX area, by a PMU of our own that the kernel's code drives: every byte that it writes is known.
 
-use probe_user::perf::{AuxFlags, AuxMode, AuxTrace, Event, Software, Source};
-use std::fs;
-use std::process::Command;
-use std::sync::Once;
+#[path = "suite/aux_module.rs"]
+mod aux_module;
+
+use aux_module::{is_loaded, pattern};
+use probe_user::perf::{AuxFlags, AuxMode, AuxTrace, Event, Software};
 
 const AREA: usize = 32 << 10;
 const CPU: u32 = 1;
@@ -15,17 +16,10 @@ struct Writes {
     flags: u64,
 }
 
-/// The event, if this kernel has the module: `cargo xtask test` builds it where it can.
+/// The event, if this kernel has the module.
 fn event(Writes { bytes, flags }: Writes) -> Option<Event> {
-    static LOADED: Once = Once::new();
-    let module = std::env::var_os("PROBE_AUX_MODULE")?;
-    LOADED.call_once(|| {
-        let status = Command::new("insmod").arg(module).status().unwrap();
-        assert!(status.success());
-    });
-    let kind = fs::read_to_string("/sys/bus/event_source/devices/probe_aux/type").unwrap();
-    let kind = kind.trim().parse().unwrap();
-    Some(Source::Raw { kind, config: bytes, config1: flags, config2: 0 }.into())
+    let event = format!("probe_aux/config={bytes},config1={flags}/");
+    is_loaded().then(|| event.parse().unwrap())
 }
 
 fn open(bytes: u64, mode: AuxMode) -> Option<AuxTrace> {
@@ -34,13 +28,8 @@ fn open(bytes: u64, mode: AuxMode) -> Option<AuxTrace> {
     Some(trace)
 }
 
-/// The `at`th byte of all that an event ever wrote.
-fn pattern(at: u64) -> u8 {
-    (at ^ at >> 8) as u8
-}
-
 fn expected(from: u64, len: usize) -> Vec<u8> {
-    (from..from + len as u64).map(pattern).collect()
+    pattern(from).take(len).collect()
 }
 
 /// Reads all pieces that are there, which begin at `at`, and says where they end.

@@ -12,6 +12,7 @@ use std::io::{Read, Write};
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -590,4 +591,35 @@ fn who_reads_without_a_system_call_is_told_so() {
             assert_eq!(by == ReadBy::ControlPage, allowed && page.index != 0, "{page:?}");
         }
     }
+}
+
+#[test]
+#[ignore = "needs root: cargo xtask test"]
+fn an_event_by_the_name_of_its_pmu_is_that_event() {
+    let events = [event("page-faults"), event("software/config=2/")];
+    let group = Group::open(&events, &this_thread()).unwrap();
+    group.enable().unwrap();
+    fault(10);
+    group.disable().unwrap();
+    let [by_name, by_pmu] = group.read().unwrap().members[..] else { panic!("two events") };
+    assert!(by_name.value >= 10 && by_pmu.value == by_name.value, "{by_name:?}, {by_pmu:?}");
+}
+
+#[test]
+#[ignore = "needs root: cargo xtask test"]
+fn an_event_that_the_kernel_describes_is_its_terms() {
+    if !Path::new("/sys/bus/event_source/devices/msr/events/tsc").exists() {
+        eprintln!("skipped: this machine has no msr/tsc/");
+        return;
+    }
+    // What is counted for longer is more.
+    let open = |name| Counter::open(&event(name), &Scope::Cpu(0)).unwrap();
+    let (inner, outer) = (open("msr/tsc/"), open("msr/event=0x00/"));
+    outer.enable().unwrap();
+    inner.enable().unwrap();
+    std::thread::sleep(Duration::from_millis(50));
+    inner.disable().unwrap();
+    outer.disable().unwrap();
+    let (inner, outer) = (inner.read().unwrap().value, outer.read().unwrap().value);
+    assert!(0 < inner && inner <= outer, "{inner}, {outer}");
 }

@@ -4,13 +4,14 @@ use super::{completions, patterns, ring};
 use clap::{ArgAction, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::engine::ArgValueCompleter;
 use probe_user::common::trace::COMM_LEN;
-use probe_user::perf::Event;
+use probe_user::perf::{Event, EventError};
 use probe_user::trace::output;
 use probe_user::trace::{ProbeSpec, Scope, TraceError, TracedCommand, TracerBuilder};
 use probe_user::{Options, cpus};
 use std::ffi::OsString;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 /// Shows what the kernel does: every call of a function, every hit of a tracepoint.
@@ -428,12 +429,14 @@ Examples:
   probe sample -F 999 -f svg -o make.svg -- make       where does make spend its time?
   probe sample -e page-faults -c 1 -p 4711 -d 10s      where does this process touch new memory?
   probe sample -e sched:sched_process_exec -c 1 -a -d 1m
-                                                       from where are programs started?")]
+                                                       from where are programs started?
+  probe sample -e intel_pt//u --aux trace -- make      where does make branch to? For decoders")]
 pub(crate) struct Sample {
     /// What to sample, as perf names it: cpu-clock, page-faults, cycles:u, LLC-load-misses,
-    /// CATEGORY:TRACEPOINT, r1a8. The default is cpu-clock, which every machine has
-    #[arg(short = 'e', long = "event", value_name = "EVENT", value_delimiter = ',')]
-    pub(crate) events: Vec<Event>,
+    /// CATEGORY:TRACEPOINT, PMU/TERM=VALUE,.../, r1a8; several with commas between them. The default is
+    /// cpu-clock, which every machine has
+    #[arg(short = 'e', long = "event", value_name = "EVENT")]
+    events: Vec<EventList>,
 
     /// Samples a second
     #[arg(short = 'F', long, value_name = "N", default_value = "99")]
@@ -482,16 +485,56 @@ pub(crate) struct Sample {
     #[arg(short = 'B', long, value_name = "BYTES", value_parser = bytes, default_value = "512K")]
     buffer_size: usize,
 
+    #[command(flatten)]
+    pub(crate) aux: Aux,
+
     /// Sample this command and what it makes, from its first instruction until it exits, and exit with its
     /// status. Its standard output goes to standard error
     #[arg(last = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
 }
 
+/// What hardware traces, instead of samples.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Aux {
+    /// Write what the hardware traces of the event (its AUX area) as it is, without samples: to cpu-N.aux in
+    /// this directory, or thread-N.aux, each of which is replaced if it is there
+    #[arg(long = "aux", value_name = "DIR", value_hint = ValueHint::DirPath, requires = "events",
+        conflicts_with_all = ["freq", "count", "format", "output", "buffer_size"])]
+    pub(crate) dir: Option<PathBuf>,
+
+    /// AUX area for each CPU, or thread: a power of two, like 64K or 1M
+    #[arg(short = 'm', long = "aux-size", value_name = "BYTES", value_parser = bytes,
+        default_value = "4M", requires = "dir")]
+    pub(crate) size: usize,
+
+    /// Keep the newest data alone, over older data, and write it with SIGUSR2 and at the end: to cpu-N.1.aux,
+    /// cpu-N.2.aux, and so on
+    #[arg(long, requires = "dir")]
+    pub(crate) snapshot: bool,
+}
+
 impl Sample {
+    /// All events that are named.
+    pub(crate) fn events(&self) -> Vec<Event> {
+        self.events.iter().flat_map(|EventList(events)| events).cloned().collect()
+    }
+
     /// Bytes of each ring.
     pub(crate) fn ring_bytes(&self) -> usize {
         self.buffer_size
+    }
+}
+
+/// Events, with commas between them.
+#[derive(Clone, Debug)]
+struct EventList(Vec<Event>);
+
+impl FromStr for EventList {
+    type Err = EventError;
+
+    fn from_str(text: &str) -> Result<Self, EventError> {
+        Event::list(text).map(Self)
     }
 }
 
@@ -833,6 +876,35 @@ mod tests {
             let Command::Trace(trace) = args.command else { panic!("not a trace") };
             assert_eq!(trace.is_ordered(), is_ordered, "{trace:?}");
         }
+    }
+
+    #[test]
+    fn events_are_apart_from_each_other() {
+        let list = "cs,software/config=2,config1=0/u";
+        let args = Args::parse_from(["probe", "sample", "-e", list, "-e", "faults"]);
+        let Command::Sample(sample) = args.command else { panic!("{args:?}") };
+        let events: Vec<_> = sample.events().iter().map(Event::to_string).collect();
+        assert_eq!(events, ["context-switches", "software/config=2,config1=0/u", "page-faults"]);
+    }
+
+    #[test]
+    fn a_trace_of_the_hardware_is_no_sample() {
+        let parse = |rest: &[&str]| {
+            Args::try_parse_from(["probe", "sample", "-e", "cs"].iter().chain(rest)).map(drop)
+        };
+        assert!(parse(&["--aux", "dir", "-m", "64K", "--snapshot"]).is_ok());
+        for wrong in [
+            &["--snapshot"][..],
+            &["-m", "64K"],
+            &["--aux", "dir", "-F", "99"],
+            &["--aux", "dir", "-c", "1"],
+            &["--aux", "dir", "-f", "svg"],
+            &["--aux", "dir", "-o", "file"],
+            &["--aux", "dir", "-B", "64K"],
+        ] {
+            assert!(parse(wrong).is_err(), "{wrong:?}");
+        }
+        assert!(Args::try_parse_from(["probe", "sample", "--aux", "dir"]).is_err());
     }
 
     #[test]

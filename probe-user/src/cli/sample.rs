@@ -1,6 +1,7 @@
 //! `probe sample`.
 
 use super::args::{Sample, Target};
+use super::aux;
 use super::ending::Ending;
 use super::print::written;
 use super::stack::titled;
@@ -24,10 +25,13 @@ pub(crate) fn run(args: &Sample) -> Result<ExitCode> {
     let target = Target { command: args.command.clone(), ..Target::default() };
     let ending = Ending::prepare(&target)?;
     let command = ending.command().map(|command| command.pid());
+    if let Some(dir) = &args.aux.dir {
+        return aux::run(args, dir, ending);
+    }
     let mut sampler = builder(args, command).open()?;
     let mut ways = SampledWays::new(Symbols::start(Whose::Processes)?);
     let begun = ending.begin(args.duration)?;
-    if command.is_none() || args.all_cpus || args.cpus.is_some() {
+    if on_exec(args, command).is_empty() {
         sampler.enable()?;
     }
     follow(&mut sampler, begun.stop(), &mut ways)?;
@@ -41,32 +45,41 @@ pub(crate) fn run(args: &Sample) -> Result<ExitCode> {
 
 /// What is sampled. The command is held.
 fn builder(args: &Sample, command: Option<u32>) -> SamplerBuilder {
-    let flags = Flags::COMM | Flags::COMM_EXEC | Flags::TASK | Flags::MMAP | Flags::MMAP2;
     let builder = Sampler::builder().callchains().bytes_per_ring(args.ring_bytes());
     let builder = match args.count {
         Some(count) => builder.period(count.get()),
         None => builder.frequency(args.freq.get()),
     };
-    let scope = match (&args.cpus, command, args.pid, args.tid) {
+    let tasks = Flags::COMM | Flags::COMM_EXEC | Flags::TASK;
+    let flags = tasks | Flags::MMAP | Flags::MMAP2 | on_exec(args, command);
+    // What is in the rings is looked at anyway.
+    let builder = builder.wake_after_bytes(args.ring_bytes() as u32 / 4).flags(flags);
+    events(args).into_iter().fold(builder.scope(scope(args, command)), SamplerBuilder::event)
+}
+
+/// Of whom. The command is held.
+pub(super) fn scope(args: &Sample, command: Option<u32>) -> Scope {
+    match (&args.cpus, command, args.pid, args.tid) {
         (Some(cpus), ..) => Scope::Cpus(cpus.0.clone()),
         _ if args.all_cpus => Scope::System,
         (_, Some(pid), ..) | (_, _, Some(pid), _) if args.per_thread => Scope::Process(pid),
         (_, Some(pid), ..) | (_, _, Some(pid), _) => Scope::ProcessAndChildren(pid),
         (.., Some(tid)) => Scope::Thread(tid),
         _ => Scope::System,
-    };
+    }
+}
+
+/// Has events of a command begin with it; others are switched on.
+pub(super) fn on_exec(args: &Sample, command: Option<u32>) -> Flags {
     let is_of_command = command.is_some() && args.cpus.is_none() && !args.all_cpus;
-    let on_exec = if is_of_command { Flags::ENABLE_ON_EXEC } else { Flags::empty() };
-    // What is in the rings is looked at anyway.
-    let builder = builder.wake_after_bytes(args.ring_bytes() as u32 / 4).flags(flags | on_exec);
-    events(args).into_iter().fold(builder.scope(scope), SamplerBuilder::event)
+    if is_of_command { Flags::ENABLE_ON_EXEC } else { Flags::empty() }
 }
 
 /// What was asked for; else what every machine has.
 fn events(args: &Sample) -> Vec<Event> {
-    match args.events.as_slice() {
-        [] => vec![Software::CpuClock.into()],
-        events => events.to_vec(),
+    match args.events() {
+        events if events.is_empty() => vec![Software::CpuClock.into()],
+        events => events,
     }
 }
 

@@ -43,15 +43,20 @@ pub enum AuxMode {
     Snapshot(usize),
 }
 
-/// An event with an AUX area, on a CPU.
+/// An event with an AUX area, on a CPU; or of threads, all of whose data is in one ([`AuxTraces`]).
 ///
 /// Which events have one, and what their data means, is a matter of the hardware.
+///
+/// [`AuxTraces`]: super::AuxTraces
 #[derive(Debug)]
 pub struct AuxTrace {
     // Unmapped first.
     area: AuxPages,
     ring: SampleRing,
-    event: PerfEvent,
+    /// The first has the area, the others share it.
+    events: Vec<PerfEvent>,
+    /// Of the ring.
+    place: Place,
     mode: AuxMode,
     /// Of the area, up to where its bytes have been given.
     given: u64,
@@ -98,24 +103,63 @@ impl AuxTrace {
     /// large for what may be locked (`kernel.perf_event_mlock_kb`, `RLIMIT_MEMLOCK`).
     pub fn open(event: &Event, cpu: u32, mode: AuxMode) -> Result<Self, PerfError> {
         let place = Place { thread: None, cpu: Some(cpu), inherits: false };
-        let mut attr = event.attr()?;
-        attr.flags |= Flags::DISABLED.bits();
-        let name = event.to_string();
-        let event = opened::open(&attr, &place, &name)?;
+        Self::open_at(event, &place, mode, Flags::empty())
+    }
+
+    /// The same, at a place, with these flags.
+    pub(super) fn open_at(
+        event: &Event,
+        place: &Place,
+        mode: AuxMode,
+        flags: Flags,
+    ) -> Result<Self, PerfError> {
+        let opened = open(event, place, flags)?;
         let failed = |source| {
-            let (event, place) = (name.clone(), place.to_string());
+            let (event, place) = (event.to_string(), place.to_string());
             PerfError::Aux { event, place, source }
         };
         let ring_bytes = RING_PAGES * page_size();
-        let ring = RingPages::map(event.as_fd(), ring_bytes).map_err(failed)?;
+        let ring = RingPages::map(opened.as_fd(), ring_bytes).map_err(failed)?;
         let (bytes, is_writable) = match mode {
             AuxMode::Full(bytes) => (bytes, true),
             AuxMode::Snapshot(bytes) => (bytes, false),
         };
-        let area = ring.map_aux(event.as_fd(), bytes, is_writable).map_err(failed)?;
-        let ring = SampleRing::new(ring);
+        let area = ring.map_aux(opened.as_fd(), bytes, is_writable).map_err(failed)?;
+        let (ring, events) = (SampleRing::new(ring), vec![opened]);
+        let place = place.of_ring();
         let (given, skipped, lost_records) = (0, 0, 0);
-        Ok(Self { area, ring, event, mode, given, skipped, lost_records })
+        Ok(Self { area, ring, events, place, mode, given, skipped, lost_records })
+    }
+
+    /// Has the event at another place write into this area, too.
+    pub(super) fn share(
+        &mut self,
+        event: &Event,
+        place: &Place,
+        flags: Flags,
+    ) -> Result<(), PerfError> {
+        let opened = open(event, place, flags)?;
+        opened.set_output(self.events[0].as_fd()).map_err(|source| {
+            let (event, place) = (event.to_string(), place.to_string());
+            PerfError::Share { event, place, source }
+        })?;
+        self.events.push(opened);
+        Ok(())
+    }
+
+    /// The events that write into it.
+    pub(super) fn events(&self) -> &[PerfEvent] {
+        &self.events
+    }
+
+    /// The CPU, unless it is that of a thread wherever it runs.
+    pub fn cpu(&self) -> Option<u32> {
+        self.place.cpu
+    }
+
+    /// The thread, if it is that of one wherever it runs.
+    pub fn thread(&self) -> Option<u32> {
+        self.place.thread
     }
 
     /// Switches it on. An event that finds no room at all is switched off by the kernel: when there is room again,
@@ -125,7 +169,7 @@ impl AuxTrace {
     ///
     /// If the kernel refuses to: the CPU is gone, or another one has the hardware.
     pub fn enable(&self) -> io::Result<()> {
-        self.event.enable()
+        self.events.iter().try_for_each(PerfEvent::enable)
     }
 
     /// Switches it off. What it has written is all in the area then.
@@ -134,7 +178,7 @@ impl AuxTrace {
     ///
     /// If the CPU is gone.
     pub fn disable(&self) -> io::Result<()> {
-        self.event.disable()
+        self.events.iter().try_for_each(PerfEvent::disable)
     }
 
     /// The next piece of data, if there is one: its bytes are the caller's until the next call, and the kernel's
@@ -184,6 +228,15 @@ impl AuxTrace {
         self.skipped
     }
 
+    /// How many bytes have been written behind what was given, that the ring has not told of, or not yet. Of an
+    /// event that is off and has no [next piece](Self::next_piece), they are as good as skipped.
+    pub fn untold(&mut self) -> u64 {
+        match self.mode {
+            AuxMode::Full(_) => self.ring.pages_mut().aux_head().wrapping_sub(self.given),
+            AuxMode::Snapshot(_) => 0,
+        }
+    }
+
     /// How many records the ring had no room for.
     pub fn lost_records(&self) -> u64 {
         self.lost_records
@@ -196,9 +249,13 @@ impl AuxTrace {
     ///
     /// If the kernel refuses to read it.
     pub fn count(&self) -> io::Result<u64> {
-        let mut count = [0];
-        self.event.read_words(&mut count)?;
-        Ok(count[0])
+        let mut sum = 0u64;
+        for event in &self.events {
+            let mut count = [0];
+            event.read_words(&mut count)?;
+            sum = sum.wrapping_add(count[0]);
+        }
+        Ok(sum)
     }
 
     /// Reads on in the ring, up to the next piece of data that it tells of.
@@ -228,8 +285,18 @@ impl AuxTrace {
 impl AsFd for AuxTrace {
     /// Readable once there are pieces of data.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.event.as_fd()
+        self.events[0].as_fd()
     }
+}
+
+/// Opens an event at a place, off.
+fn open(event: &Event, place: &Place, flags: Flags) -> Result<PerfEvent, PerfError> {
+    let mut attr = event.attr()?;
+    attr.flags |= (Flags::DISABLED | flags).bits();
+    if place.inherits {
+        attr.flags |= Flags::INHERIT.bits();
+    }
+    opened::open(&attr, place, &event.to_string())
 }
 
 /// What the ring says of a piece of data.

@@ -15,6 +15,7 @@ use crate::sys::clock;
 use crate::sys::perf_event::{Flags, PerfEvent, ReadFormat};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::slice;
 
 /// An event that is counted, of whom a [`Scope`] says: an event of the kernel for each place of it.
 ///
@@ -111,14 +112,16 @@ impl Counter {
         options: &CounterOptions,
     ) -> Result<Self, PerfError> {
         let mut attr = event.attr()?;
-        attr.sample_period = options.period;
+        if options.period != 0 {
+            attr.sample_period = options.period;
+        }
         attr.read_format = (ReadFormat::TOTAL_TIME_ENABLED | ReadFormat::TOTAL_TIME_RUNNING).bits();
         attr.flags |= Flags::DISABLED.bits();
         if options.enabled_by_exec {
             attr.flags |= Flags::ENABLE_ON_EXEC.bits();
         }
         let name = event.to_string();
-        let places = opened(scope, |place| {
+        let places = opened(scope, slice::from_ref(event), |place| {
             let mut attr = attr.clone();
             if place.inherits {
                 attr.flags |= Flags::INHERIT.bits();

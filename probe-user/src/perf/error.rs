@@ -1,5 +1,6 @@
 //! What can go wrong, and what to do about it.
 
+use super::event_source::PmuError;
 use crate::error::{descriptor_hint, map_hint};
 use crate::escape::Escaped;
 use crate::nearest::suggestion;
@@ -24,6 +25,9 @@ pub enum EventError {
         /// What stands there.
         modifier: String,
     },
+    /// It is none of the PMU that is named.
+    #[error(transparent)]
+    Pmu(#[from] PmuError),
     /// The id of a tracepoint could not be read.
     #[error("cannot read the tracepoint's id: {source}{}", tracefs_hint(source))]
     Tracefs {
@@ -52,6 +56,16 @@ pub enum PerfError {
         cpu: u32,
         /// The CPUs that are.
         online: Vec<u32>,
+    },
+    /// An event is observed on some CPUs alone, and not on one that is asked for.
+    #[error(
+        "{event} is observed on the CPUs {cpus:?} alone, none of which is asked for and online"
+    )]
+    NoCpu {
+        /// The event.
+        event: String,
+        /// Those CPUs.
+        cpus: Vec<u32>,
     },
     /// There is no such process.
     #[error("there is no process {process}")]
@@ -177,11 +191,8 @@ fn aux_hint(error: &io::Error) -> &'static str {
         libc::EINVAL => {
             ". Its size has to be a power of two, of a page at least, and one that the hardware takes"
         }
-        libc::EPERM => {
-            ". Memory may not be locked: raise the sysctl kernel.perf_event_mlock_kb, or RLIMIT_MEMLOCK"
-        }
         libc::EBUSY => ". Somebody else has it",
-        _ => descriptor_hint(error),
+        _ => map_hint(error),
     }
 }
 

@@ -1,6 +1,7 @@
 //! What is observed.
 
 use super::error::EventError;
+use super::event_source::{PmuError, PmuEvent};
 use super::names::{Cache, CacheOperation, CacheResult, Hardware, Software, named};
 use crate::nearest::nearest;
 use crate::sys::perf_event::{Attr, Flags};
@@ -17,9 +18,10 @@ const PERF_TYPE_HW_CACHE: u32 = 3;
 const PERF_TYPE_RAW: u32 = 4;
 
 /// An event, written as `perf` writes it: `cpu-clock`, `cycles:u`, `LLC-load-misses`, `sched:sched_switch`,
-/// `r1a8`.
+/// `r1a8`; or by what counts it, and its terms there: `cpu/event=0x3c,umask=1/`, `intel_pt//`.
 ///
-/// Behind it may stand where it is observed: `:u` in processes, `:k` in the kernel.
+/// Behind it may stand where it is observed: `:u` in processes, `:k` in the kernel; behind a slash, without the
+/// colon.
 ///
 /// ```
 /// use probe_user::perf::{Event, Software};
@@ -46,6 +48,8 @@ pub enum Source {
     Cache(Cache, CacheOperation, CacheResult),
     /// A tracepoint: a category and a name in it.
     Tracepoint(String, String),
+    /// An event that a PMU describes.
+    Pmu(PmuEvent),
     /// Whatever the number of a type (`/sys/bus/event_source/devices/*/type`) makes of the configuration.
     Raw {
         /// The type.
@@ -72,12 +76,53 @@ impl Event {
         Self { excluded: Flags::EXCLUDE_KERNEL | Flags::EXCLUDE_HV, ..self }
     }
 
+    /// The same, observed where the letters say.
+    fn observed(self, modifier: &str) -> Result<Self, EventError> {
+        match modifier {
+            "u" => Ok(self.user_only()),
+            "k" => Ok(self.kernel_only()),
+            "uk" | "ku" => Ok(self),
+            _ => Err(EventError::Modifier { modifier: modifier.to_owned() }),
+        }
+    }
+
     /// Where it comes from.
     pub fn source(&self) -> &Source {
         &self.source
     }
 
-    /// What the kernel calls it. Finds the id of a tracepoint.
+    /// Reads events with commas between them: what is between slashes stays together.
+    ///
+    /// # Errors
+    ///
+    /// If one of them is none.
+    ///
+    /// ```
+    /// use probe_user::perf::Event;
+    ///
+    /// let events = Event::list("cpu-clock,software/config=2,config1=0/,faults")?;
+    /// assert_eq!(events.iter().map(Event::to_string).collect::<Vec<_>>(),
+    ///     ["cpu-clock", "software/config=2,config1=0/", "page-faults"]);
+    /// # Ok::<(), probe_user::perf::EventError>(())
+    /// ```
+    pub fn list(text: &str) -> Result<Vec<Self>, EventError> {
+        let mut is_between = false;
+        let is_end = |char| {
+            is_between ^= char == '/';
+            char == ',' && !is_between
+        };
+        text.split(is_end).map(str::parse).collect()
+    }
+
+    /// The CPUs on which it is observed, where that is not all of them.
+    pub(crate) fn cpus(&self) -> Option<&[u32]> {
+        match &self.source {
+            Source::Pmu(event) => event.cpus(),
+            _ => None,
+        }
+    }
+
+    /// What the kernel calls it, with a period if it has one of its own. Finds the id of a tracepoint.
     pub(crate) fn attr(&self) -> Result<Attr, EventError> {
         let of = |kind, config| Attr { kind, config, flags: self.excluded.bits(), ..Attr::new() };
         Ok(match &self.source {
@@ -89,6 +134,12 @@ impl Event {
             }
             Source::Tracepoint(category, name) => {
                 of(PERF_TYPE_TRACEPOINT, tracepoint_id(category, name)?)
+            }
+            Source::Pmu(event) => {
+                let [config, config1, config2, config3] = event.words();
+                let sample_period = event.period().unwrap_or(0);
+                let attr = of(event.kind(), config);
+                Attr { config1, config2, config3, sample_period, ..attr }
             }
             &Source::Raw { kind, config, config1, config2 } => {
                 Attr { config1, config2, ..of(kind, config) }
@@ -125,12 +176,13 @@ impl FromStr for Event {
         if let Some((name, modifier)) = text.rsplit_once(':')
             && let Some(event) = known(name).map(Self::from)
         {
-            return match modifier {
-                "u" => Ok(event.user_only()),
-                "k" => Ok(event.kernel_only()),
-                "uk" | "ku" => Ok(event),
-                _ => Err(EventError::Modifier { modifier: modifier.to_owned() }),
-            };
+            return event.observed(modifier);
+        }
+        if let Some((pmu, rest)) = text.split_once('/') {
+            let not_closed = || PmuError::NotClosed { text: text.to_owned() };
+            let (terms, modifier) = rest.rsplit_once('/').ok_or_else(not_closed)?;
+            let event = Self::from(Source::Pmu(PmuEvent::find(pmu, terms)?));
+            return if modifier.is_empty() { Ok(event) } else { event.observed(modifier) };
         }
         if let Some((category, name)) = text.split_once(':') {
             let is_name = |part: &str| {
@@ -144,12 +196,7 @@ impl FromStr for Event {
             };
             if is_name(category) && is_name(name) {
                 let event = Self::from(Source::Tracepoint(category.into(), name.into()));
-                return match modifier {
-                    None | Some("uk" | "ku") => Ok(event),
-                    Some("u") => Ok(event.user_only()),
-                    Some("k") => Ok(event.kernel_only()),
-                    Some(modifier) => Err(EventError::Modifier { modifier: modifier.to_owned() }),
-                };
+                return modifier.map_or(Ok(event.clone()), |modifier| event.observed(modifier));
             }
         }
         Err(EventError::Unknown { name: text.to_owned(), near: nearest(text, all()) })
@@ -166,6 +213,7 @@ impl fmt::Display for Event {
                 f.write_str(&cache_name(*cache, *operation, *result))?;
             }
             Source::Tracepoint(category, name) => write!(f, "{category}:{name}")?,
+            Source::Pmu(event) => f.write_str(event.text())?,
             Source::Raw { kind: PERF_TYPE_RAW, config, config1: 0, config2: 0 } => {
                 write!(f, "r{config:x}")?;
             }
@@ -173,10 +221,11 @@ impl fmt::Display for Event {
                 write!(f, "type {kind}, config {config:#x}, {config1:#x}, {config2:#x}")?;
             }
         }
+        let colon = if matches!(self.source, Source::Pmu(_)) { "" } else { ":" };
         if self.excluded.contains(Flags::EXCLUDE_USER) {
-            f.write_str(":k")
+            write!(f, "{colon}k")
         } else if self.excluded.contains(Flags::EXCLUDE_KERNEL) {
-            f.write_str(":u")
+            write!(f, "{colon}u")
         } else {
             Ok(())
         }
@@ -335,6 +384,9 @@ mod tests {
             "L1-dcache-stores:k",
             "sched:sched_switch",
             "sched:sched_switch:u",
+            "software/config=2/",
+            "software/config=2,config1=0/u",
+            "software//k",
             "r1a8",
         ] {
             let event: Event = name.parse().unwrap();
@@ -358,7 +410,36 @@ mod tests {
         {
             assert!(wrong.parse::<Event>().is_err(), "{wrong}");
         }
-        let error = "cycles:x".parse::<Event>().unwrap_err().to_string();
-        assert!(error.contains("`x`"), "{error}");
+        for wrong in ["cycles:x", "software//x"] {
+            let error = wrong.parse::<Event>().unwrap_err().to_string();
+            assert!(error.contains("`x`"), "{error}");
+        }
+        let error = "software/config=2".parse::<Event>().unwrap_err().to_string();
+        assert!(error.contains("`software/config=2` has no end"), "{error}");
+    }
+
+    #[test]
+    fn a_list_is_not_cut_between_slashes() {
+        let shown = |text: &str| -> Vec<String> {
+            Event::list(text).unwrap().iter().map(Event::to_string).collect()
+        };
+        let of_pmu = "software/config=2,config1=0/u";
+        assert_eq!(shown("cycles"), ["cycles"]);
+        assert_eq!(shown(&format!("{of_pmu},cs")), [of_pmu, "context-switches"]);
+        assert_eq!(
+            shown(&format!("cs,software//,{of_pmu}")),
+            ["context-switches", "software//", of_pmu]
+        );
+        for wrong in ["", "cycles,", "cycles,,cs", "software/config=2,cycles"] {
+            assert!(Event::list(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn an_event_of_a_pmu_is_the_attribute_of_its_terms() {
+        let event: Event = "software/config=2,config2=5,config3=6,period=7/k".parse().unwrap();
+        let attr = event.attr().unwrap();
+        assert_eq!((attr.kind, attr.config, attr.config2, attr.config3), (1, 2, 5, 6));
+        assert_eq!((attr.sample_period, attr.flags), (7, 1 << 4));
     }
 }

@@ -85,7 +85,7 @@ impl Group {
         if attrs.is_empty() {
             return Err(PerfError::EmptyGroup);
         }
-        let places = opened(scope, |place| Members::open(&attrs, &names, place))?;
+        let places = opened(scope, events, |place| Members::open(&attrs, &names, place))?;
         Ok(Self { names: names.join(", "), places })
     }
 

@@ -2,10 +2,12 @@
 //! ([`Counter`], [`Group`]), or each by itself ([`Sampler`]).
 
 mod aux;
+mod aux_traces;
 mod control_page;
 mod counter;
 mod error;
 mod event;
+mod event_source;
 mod group;
 mod names;
 mod opened;
@@ -16,13 +18,16 @@ mod sample_ring;
 mod sampler;
 mod sampler_builder;
 mod scope;
+mod waiting;
 
 pub use crate::sys::perf_event::Flags;
 pub use aux::{AuxFlags, AuxMode, AuxPiece, AuxTrace};
+pub use aux_traces::AuxTraces;
 pub use control_page::{Capabilities, ControlPage, Snapshot};
 pub use counter::{Clock, Counter, CounterOptions, ReadBy};
 pub use error::{EventError, PerfError};
 pub use event::{Event, Source};
+pub use event_source::{PmuError, PmuEvent};
 pub use group::{Group, GroupReading, MemberReading};
 pub use names::{Cache, CacheOperation, CacheResult, Hardware, Software};
 pub use reading::{PlaceReading, Reading};

@@ -26,6 +26,12 @@ impl Place {
         self.cpu.map_or(-1, u32::cast_signed)
     }
 
+    /// Where the ring is that it writes to: that of its CPU, or of its thread.
+    pub(super) fn of_ring(&self) -> Self {
+        let thread = if self.cpu.is_some() { None } else { self.thread };
+        Self { thread, cpu: self.cpu, inherits: false }
+    }
+
     /// The event of this name cannot be opened there.
     pub(super) fn refused(&self, event: &str, source: io::Error) -> PerfError {
         PerfError::Open { event: event.to_owned(), place: self.to_string(), source }

@@ -5,11 +5,8 @@ use super::event::Event;
 use super::record::{Body, Layout, Record, RecordError};
 use super::sample_ring::{Place, SampleRing};
 use super::sampler_builder::{Opened, SamplerBuilder};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
+use super::waiting::Alive;
 use std::collections::HashMap;
-use std::io;
-use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 /// Samples of events, of whoever they are observed of, and what other records there are.
@@ -41,8 +38,7 @@ pub struct Sampler {
     opened: Vec<Opened>,
     /// Which of the events an id is.
     ids: HashMap<u64, usize>,
-    /// Of those opened, which are of threads that exist.
-    alive: Vec<usize>,
+    alive: Alive,
     rings: Vec<SampleRing>,
     /// Whose turn it is.
     turn: usize,
@@ -96,7 +92,7 @@ impl Sampler {
         for Opened { event, number } in &opened {
             ids.insert(event.id().map_err(|source| PerfError::Switch { source })?, *number);
         }
-        let alive = (0..opened.len()).collect();
+        let alive = Alive::all(opened.len());
         let counts = SamplerCounts::default();
         Ok(Self { events, opened, ids, alive, rings, turn: 0, layout, counts })
     }
@@ -158,13 +154,14 @@ impl Sampler {
             if let Some(taken) = self.take() {
                 return Ok(self.read(taken).map_or_else(Next::Malformed, Next::Record));
             }
-            if self.alive.is_empty() {
+            if self.alive.is_nobody() {
                 return Ok(Next::End);
             }
             if is_over {
                 return Ok(Next::Timeout);
             }
-            is_over = !self.wait(deadline).map_err(|source| PerfError::Wait { source })?;
+            let waited = self.alive.wait(&self.opened, &[], deadline);
+            is_over = !waited.map_err(|source| PerfError::Wait { source })?;
         }
     }
 
@@ -207,31 +204,6 @@ impl Sampler {
             .and_then(|place| Record::with_header(place.header, rings[ring].bytes(place), layout));
         counts.add(&read);
         read
-    }
-
-    /// Waits for records, or for the end of a thread. `false` if there was neither in time.
-    fn wait(&mut self, deadline: Option<Instant>) -> io::Result<bool> {
-        let opened = &self.opened;
-        let mut fds: Vec<PollFd<'_>> = self
-            .alive
-            .iter()
-            .map(|&n| PollFd::from_borrowed_fd(opened[n].event.as_fd(), PollFlags::IN))
-            .collect();
-        let ready = loop {
-            let left = deadline
-                .map(|deadline| deadline.saturating_duration_since(Instant::now()))
-                .map(|left| Timespec::try_from(left).map_err(|_| io::ErrorKind::InvalidInput))
-                .transpose()?;
-            match poll(&mut fds, left.as_ref()) {
-                Err(Errno::INTR) => {}
-                result => break result?,
-            }
-        };
-        let has_ended: Vec<bool> =
-            fds.iter().map(|fd| fd.revents().contains(PollFlags::HUP)).collect();
-        let mut has_ended = has_ended.into_iter();
-        self.alive.retain(|_| !has_ended.next().unwrap_or(false));
-        Ok(ready > 0)
     }
 }
 

@@ -13,7 +13,7 @@ use crate::sys::memory::page_size;
 use crate::sys::perf_event::{Attr, Flags, PerfEvent};
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 /// Builds a [`Sampler`].
 #[derive(Clone, Debug)]
@@ -76,7 +76,7 @@ impl SamplerBuilder {
         Self { scope, ..self }
     }
 
-    /// A sample for every so many of the event; of clocks, nanoseconds.
+    /// A sample for every so many of the event; of clocks, nanoseconds. Events that say their own keep it.
     #[must_use]
     pub fn period(self, period: u64) -> Self {
         Self { rate: Rate::Period(period), ..self }
@@ -165,9 +165,9 @@ impl SamplerBuilder {
             builder: self,
             rings: Vec::new(),
             opened: Vec::new(),
-            by_key: HashMap::new(),
+            by_ring: HashMap::new(),
         };
-        let places = self.scope.places(true)?;
+        let places = self.scope.places_of(&events, true)?;
         let mut gone = None;
         for place in &places {
             for (number, attr) in attrs.iter_mut().enumerate() {
@@ -188,6 +188,8 @@ impl SamplerBuilder {
     fn attr(&self, event: &Event) -> Result<Attr, PerfError> {
         let mut attr = event.attr()?;
         let (period, rate_flag) = match self.rate {
+            // It has its own.
+            _ if attr.sample_period != 0 => (attr.sample_period, Flags::empty()),
             Rate::Period(period) => (period, Flags::empty()),
             Rate::Frequency(frequency) => (frequency, Flags::FREQ),
         };
@@ -223,13 +225,19 @@ pub(super) struct Opened {
     pub(super) number: usize,
 }
 
+impl AsFd for Opened {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+}
+
 /// What was opened so far.
 struct Opening<'b> {
     builder: &'b SamplerBuilder,
     rings: Vec<SampleRing>,
     opened: Vec<Opened>,
-    /// Which of those that were opened has the ring that others share: those of a CPU, or of a thread.
-    by_key: HashMap<(i32, Option<i32>), usize>,
+    /// Which of those that were opened has the ring that others share.
+    by_ring: HashMap<Place, usize>,
 }
 
 impl Opening<'_> {
@@ -251,9 +259,7 @@ impl Opening<'_> {
         let event = event.map_err(|source| self.failed(name, place, source))?;
         // The kernel may be too old to tell what was lost.
         attr.read_format = event.read_format().bits();
-        let of_thread = place.cpu.is_none().then(|| place.pid());
-        let key = (place.cpu(), of_thread);
-        match self.by_key.get(&key) {
+        match self.by_ring.get(&place.of_ring()) {
             Some(&first) => {
                 let ring = self.opened[first].event.as_fd();
                 event.set_output(ring).map_err(|source| PerfError::Share {
@@ -267,7 +273,7 @@ impl Opening<'_> {
                 let pages = RingPages::map(event.as_fd(), bytes)
                     .map_err(|source| PerfError::Map { bytes, place: place.to_string(), source })?;
                 self.rings.push(SampleRing::new(pages));
-                self.by_key.insert(key, self.opened.len());
+                self.by_ring.insert(place.of_ring(), self.opened.len());
             }
         }
         self.opened.push(Opened { event, number });

@@ -1,6 +1,7 @@
 //! Of whom.
 
 use super::error::PerfError;
+use super::event::Event;
 use super::place::Place;
 use crate::cpus;
 use std::collections::BTreeSet;
@@ -28,6 +29,28 @@ pub enum Scope {
 }
 
 impl Scope {
+    /// Where these events are opened, together: those of its [places](Self::places) where all of them can be
+    /// observed. CPUs that are named are taken as they are.
+    pub(super) fn places_of(
+        &self,
+        events: &[Event],
+        by_cpu: bool,
+    ) -> Result<Vec<Place>, PerfError> {
+        let mut places = self.places(by_cpu)?;
+        if matches!(self, Self::Cpu(_) | Self::Cpus(_)) {
+            return Ok(places);
+        }
+        for event in events {
+            let Some(cpus) = event.cpus() else { continue };
+            places.retain(|place| place.cpu.is_none_or(|cpu| cpus.contains(&cpu)));
+            if places.is_empty() {
+                let (event, cpus) = (event.to_string(), cpus.to_vec());
+                return Err(PerfError::NoCpu { event, cpus });
+            }
+        }
+        Ok(places)
+    }
+
     /// Where events of it are opened, each of them once. `by_cpu`: those that are inherited have an event for
     /// each CPU, as the kernel wants it of those that have a ring.
     pub(crate) fn places(&self, by_cpu: bool) -> Result<Vec<Place>, PerfError> {
@@ -81,6 +104,7 @@ fn threads(process: u32) -> Result<Vec<u32>, PerfError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::perf::{PmuEvent, Source};
 
     #[test]
     fn a_process_is_all_of_its_threads() {
@@ -109,6 +133,29 @@ mod tests {
         assert_eq!(shown, ["on CPU 0", "on CPU 1"]);
         assert!(places.iter().all(|place| place.pid() == -1));
         assert_eq!(Scope::System.places(false).unwrap().len(), cpus::online().unwrap().len());
+    }
+
+    #[test]
+    fn events_of_some_cpus_are_opened_there_unless_others_are_named() {
+        let devices = tempfile::tempdir().unwrap();
+        let event = |pmu: &str, mask: &str| -> [Event; 1] {
+            let folder = devices.path().join(pmu);
+            fs::create_dir(&folder).unwrap();
+            fs::write(folder.join("type"), "9").unwrap();
+            fs::write(folder.join("cpumask"), mask).unwrap();
+            [Source::Pmu(PmuEvent::find_in(devices.path(), pmu, "").unwrap()).into()]
+        };
+        let (first, gone) = (event("first", "0,4000"), event("gone", "4000"));
+        let cpus = |scope: &Scope| -> Vec<_> {
+            scope.places_of(&first, true).unwrap().iter().map(|place| place.cpu).collect()
+        };
+        assert_eq!(cpus(&Scope::System), [Some(0)]);
+        let own = Scope::ProcessAndChildren(std::process::id());
+        assert!(cpus(&own).iter().all(|cpu| *cpu == Some(0)));
+        assert_eq!(cpus(&Scope::Cpus(vec![1])), [Some(1)]);
+        assert!(cpus(&Scope::ThisProcess).iter().all(Option::is_none));
+        let error = Scope::System.places_of(&gone, true).unwrap_err().to_string();
+        assert!(error.contains("gone// is observed on the CPUs [4000] alone"), "{error}");
     }
 
     #[test]

@@ -2,9 +2,10 @@
 /*
  * A PMU with an AUX area whose bytes are known: what the tests of the AUX area read.
  *
- * Nothing happens by itself. Each read(2) of an event writes the next attr.config bytes of the pattern, as one
- * output: byte n of all that an event ever wrote is (n ^ n >> 8) & 0xff. What does not fit is not written, and
- * the output is flagged as truncated. Bits of attr.config1 ask for what real hardware does now and then.
+ * Nothing happens by itself. Each read(2) of an event that is on a CPU writes the next attr.config bytes of the
+ * pattern, as one output: byte n of all that was ever written into an area is (n ^ n >> 8) & 0xff. What does not
+ * fit is not written, and the output is flagged as truncated. Bits of attr.config1 ask for what real hardware does
+ * now and then.
  */
 #include <linux/module.h>
 #include <linux/perf_event.h>
@@ -17,6 +18,7 @@ struct area {
 	void **pages;
 	int count;
 	bool overwrite;
+	u64 written;
 };
 
 static u8 pattern(u64 n)
@@ -46,7 +48,6 @@ static void emit(struct perf_event *event)
 {
 	struct perf_output_handle handle = {};
 	struct area *area = perf_aux_output_begin(&handle, event);
-	u64 written = local64_read(&event->count);
 	unsigned long wanted = event->attr.config, at, n;
 	unsigned long room;
 
@@ -58,8 +59,9 @@ static void emit(struct perf_event *event)
 		unsigned long in_area = at & (((unsigned long)area->count << PAGE_SHIFT) - 1);
 		u8 *page = area->pages[in_area >> PAGE_SHIFT];
 
-		page[in_area & ~PAGE_MASK] = pattern(written + n);
+		page[in_area & ~PAGE_MASK] = pattern(area->written + n);
 	}
+	area->written += room;
 	local64_add(room, &event->count);
 	if (room < wanted)
 		perf_aux_output_flag(&handle, PERF_AUX_FLAG_TRUNCATED);
@@ -103,16 +105,12 @@ static struct pmu probe_aux;
 
 static int event_init(struct perf_event *event)
 {
-	if (event->attr.type != probe_aux.type)
-		return -ENOENT;
-	if (event->cpu < 0)
-		return -EINVAL;
-	return 0;
+	return event->attr.type == probe_aux.type ? 0 : -ENOENT;
 }
 
 static struct pmu probe_aux = {
 	.module = THIS_MODULE,
-	.task_ctx_nr = perf_invalid_context,
+	.task_ctx_nr = perf_sw_context,
 	.event_init = event_init,
 	.add = event_add,
 	.del = event_del,

@@ -1,0 +1,148 @@
+//! The files of `probe sample --aux`.
+
+use anyhow::{Result, anyhow};
+use probe_user::perf::{AuxFlags, AuxPiece, AuxTrace, AuxTraces};
+use signal_hook::consts::SIGUSR2;
+use signal_hook::low_level::pipe;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+/// The file of a CPU, or thread, without its end.
+pub(super) fn name(trace: &AuxTrace) -> String {
+    match (trace.cpu(), trace.thread()) {
+        (Some(cpu), _) => format!("cpu-{cpu}"),
+        (None, thread) => format!("thread-{}", thread.unwrap_or_default()),
+    }
+}
+
+/// A file of all data.
+pub(super) struct Output {
+    path: PathBuf,
+    file: File,
+    pub(super) bytes: u64,
+    pub(super) pieces: u64,
+    /// Bytes that the ring does not tell of.
+    pub(super) skipped: u64,
+    /// Records that it had no room for.
+    pub(super) lost: u64,
+    pub(super) truncated: u64,
+    partial: u64,
+    collided: u64,
+}
+
+impl Output {
+    pub(super) fn create(dir: &Path, name: &str) -> Result<Self> {
+        let path = dir.join(format!("{name}.aux"));
+        let file = create(&path)?;
+        let (bytes, pieces, skipped, lost) = (0, 0, 0, 0);
+        let (truncated, partial, collided) = (0, 0, 0);
+        Ok(Self { path, file, bytes, pieces, skipped, lost, truncated, partial, collided })
+    }
+
+    /// Takes the pieces that a trace has, until there are so many bytes.
+    pub(super) fn take(&mut self, trace: &mut AuxTrace, most: u64) -> Result<()> {
+        let before = self.bytes;
+        while self.bytes - before < most
+            && let Some(piece) = trace.next_piece()
+        {
+            write(&mut self.file, &self.path, &piece)?;
+            self.bytes += piece.len() as u64;
+            self.pieces += 1;
+            let has = |flag| u64::from(piece.flags.contains(flag));
+            self.truncated += has(AuxFlags::TRUNCATED);
+            self.partial += has(AuxFlags::PARTIAL);
+            self.collided += has(AuxFlags::COLLISION);
+        }
+        Ok(())
+    }
+
+    pub(super) fn line(&self) -> String {
+        let Self { bytes, pieces, skipped, lost, truncated, partial, collided, path, .. } = self;
+        format!(
+            "{bytes:>14} {pieces:>8} {skipped:>10} {lost:>6} {truncated:>9} {partial:>8} {collided:>8} {}\n",
+            file_name(path)
+        )
+    }
+}
+
+/// Snapshots of all traces.
+pub(super) struct Snapshots<'d> {
+    asked: UnixStream,
+    dir: &'d Path,
+    pub(super) files: Vec<Snapshot>,
+    pub(super) count: u64,
+}
+
+impl<'d> Snapshots<'d> {
+    /// None yet. From here on, SIGUSR2 does not end the process, but asks for one.
+    pub(super) fn prepare(dir: &'d Path) -> Result<Self> {
+        let (asked, asks) = UnixStream::pair()?;
+        asked.set_nonblocking(true)?;
+        pipe::register(SIGUSR2, asks)?;
+        Ok(Self { asked, dir, files: Vec::new(), count: 0 })
+    }
+
+    /// Readable when one is asked for.
+    pub(super) fn asked(&self) -> BorrowedFd<'_> {
+        self.asked.as_fd()
+    }
+
+    /// Whether somebody wants one, however often he said so.
+    pub(super) fn is_asked(&mut self) -> bool {
+        let mut is_asked = false;
+        while matches!(self.asked.read(&mut [0; 64]), Ok(1..)) {
+            is_asked = true;
+        }
+        is_asked
+    }
+
+    /// Writes what all traces have at one moment, each to a file, and has them go on.
+    pub(super) fn take(&mut self, traces: &mut AuxTraces) -> Result<()> {
+        self.count += 1;
+        traces.disable()?;
+        for trace in traces.traces() {
+            let path = self.dir.join(format!("{}.{}.aux", name(trace), self.count));
+            let mut file = create(&path)?;
+            let taken = trace.snapshot(|piece| {
+                write(&mut file, &path, &piece).map(|()| (piece.len(), piece.position))
+            });
+            let (bytes, from) = taken.map_err(|error| failed("take", &path, &error))??;
+            self.files.push(Snapshot { path, bytes, from });
+        }
+        Ok(())
+    }
+}
+
+/// A file of the newest data.
+pub(super) struct Snapshot {
+    path: PathBuf,
+    pub(super) bytes: usize,
+    /// Where it begins, in all that was written.
+    from: u64,
+}
+
+impl Snapshot {
+    pub(super) fn line(&self) -> String {
+        format!("{:>14} {:>14} {}\n", self.bytes, self.from, file_name(&self.path))
+    }
+}
+
+fn create(path: &Path) -> Result<File> {
+    File::create(path).map_err(|error| failed("create", path, &error))
+}
+
+fn write(file: &mut File, path: &Path, piece: &AuxPiece<'_>) -> Result<()> {
+    let written = file.write_all(piece.bytes).and_then(|()| file.write_all(piece.wrapped));
+    written.map_err(|error| failed("write", path, &error))
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+fn failed(what: &str, path: &Path, error: &io::Error) -> anyhow::Error {
+    anyhow!("cannot {what} {}: {error}", path.display())
+}

@@ -1,0 +1,262 @@
+//! `probe sample --aux`, by a PMU of our own whose bytes are known: what it writes are these, and all of them.
+
+#[path = "suite/aux_module.rs"]
+mod aux_module;
+mod probe;
+
+use aux_module::{is_loaded, pattern};
+use probe::{Run, assert_failure, probe, stderr, stdout};
+use rustix::process::Signal;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+use tempfile::TempDir;
+
+const AREA: u64 = 32 << 10;
+/// The kernel leaves a byte of an area free.
+const ROOM: u64 = AREA - 1;
+const SIZE: [&str; 2] = ["-m", "32K"];
+
+/// The numbers of a line of the table, by its file.
+type Lines = BTreeMap<String, Vec<u64>>;
+
+fn lines(output: &Output) -> Lines {
+    let table = stdout(output);
+    let line = |line: &str| {
+        let (numbers, file) = line.rsplit_once(' ').unwrap();
+        let numbers = numbers.split_whitespace().map(|number| number.parse().unwrap()).collect();
+        (file.to_owned(), numbers)
+    };
+    table.lines().skip(1).map(line).collect()
+}
+
+/// Traces an event of the PMU into a new directory, and reads the table.
+fn traced(terms: &str, rest: &[&str]) -> (TempDir, Lines, Output) {
+    let dir = tempfile::tempdir().unwrap();
+    let event = format!("probe_aux/{terms}/");
+    let mut run = probe(["sample", "-e", &event, "--aux"]);
+    let output = run.arg(dir.path()).args(SIZE).args(rest).output().unwrap();
+    assert!(output.status.code().is_some_and(|code| code == 0 || code == 7), "{}", stderr(&output));
+    let lines = lines(&output);
+    let files = fs::read_dir(dir.path()).unwrap().map(|file| file.unwrap().file_name());
+    let mut files: Vec<_> = files.map(|file| file.into_string().unwrap()).collect();
+    files.sort();
+    assert_eq!(files, lines.keys().cloned().collect::<Vec<_>>(), "{}", stdout(&output));
+    (dir, lines, output)
+}
+
+/// The bytes of a file, which have to be those that were written from the `from`th on.
+fn bytes(dir: &Path, file: &str, from: u64) -> u64 {
+    let bytes = fs::read(dir.join(file)).unwrap();
+    let differs = bytes.iter().copied().zip(pattern(from)).position(|(own, other)| own != other);
+    assert_eq!(differs, None, "{file}: {} bytes from {from} on", bytes.len());
+    bytes.len() as u64
+}
+
+/// Somebody who always runs.
+struct Busy(Child);
+
+impl Busy {
+    fn start() -> Self {
+        let mut dd = Command::new("dd");
+        dd.args(["if=/dev/zero", "of=/dev/null"]).stdin(Stdio::null()).stderr(Stdio::null());
+        Self(dd.spawn().unwrap())
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+#[test]
+#[ignore = "needs root and a kernel module: cargo xtask test"]
+fn every_byte_of_each_cpu_is_in_its_file() {
+    if !is_loaded() {
+        return;
+    }
+    let (dir, lines, output) = traced("config=1000", &["-a", "-d", "2s"]);
+    let cpus = probe_user::cpus::online().unwrap();
+    let files: Vec<_> = cpus.iter().map(|cpu| format!("cpu-{cpu}.aux")).collect();
+    assert_eq!(lines.keys().collect::<Vec<_>>(), files.iter().collect::<Vec<_>>());
+    let mut sum = 0;
+    for (file, told) in &lines {
+        let len = bytes(dir.path(), file, 0);
+        assert!(len >= 3000 && len.is_multiple_of(1000), "{file}: {len}");
+        assert_eq!(*told, [len, len / 1000, 0, 0, 0, 0, 0], "{file}");
+        sum += len;
+    }
+    let summary = format!(
+        "probe: {sum} bytes in {} files in {}, 0 skipped, 0 records lost, 0 pieces truncated\n",
+        files.len(),
+        dir.path().display()
+    );
+    assert_eq!(stderr(&output), summary);
+}
+
+#[test]
+#[ignore = "needs root and a kernel module: cargo xtask test"]
+fn what_there_is_no_room_for_is_told_and_the_trace_goes_on() {
+    if !is_loaded() {
+        return;
+    }
+    let (dir, lines, output) = traced("config=40000", &["-C", "1", "-d", "2s"]);
+    let told = &lines["cpu-1.aux"];
+    let len = bytes(dir.path(), "cpu-1.aux", 0);
+    let pieces = len / ROOM;
+    assert!(pieces >= 2 && len.is_multiple_of(ROOM), "{len}");
+    assert_eq!(*told, [len, pieces, 0, 0, pieces, 0, 0]);
+    assert!(
+        stderr(&output).ends_with(&format!(" {pieces} pieces truncated\n")),
+        "{}",
+        stderr(&output)
+    );
+}
+
+#[test]
+#[ignore = "needs root and a kernel module: cargo xtask test"]
+fn what_the_kernel_says_of_pieces_is_counted() {
+    if !is_loaded() {
+        return;
+    }
+    for (flags, [partial, collided]) in [(1, [1, 0]), (2, [0, 1]), (3, [1, 1])] {
+        let terms = format!("config=8,config1={flags}");
+        let (dir, lines, _) = traced(&terms, &["-C", "0", "-d", "500ms"]);
+        let pieces = bytes(dir.path(), "cpu-0.aux", 0) / 8;
+        assert!(pieces > 0);
+        let told = [8 * pieces, pieces, 0, 0, 0, partial * pieces, collided * pieces];
+        assert_eq!(lines["cpu-0.aux"], told, "{flags}");
+    }
+}
+
+#[test]
+#[ignore = "needs root and a kernel module: cargo xtask test"]
+fn snapshots_are_the_newest_bytes_when_somebody_asks_and_at_the_end() {
+    if !is_loaded() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("new");
+    let event = "probe_aux/config=5000/";
+    let args = ["sample", "-e", event, "--aux", path.to_str().unwrap(), "--snapshot", "-C", "0,1"];
+    let run = Run::start(&[&args[..], &SIZE].concat());
+    // The directory is made once the signal is that of snapshots, or just before.
+    while !path.exists() {
+        thread::sleep(Duration::from_millis(50));
+    }
+    thread::sleep(Duration::from_secs(2));
+    run.signal(Signal::USR2);
+    while !path.join("cpu-1.1.aux").exists() {
+        thread::sleep(Duration::from_millis(50));
+    }
+    thread::sleep(Duration::from_secs(1));
+    run.signal(Signal::INT);
+    let output = run.finish();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let lines = lines(&output);
+    let names = ["cpu-0.1.aux", "cpu-0.2.aux", "cpu-1.1.aux", "cpu-1.2.aux"];
+    assert_eq!(lines.keys().collect::<Vec<_>>(), names);
+    for (file, told) in &lines {
+        let [len, from] = told[..] else { panic!("{told:?}") };
+        assert_eq!(bytes(&path, file, from), len);
+        assert!(
+            (from + len).is_multiple_of(5000) && len == AREA.min(from + len),
+            "{file}: {told:?}"
+        );
+    }
+    for cpu in 0..2 {
+        let [first, second] = [1, 2].map(|n| lines[&format!("cpu-{cpu}.{n}.aux")][1]);
+        assert!(first < second, "{first}, {second}");
+    }
+    let sum: u64 = lines.values().map(|told| told[0]).sum();
+    let summary = format!("probe: {sum} bytes in 2 snapshots in {}\n", path.display());
+    assert_eq!(stderr(&output), summary);
+}
+
+#[test]
+#[ignore = "needs root and a kernel module: cargo xtask test"]
+fn a_thread_has_a_file_wherever_it_runs() {
+    if !is_loaded() {
+        return;
+    }
+    let busy = Busy::start();
+    let pid = busy.0.id().to_string();
+    for who in [&["-t", &*pid][..], &["-p", &pid, "--per-thread"]] {
+        let (dir, lines, _) = traced("config=100", &[who, &["-d", "1s"]].concat());
+        let file = format!("thread-{pid}.aux");
+        let len = bytes(dir.path(), &file, 0);
+        assert!(len > 0);
+        assert_eq!(lines, BTreeMap::from([(file, vec![len, len / 100, 0, 0, 0, 0, 0])]));
+    }
+}
+
+#[test]
+#[ignore = "needs root and a kernel module: cargo xtask test"]
+fn threads_share_the_files_of_cpus() {
+    if !is_loaded() {
+        return;
+    }
+    let is_over = AtomicBool::new(false);
+    let pid = std::process::id().to_string();
+    let spin = || {
+        while !is_over.load(Ordering::Relaxed) {
+            std::hint::spin_loop();
+        }
+    };
+    thread::scope(|scope| {
+        let _spinning = [scope.spawn(spin), scope.spawn(spin)];
+        let traced = std::panic::catch_unwind(|| traced("config=100", &["-p", &pid, "-d", "2s"]));
+        is_over.store(true, Ordering::Relaxed);
+        let (dir, lines, _) = traced.unwrap();
+        assert_eq!(lines.len(), probe_user::cpus::online().unwrap().len());
+        let lens: Vec<_> = lines.keys().map(|file| bytes(dir.path(), file, 0)).collect();
+        let told: Vec<_> = lines.values().map(|told| told[0]).collect();
+        assert_eq!(lens, told);
+        // This thread, whose area the others share on each CPU, waits.
+        let sum: u64 = lens.iter().sum();
+        assert!(sum >= 1000, "{sum}");
+    });
+}
+
+#[test]
+#[ignore = "needs root and a kernel module: cargo xtask test"]
+fn a_command_is_traced_and_its_status_kept() {
+    if !is_loaded() {
+        return;
+    }
+    let script = "i=0; while [ $i -lt 200000 ]; do i=$((i + 1)); done; exit 7";
+    let (dir, lines, output) = traced("config=100", &["--", "sh", "-c", script]);
+    assert_eq!(output.status.code(), Some(7));
+    let lens: Vec<_> = lines.keys().map(|file| bytes(dir.path(), file, 0)).collect();
+    assert_eq!(lens, lines.values().map(|told| told[0]).collect::<Vec<_>>());
+    assert!(lens.iter().sum::<u64>() > 0);
+}
+
+#[test]
+#[ignore = "needs root: cargo xtask test"]
+fn what_cannot_be_traced_gets_one_line_that_helps() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("new");
+    let sample = |event, rest: &[&str], told: &str| {
+        let mut run = probe(["sample", "-e", event, "--aux"]);
+        assert_failure(run.arg(&path).args(rest), told);
+        assert!(!path.exists());
+    };
+    sample("cpu-clock", &[], "cannot map the AUX area of cpu-clock on CPU 0");
+    sample("cpu-clock", &[], "This event has none");
+    sample("cpu-clock,faults", &[], "--aux is of one event, and 2 are named");
+    if is_loaded() {
+        sample("probe_aux//", &["-m", "12K"], "Its size has to be a power of two");
+    }
+    fs::write(&path, "").unwrap();
+    if is_loaded() {
+        let mut run = probe(["sample", "-e", "probe_aux//", "--aux"]);
+        assert_failure(run.arg(&path), "cannot create ");
+    }
+}
