@@ -5,12 +5,13 @@ mod aux_module;
 mod probe;
 
 use aux_module::{is_loaded, pattern};
+use probe::busy::Busy;
 use probe::{Run, assert_failure, probe, stderr, stdout};
 use rustix::process::Signal;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::Output;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -55,24 +56,6 @@ fn bytes(dir: &Path, file: &str, from: u64) -> u64 {
     let differs = bytes.iter().copied().zip(pattern(from)).position(|(own, other)| own != other);
     assert_eq!(differs, None, "{file}: {} bytes from {from} on", bytes.len());
     bytes.len() as u64
-}
-
-/// Somebody who always runs.
-struct Busy(Child);
-
-impl Busy {
-    fn start() -> Self {
-        let mut dd = Command::new("dd");
-        dd.args(["if=/dev/zero", "of=/dev/null"]).stdin(Stdio::null()).stderr(Stdio::null());
-        Self(dd.spawn().unwrap())
-    }
-}
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
-    }
 }
 
 #[test]
@@ -186,7 +169,7 @@ fn a_thread_has_a_file_wherever_it_runs() {
         return;
     }
     let busy = Busy::start();
-    let pid = busy.0.id().to_string();
+    let pid = busy.pid();
     for who in [&["-t", &*pid][..], &["-p", &pid, "--per-thread"]] {
         let (dir, lines, _) = traced("config=100", &[who, &["-d", "1s"]].concat());
         let file = format!("thread-{pid}.aux");

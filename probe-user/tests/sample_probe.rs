@@ -2,9 +2,10 @@
 
 mod probe;
 
+use probe::busy::Busy;
 use probe::chain::Chain;
 use probe::{assert_failure, probe, stderr, stdout};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Output};
 
 const GETPGID: &str = "syscalls:sys_enter_getpgid";
 
@@ -26,28 +27,6 @@ fn count(folded: &str, part: &str) -> u64 {
         count.parse::<u64>().unwrap()
     });
     counts.sum()
-}
-
-/// A program that never ends.
-struct Busy(Child);
-
-impl Busy {
-    fn start() -> Self {
-        let mut dd = Command::new("dd");
-        dd.args(["if=/dev/zero", "of=/dev/null"]).stdin(Stdio::null()).stderr(Stdio::null());
-        Self(dd.spawn().unwrap())
-    }
-
-    fn pid(&self) -> String {
-        self.0.id().to_string()
-    }
-}
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
-    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its own part of it")]
 
+pub mod busy;
 pub mod chain;
 #[path = "../suite/left.rs"]
 pub mod left;
