@@ -10,6 +10,7 @@ mod cli {
     pub(crate) mod count;
     pub(crate) mod ending;
     pub(crate) mod exit;
+    pub(crate) mod file;
     pub(crate) mod flight;
     pub(crate) mod follow;
     pub(crate) mod info;

@@ -8,6 +8,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde_json::{Value, json};
 use std::hint::black_box;
+use std::process::Output;
 use std::time::Duration;
 
 /// Touches as many pages that nobody has touched, each one call deeper.
@@ -107,15 +108,21 @@ fn touch() {
     }
 }
 
-/// The calls of this test's functions, with what `event` counts, while there is such work.
-fn calls(event: &str, function: &str, work: &str) -> Vec<Value> {
+/// Runs `probe` with these arguments on this test's functions, with what `event` counts, while there is such work.
+fn run(args: &[&str], event: &str, function: &str, work: &str) -> Output {
     let own = std::env::current_exe().unwrap();
     let own = own.to_str().unwrap();
     let spec = format!("uprobe:{own}:{function}");
     let script = "exec \"$0\" --ignored --exact workload >/dev/null";
-    let mut run = probe(["trace", "-F", "jsonl", "-B", "4M", "--ret", "--counter", event, &spec]);
+    let mut run = probe([args, &["--ret", "--counter", event, &spec]].concat());
     let output = run.args(["--", "sh", "-c", script, own]).env(WORK, work).output().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
+    output
+}
+
+/// The calls of this test's functions, with what `event` counts, while there is such work.
+fn calls(event: &str, function: &str, work: &str) -> Vec<Value> {
+    let output = run(&["trace", "-F", "jsonl", "-B", "4M"], event, function, work);
     let lines = all_json_lines(&output);
     let ledger = &lines[lines.len() - 1];
     assert_eq!((&ledger["lost"], &ledger["complete"]), (&json!(0), &json!(true)), "{ledger}");
@@ -196,16 +203,10 @@ fn the_clock_of_a_call_is_its_latency() {
 #[test]
 #[ignore = "needs root, BPF and uprobes: cargo xtask test"]
 fn a_recording_has_what_was_counted() {
-    let own = std::env::current_exe().unwrap();
-    let own = own.to_str().unwrap();
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("calls");
     let file = file.to_str().unwrap();
-    let spec = format!("uprobe:{own}:{MOVES}");
-    let script = "exec \"$0\" --ignored --exact workload >/dev/null";
-    let mut run = probe(["record", "-o", file, "--ret", "--counter", "page-faults", &spec]);
-    let output = run.args(["--", "sh", "-c", script, own]).env(WORK, "moves").output().unwrap();
-    assert!(output.status.success(), "{}", stderr(&output));
+    run(&["record", "-o", file], "page-faults", MOVES, "moves");
     let replayed = json_lines(&probe(["replay", file, "-F", "jsonl"]).output().unwrap());
     let is_known = |call: &Value| !call["args"]["page-faults"].is_null();
     assert_eq!(replayed.iter().map(is_known).collect::<Vec<_>>(), [true, false, false, true]);

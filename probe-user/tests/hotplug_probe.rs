@@ -29,6 +29,11 @@ fn trace_a_cpu_that_comes(option: Option<&str>) -> (String, String) {
     args.extend(option);
     let mut run = Run::start(&args);
     run.wait_for_heading();
+    execute_when_it_comes(run)
+}
+
+/// Switches the CPU on while it is traced, and executes a command there. Gives what was printed and said.
+fn execute_when_it_comes(run: Run) -> (String, String) {
     switch(true);
     // It is covered within a second.
     std::thread::sleep(Duration::from_secs(1));
@@ -66,15 +71,9 @@ fn what_a_cpu_counts_that_was_away_is_not_known() {
     run.wait_for_heading();
     execute_there();
     switch(false);
-    switch(true);
-    // Its events are told again within a second.
-    std::thread::sleep(Duration::from_secs(1));
-    execute_there();
-    run.signal(Signal::INT);
-    let output = run.finish();
-    assert!(output.status.success(), "{}", stderr(&output));
+    let (printed, _) = execute_when_it_comes(run);
     let mut known = Vec::new();
-    for line in stdout(&output).lines().map(json_line).filter(|line| line["type"] == "call") {
+    for line in printed.lines().map(json_line).filter(|line| line["type"] == "call") {
         assert_eq!(line["cpu"], CPU, "{line}");
         known.push(line["args"]["cpu-clock"].is_u64());
     }

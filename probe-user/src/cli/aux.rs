@@ -3,12 +3,12 @@
 use super::args::Sample;
 use super::aux_files::{Output, Snapshot, Snapshots, name};
 use super::ending::Ending;
+use super::file;
 use super::print::print;
 use super::sample::{on_exec, scope};
 use anyhow::{Result, anyhow, bail};
 use probe_user::Escaped;
 use probe_user::perf::{AuxMode, AuxTrace, AuxTraces};
-use std::fs;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -28,7 +28,7 @@ pub(super) fn run(args: &Sample, dir: &Path, ending: Ending) -> Result<ExitCode>
     let (area, flags) = (&args.aux, on_exec(args, command));
     let mode = if area.snapshot { AuxMode::Snapshot(area.size) } else { AuxMode::Full(area.size) };
     let mut traces = AuxTraces::open(event, &scope(args, command), mode, flags)?;
-    fs::create_dir_all(dir).map_err(|error| anyhow!("cannot create {}: {error}", dir.display()))?;
+    file::create_dir(dir)?;
     let begins_itself = !flags.is_empty();
     let mut written = if area.snapshot {
         Written::Snapshots(Snapshots::prepare(dir)?)

@@ -1,5 +1,6 @@
 //! The files of `probe sample --aux`.
 
+use super::file::create;
 use anyhow::{Result, anyhow};
 use probe_user::perf::{AuxFlags, AuxPiece, AuxTrace, AuxTraces};
 use signal_hook::consts::SIGUSR2;
@@ -128,10 +129,6 @@ impl Snapshot {
     pub(super) fn line(&self) -> String {
         format!("{:>14} {:>14} {}\n", self.bytes, self.from, file_name(&self.path))
     }
-}
-
-fn create(path: &Path) -> Result<File> {
-    File::create(path).map_err(|error| failed("create", path, &error))
 }
 
 fn write(file: &mut File, path: &Path, piece: &AuxPiece<'_>) -> Result<()> {

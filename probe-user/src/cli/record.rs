@@ -1,10 +1,9 @@
 //! `probe record`.
 
 use super::args::Record;
-use super::trace;
-use anyhow::{Result, anyhow, ensure};
+use super::{file, trace};
+use anyhow::{Result, ensure};
 use probe_user::trace::recording::Recorder;
-use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use std::process::ExitCode;
@@ -24,7 +23,5 @@ fn create(path: &Path) -> Result<Box<dyn Write>> {
         ensure!(!stdout.is_terminal(), "a recording is nothing for a terminal: write it to a file");
         return Ok(Box::new(stdout));
     }
-    let file =
-        File::create(path).map_err(|error| anyhow!("cannot create {}: {error}", path.display()))?;
-    Ok(Box::new(file))
+    Ok(Box::new(file::create(path)?))
 }

@@ -3,16 +3,16 @@
 use super::args::{Sample, Target};
 use super::aux;
 use super::ending::Ending;
+use super::file;
 use super::print::written;
 use super::stack::titled;
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use probe_user::Stop;
 use probe_user::perf::{
     Event, Flags, Next, Sampler, SamplerBuilder, SamplerCounts, Scope, Software,
 };
 use probe_user::trace::output::StackFormat;
 use probe_user::trace::{SampledWays, Symbols, Whose};
-use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -106,10 +106,7 @@ fn follow(sampler: &mut Sampler, stop: &Stop, ways: &mut SampledWays) -> Result<
 fn print(args: &Sample, ways: &mut SampledWays, sampler: &Sampler) -> Result<io::Result<()>> {
     let out: Box<dyn Write> = match &args.output {
         None => Box::new(io::stdout()),
-        Some(path) => Box::new(
-            File::create(path)
-                .map_err(|error| anyhow!("cannot create {}: {error}", path.display()))?,
-        ),
+        Some(path) => Box::new(file::create(path)?),
     };
     let mut out = BufWriter::new(out);
     let title = titled(sampler.events().iter());

@@ -139,10 +139,7 @@ impl AuxTrace {
         flags: Flags,
     ) -> Result<(), PerfError> {
         let opened = open(event, place, flags)?;
-        opened.set_output(self.events[0].as_fd()).map_err(|source| {
-            let (event, place) = (event.to_string(), place.to_string());
-            PerfError::Share { event, place, source }
-        })?;
+        opened::share(&opened, &self.events[0], event, place)?;
         self.events.push(opened);
         Ok(())
     }
@@ -293,9 +290,6 @@ impl AsFd for AuxTrace {
 fn open(event: &Event, place: &Place, flags: Flags) -> Result<PerfEvent, PerfError> {
     let mut attr = event.attr()?;
     attr.flags |= (Flags::DISABLED | flags).bits();
-    if place.inherits {
-        attr.flags |= Flags::INHERIT.bits();
-    }
     opened::open(&attr, place, &event.to_string())
 }
 

@@ -3,7 +3,7 @@
 use super::aux::{AuxMode, AuxTrace};
 use super::error::PerfError;
 use super::event::Event;
-use super::opened::opened_at;
+use super::opened::opened_of;
 use super::place::Place;
 use super::scope::Scope;
 use super::waiting::Alive;
@@ -36,7 +36,7 @@ impl AuxTraces {
         flags: Flags,
     ) -> Result<Self, PerfError> {
         let (mut traces, mut by_ring) = (Vec::<AuxTrace>::new(), HashMap::<Place, usize>::new());
-        let opened = opened_at(scope.places_of(slice::from_ref(event), true)?, |place| {
+        let opened = opened_of(scope.places_of(slice::from_ref(event), true)?, |place| {
             match by_ring.get(&place.of_ring()) {
                 Some(&first) => traces[first].share(event, place, flags)?,
                 None => {

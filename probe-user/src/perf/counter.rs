@@ -121,13 +121,7 @@ impl Counter {
             attr.flags |= Flags::ENABLE_ON_EXEC.bits();
         }
         let name = event.to_string();
-        let places = opened(scope, slice::from_ref(event), |place| {
-            let mut attr = attr.clone();
-            if place.inherits {
-                attr.flags |= Flags::INHERIT.bits();
-            }
-            open(&attr, place, &name)
-        })?;
+        let places = opened(scope, slice::from_ref(event), |place| open(&attr, place, &name))?;
         let page = page_of(&places);
         Ok(Self { name, places, page })
     }
@@ -189,15 +183,16 @@ impl Counter {
     ///
     /// EINVAL if it is another map, or the counter is that of threads; E2BIG if the map has no entry for a CPU.
     pub fn put_into(&self, map: BorrowedFd<'_>) -> Result<(), PerfError> {
-        let put = |place: &Place, event: &PerfEvent| {
-            let is_array = bpf::map_info(map)?.map_type == bpf::MAP_TYPE_PERF_EVENT_ARRAY;
-            match place.cpu.filter(|_| is_array) {
+        const WHAT: &str = "put into a map";
+        let Some((first, _)) = self.places.first() else { return Ok(()) };
+        let info = bpf::map_info(map).map_err(|source| self.failed(WHAT, first, source))?;
+        let is_array = info.map_type == bpf::MAP_TYPE_PERF_EVENT_ARRAY;
+        for (place, event) in &self.places {
+            let put = match place.cpu.filter(|_| is_array) {
                 Some(cpu) => bpf::map_set_fd(map, cpu, event.as_fd()),
                 None => Err(io::Error::from_raw_os_error(libc::EINVAL)),
-            }
-        };
-        for (place, event) in &self.places {
-            put(place, event).map_err(|source| self.failed("put into a map", place, source))?;
+            };
+            put.map_err(|source| self.failed(WHAT, place, source))?;
         }
         Ok(())
     }

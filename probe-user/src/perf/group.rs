@@ -160,12 +160,9 @@ impl Members {
     fn open(attrs: &[Attr], names: &[String], place: &Place) -> Result<Self, PerfError> {
         let mut events: Vec<PerfEvent> = Vec::with_capacity(attrs.len());
         for (attr, name) in attrs.iter().zip(names) {
-            let mut attr = Attr { read_format: READ_FORMAT.bits(), ..attr.clone() };
+            let mut attr = Attr { read_format: READ_FORMAT.bits(), ..place.attr(attr) };
             if events.is_empty() {
                 attr.flags |= Flags::DISABLED.bits();
-            }
-            if place.inherits {
-                attr.flags |= Flags::INHERIT.bits();
             }
             let leader = events.first().map(PerfEvent::as_fd);
             let opened = attr.open_telling_lost(place.pid(), place.cpu(), leader);

@@ -27,6 +27,8 @@ pub use control_page::{Capabilities, ControlPage, Snapshot};
 pub use counter::{Clock, Counter, CounterOptions, ReadBy};
 pub use error::{EventError, PerfError};
 pub use event::{Event, Source};
+#[cfg(feature = "trace")]
+pub(crate) use event_source::kind_of;
 pub use event_source::{PmuError, PmuEvent};
 pub use group::{Group, GroupReading, MemberReading};
 pub use names::{Cache, CacheOperation, CacheResult, Hardware, Software};

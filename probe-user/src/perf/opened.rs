@@ -5,6 +5,7 @@ use super::event::Event;
 use super::place::Place;
 use super::scope::Scope;
 use crate::sys::perf_event::{Attr, PerfEvent};
+use std::os::fd::AsFd;
 
 /// What `open` opens of these events, at each place of a scope. Threads that have ended since they were found are
 /// none.
@@ -13,19 +14,19 @@ pub(super) fn opened<T>(
     events: &[Event],
     open: impl Fn(&Place) -> Result<T, PerfError>,
 ) -> Result<Vec<(Place, T)>, PerfError> {
-    opened_at(scope.places_of(events, false)?, open)
+    opened_of(scope.places_of(events, false)?, open)
 }
 
-/// The same, at these places.
-pub(super) fn opened_at<T>(
-    places: Vec<Place>,
-    mut open: impl FnMut(&Place) -> Result<T, PerfError>,
-) -> Result<Vec<(Place, T)>, PerfError> {
+/// The same, of each of these: a place, or an event at one.
+pub(super) fn opened_of<I, T>(
+    each: impl IntoIterator<Item = I>,
+    mut open: impl FnMut(&I) -> Result<T, PerfError>,
+) -> Result<Vec<(I, T)>, PerfError> {
     let mut all = Vec::new();
     let mut ended = None;
-    for place in places {
-        match open(&place) {
-            Ok(event) => all.push((place, event)),
+    for one in each {
+        match open(&one) {
+            Ok(event) => all.push((one, event)),
             Err(error) if error.is_of_gone_thread() => ended = Some(error),
             Err(error) => return Err(error),
         }
@@ -38,6 +39,19 @@ pub(super) fn opened_at<T>(
 
 /// Opens an event, called `name`, at a place.
 pub(super) fn open(attr: &Attr, place: &Place, name: &str) -> Result<PerfEvent, PerfError> {
-    let opened = attr.open_in(place.pid(), place.cpu(), None);
+    let opened = place.attr(attr).open_in(place.pid(), place.cpu(), None);
     opened.map_err(|source| place.refused(name, source))
+}
+
+/// Has an event at a place write into the ring of the one that was opened first there.
+pub(super) fn share(
+    event: &PerfEvent,
+    first: &PerfEvent,
+    name: &Event,
+    place: &Place,
+) -> Result<(), PerfError> {
+    event.set_output(first.as_fd()).map_err(|source| {
+        let (event, place) = (name.to_string(), place.to_string());
+        PerfError::Share { event, place, source }
+    })
 }

@@ -1,6 +1,7 @@
 //! Where an event is opened.
 
 use super::error::PerfError;
+use crate::sys::perf_event::{Attr, Flags};
 use std::fmt;
 use std::io;
 
@@ -30,6 +31,12 @@ impl Place {
     pub(super) fn of_ring(&self) -> Self {
         let thread = if self.cpu.is_some() { None } else { self.thread };
         Self { thread, cpu: self.cpu, inherits: false }
+    }
+
+    /// The attribute of an event there.
+    pub(super) fn attr(&self, attr: &Attr) -> Attr {
+        let inherit = if self.inherits { Flags::INHERIT } else { Flags::empty() };
+        Attr { flags: attr.flags | inherit.bits(), ..attr.clone() }
     }
 
     /// The event of this name cannot be opened there.

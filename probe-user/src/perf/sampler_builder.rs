@@ -3,6 +3,7 @@
 use super::error::PerfError;
 use super::event::Event;
 use super::names::Software;
+use super::opened::{opened_of, share};
 use super::place::Place;
 use super::record::{Layout, ReadFormat, SampleType};
 use super::sample_ring::SampleRing;
@@ -168,21 +169,12 @@ impl SamplerBuilder {
             by_ring: HashMap::new(),
         };
         let places = self.scope.places_of(&events, true)?;
-        let mut gone = None;
-        for place in &places {
-            for (number, attr) in attrs.iter_mut().enumerate() {
-                match opening.open(&events[number], number, attr, place) {
-                    // It has ended since it was listed.
-                    Err(error) if error.is_of_gone_thread() => gone = Some(error),
-                    result => result?,
-                }
-            }
-        }
+        let each = places.iter().flat_map(|place| (0..events.len()).map(move |n| (place, n)));
+        opened_of(each, |&(place, number)| {
+            opening.open(&events[number], number, &mut attrs[number], place)
+        })?;
         let layout = attrs.first().map(Layout::of).unwrap_or_default();
-        match gone {
-            Some(error) if opening.opened.is_empty() => Err(error),
-            _ => Sampler::new(events, opening.opened, opening.rings, layout),
-        }
+        Sampler::new(events, opening.opened, opening.rings, layout)
     }
 
     fn attr(&self, event: &Event) -> Result<Attr, PerfError> {
@@ -248,26 +240,17 @@ impl Opening<'_> {
         attr: &mut Attr,
         place: &Place,
     ) -> Result<(), PerfError> {
-        let inherit = if place.inherits { Flags::INHERIT } else { Flags::empty() };
-        attr.flags |= inherit.bits();
-        let (pid, cpu) = (place.pid(), place.cpu());
-        let event = if attr.read_format == ReadFormat::LOST.bits() {
-            Attr { read_format: 0, ..attr.clone() }.open_telling_lost(pid, cpu, None)
+        let (own, pid, cpu) = (place.attr(attr), place.pid(), place.cpu());
+        let event = if own.read_format == ReadFormat::LOST.bits() {
+            Attr { read_format: 0, ..own }.open_telling_lost(pid, cpu, None)
         } else {
-            attr.open_in(pid, cpu, None)
+            own.open_in(pid, cpu, None)
         };
         let event = event.map_err(|source| self.failed(name, place, source))?;
         // The kernel may be too old to tell what was lost.
         attr.read_format = event.read_format().bits();
         match self.by_ring.get(&place.of_ring()) {
-            Some(&first) => {
-                let ring = self.opened[first].event.as_fd();
-                event.set_output(ring).map_err(|source| PerfError::Share {
-                    event: name.to_string(),
-                    place: place.to_string(),
-                    source,
-                })?;
-            }
+            Some(&first) => share(&event, &self.opened[first].event, name, place)?,
             None => {
                 let bytes = self.builder.bytes_per_ring;
                 let pages = RingPages::map(event.as_fd(), bytes)

@@ -2,9 +2,9 @@
 
 use super::capabilities::Capabilities;
 use super::error::TraceError;
+use crate::perf::kind_of;
 use crate::sys::bpf;
 use crate::sys::bpf::load::Purpose;
-use std::fs;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::LazyLock;
@@ -21,17 +21,12 @@ pub(super) fn check_capabilities() -> Result<(), TraceError> {
 
 /// The type of the kprobe PMU, if this kernel has kprobes.
 pub(super) fn kprobe_pmu() -> Option<u32> {
-    pmu("kprobe")
+    kind_of("kprobe").ok()
 }
 
 /// The type of the uprobe PMU, if this kernel has uprobes.
 pub(super) fn uprobe_pmu() -> Option<u32> {
-    pmu("uprobe")
-}
-
-fn pmu(name: &str) -> Option<u32> {
-    let text = fs::read_to_string(format!("/sys/bus/event_source/devices/{name}/type")).ok()?;
-    text.trim().parse().ok()
+    kind_of("uprobe").ok()
 }
 
 /// Whether programs can be attached with a cookie (5.15+).

@@ -120,6 +120,12 @@ impl PmuEvent {
     }
 }
 
+/// The number of a PMU that may be there: `type` of `struct perf_event_attr`.
+#[cfg(feature = "trace")]
+pub(crate) fn kind_of(pmu: &str) -> Result<u32, PmuError> {
+    Pmu::of(DEVICES.as_ref(), pmu).kind()
+}
+
 /// A part of what is between the slashes.
 #[derive(Clone, Copy, Debug)]
 struct Term<'t> {
@@ -156,10 +162,14 @@ struct Pmu {
 }
 
 impl Pmu {
+    fn of(devices: &Path, name: &str) -> Self {
+        Self { name: name.to_owned(), folder: devices.join(name) }
+    }
+
     fn find(devices: &Path, name: &str) -> Result<Self, PmuError> {
         let all = names(devices)?;
         if all.iter().any(|own| own == name) {
-            return Ok(Self { name: name.to_owned(), folder: devices.join(name) });
+            return Ok(Self::of(devices, name));
         }
         let near = nearest(name, all.iter().cloned());
         Err(PmuError::NoPmu { pmu: name.to_owned(), all, near })

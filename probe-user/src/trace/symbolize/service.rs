@@ -139,9 +139,8 @@ impl Names {
     fn of_file(&self, file: &ElfFile, places: &[Address]) -> Answer {
         match file.is_replaced() {
             Ok(false) => self.look_up(&Source::Elf(Elf::new(&file.path)), places),
-            Ok(true) => vec![Arc::default(); places.len()],
-            Err(error) => {
-                log::debug!("no names of {}: {error}", file.path.display());
+            is_replaced => {
+                log::debug!("no names of {}, replaced: {is_replaced:?}", file.path.display());
                 vec![Arc::default(); places.len()]
             }
         }
