@@ -86,11 +86,12 @@ pub struct Loss {
     /// The CPU whose ring was full.
     pub cpu: u32,
     /// How many outputs were lost. Each of them is a record; or, with
-    /// [`Wakeup::Adaptive`](crate::Wakeup::Adaptive), a block of them.
+    /// [`Wakeup::Adaptive`](crate::Wakeup::Adaptive), a block of them. 0 if they were told before, and not
+    /// all of their records were.
     pub count: u64,
     /// How many records were in them, as far as the eBPF side has counted when this is told: what it
-    /// counts a moment later is told with the CPU's next loss. `None` where the pipe has no
-    /// [`Tally`](crate::Tally).
+    /// counts a moment later is told with the CPU's next loss, or when the pipe is closed. `None` where the
+    /// pipe has no [`Tally`](crate::Tally).
     pub records: Option<u64>,
 }
 

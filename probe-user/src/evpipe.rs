@@ -502,6 +502,7 @@ impl EvPipe {
                 Some(counted.failed_for(FailureClass::NoSpace))
             };
             queue.settle(lost, &mut counting)?;
+            counting.settle(cpu)?;
         }
         ControlFlow::Continue(())
     }

@@ -40,6 +40,17 @@ impl<C> InRecords<'_, C> {
     }
 }
 
+impl<C: Consumer> InRecords<'_, C> {
+    /// Tells of records that were counted after the outputs they were lost with had been told: once nobody
+    /// emits any more.
+    pub(crate) fn settle(&mut self, cpu: u32) -> ControlFlow<()> {
+        match self.newly_lost(cpu) {
+            None | Some(0) => ControlFlow::Continue(()),
+            records => self.consumer.lost(Loss { cpu, count: 0, records }),
+        }
+    }
+}
+
 impl<C: Consumer> Consumer for InRecords<'_, C> {
     #[inline]
     fn record(&mut self, cpu: u32, record: RawRecord<'_>) -> ControlFlow<()> {

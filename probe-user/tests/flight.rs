@@ -4,7 +4,8 @@
 mod suite;
 
 use aya::Ebpf;
-use probe_user::common::tally::FailureClass;
+use aya::maps::{PerCpuArray, PerCpuValues};
+use probe_user::common::tally::{FailureClass, OutputTally};
 use probe_user::common::{RawRecord, Record};
 use probe_user::{
     Consumer, Dump, EvPipe, Loss, Malformed, Options, Pausing, Stop, Summary, Wakeup,
@@ -18,6 +19,7 @@ use std::time::Duration;
 use suite::records::Numbered;
 use suite::set_on_drop::SetOnDrop;
 use suite::{Received, classifier, emit_one_on, generate_on, load, online, waits};
+use zerocopy::transmute;
 
 /// Records in all that the recorder sees, at full speed: 800 MB of them.
 const MANY: u32 = 10_000_000;
@@ -408,6 +410,36 @@ fn nothing_comes_of_a_pause_and_all_of_it_is_counted() {
             paused(how, Some(wakeup), false);
         }
     }
+}
+
+/// A program counts what was in an output a moment after the kernel has counted the output.
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn what_is_counted_after_its_output_was_told_is_told_at_the_end() {
+    const LATE: u64 = 3;
+    let mut object = load();
+    let mut pipe = recorder(&mut object, 64 << 10, false);
+    pipe.pause(Pausing::Output).unwrap();
+    generate_each(&mut object, 10);
+    let mut tails = Tails::default();
+    let _ = pipe.dump(&mut tails).unwrap();
+    let cpus = online().len() as u64;
+    assert_eq!(tails.losses, 10 * cpus);
+    let map = object.map_mut(probe_user::common::control::OUTPUTS_MAP).unwrap();
+    let mut outputs = PerCpuArray::<_, [u64; size_of::<OutputTally>() / 8]>::try_from(map).unwrap();
+    let counted: Vec<_> = outputs
+        .get(&0, 0)
+        .unwrap()
+        .iter()
+        .copied()
+        .map(|counted| {
+            let tally: OutputTally = transmute!(counted);
+            transmute!(OutputTally { lost_records: tally.lost_records + LATE, ..tally })
+        })
+        .collect();
+    outputs.set(0, PerCpuValues::try_from(counted).unwrap(), 0).unwrap();
+    let _ = pipe.close(&mut tails);
+    assert_eq!(tails.losses, (10 + LATE) * cpus);
 }
 
 #[test]
