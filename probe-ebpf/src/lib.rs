@@ -29,9 +29,11 @@
 pub mod atomic;
 mod output;
 pub mod pipe;
+mod preempted;
 mod slot;
 
 pub use pipe::{EmitError, Reservation, emit, reserve};
+pub use preempted::unshared_stack;
 pub use probe_common as common;
 
 /// Defines what every eBPF binary has to: its licence, in the section that the kernel reads; the

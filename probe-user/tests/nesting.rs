@@ -225,21 +225,25 @@ extern "C" fn suite_kept(thread: u64, number: u64) {
     std::hint::black_box((thread, number));
 }
 
-/// Whether programs that preempt each other share a stack, which is a defect of the kernel: no
-/// program that uses 64 bytes of it can be relied on there. Seen on 7.3, and not on 6.12; what it
-/// comes from, per-CPU stacks for programs, is new in 6.13.
-fn stacks_are_shared(object: &mut Ebpf) -> bool {
-    const TIME: Duration = Duration::from_secs(6);
+/// From 6.13 on, a program's stack can be one for each CPU, whoever preempts it.
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn programs_that_preempt_each_other_have_stacks_of_their_own() {
+    const TIME: Duration = Duration::from_secs(4);
+    if kernel() < (6, 13) {
+        println!("not tested: on this kernel, no program has a stack for each CPU");
+        return;
+    }
+    let _preemption = FullPreemption::choose();
+    let mut object = load();
     let program: &mut UProbe = object.program_mut("keep_stack").unwrap().try_into().unwrap();
     program.load().unwrap();
     program.attach("suite_kept", "/proc/self/exe", UProbeScope::AllProcesses).unwrap();
     let stacks = aya::maps::Array::<_, u64>::try_from(object.map("STACKS").unwrap()).unwrap();
-    let changed = || stacks.get(&1, 0).unwrap() > 0;
     let cpu = *online().last().unwrap();
     let start = Instant::now();
-    let until = || changed() || start.elapsed() > TIME;
-    std::thread::scope(|scope| {
-        for thread in 0..Callers::THREADS {
+    let called: u64 = std::thread::scope(|scope| {
+        let callers = (0..Callers::THREADS).map(|thread| {
             scope.spawn(move || {
                 stay_on(cpu);
                 let mut number = 0;
@@ -248,13 +252,14 @@ fn stacks_are_shared(object: &mut Ebpf) -> bool {
                     number += 1;
                     Callers::pause(thread, number);
                 }
-            });
-        }
-        while !until() {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+                number
+            })
+        });
+        callers.collect::<Vec<_>>().into_iter().map(|caller| caller.join().unwrap()).sum()
     });
-    changed()
+    let [ran, changed] = [0, 1].map(|at| stacks.get(&at, 0).unwrap());
+    println!("{ran} runs, {changed} of them with a stack that was changed");
+    assert_eq!((ran, changed), (called, 0));
 }
 
 #[test]
@@ -263,10 +268,6 @@ fn tasks_that_preempt_each_other_in_the_middle_of_a_record_do_no_harm() {
     const ENOUGH: u64 = 1500;
     let preemption = FullPreemption::choose();
     let mut object = load();
-    if preemption.is_some() && kernel() >= (6, 13) && stacks_are_shared(&mut object) {
-        println!("not tested: on this kernel, programs that preempt each other share a stack");
-        return;
-    }
     let mut pipe = EvPipe::from_object(&mut object, &options()).unwrap();
     let program: &mut UProbe = object.program_mut("emit_called").unwrap().try_into().unwrap();
     program.load().unwrap();

@@ -345,6 +345,27 @@ fn a_call_that_forks_returns_once() {
     assert!(calls.iter().all(|event| event["pid"] == calls[0]["pid"]), "{calls:#?}");
 }
 
+/// Where the kernel is one that preempts, programs of a probe preempt each other in the middle of a call.
+#[test]
+#[ignore = "needs root, BPF and uprobes: cargo xtask test"]
+fn calls_that_preempt_each_other_are_all_timed() {
+    const EACH: u64 = 2000;
+    let script = format!(
+        "for i in 1 2 3 4 5 6 7 8; do \
+           dd if=/dev/zero of=/dev/null bs=7 count={EACH} status=none & done; wait"
+    );
+    let spec = "uprobe:libc:read/arg0 == 0 && arg2 == 7/";
+    let start = std::time::Instant::now();
+    let mut run = probe(["latency", "-F", "jsonl", spec, "--", "sh", "-c"]);
+    let output = run.arg(script).output().unwrap();
+    let line = json_line(stdout(&output).lines().next().expect("a line"));
+    let expected = [("calls", 8 * EACH), ("missed", 0), ("untimed", 0)];
+    assert_eq!(expected.map(|(key, _)| (key, line[key].as_u64().unwrap())), expected, "{line}");
+    // None of eight processes was there for longer.
+    let most = 8 * start.elapsed().as_nanos();
+    assert!(u128::from(line["total"].as_u64().unwrap()) < most, "{line}");
+}
+
 /// Processes that one forks have their stacks at the same addresses.
 #[test]
 #[ignore = "needs root, BPF and uprobes: cargo xtask test"]

@@ -1,4 +1,5 @@
 //! Functions, of the kernel and of programs: where they are entered, where they return, and both in one event.
+//! Programs that are for functions of programs, too, can be preempted there.
 
 use super::hit::Registers;
 use super::{call, hit, number};
@@ -12,10 +13,12 @@ use aya_ebpf::{
 use aya_log_ebpf::trace;
 use core::ffi::c_void;
 use probe_common::fetch::base;
+use probe_ebpf::unshared_stack;
 
 /// One program for all functions: which of them was hit, the attach cookie tells (5.15+).
 #[kprobe]
 pub(crate) fn kprobe_by_cookie(ctx: ProbeContext) -> u32 {
+    unshared_stack();
     // SAFETY: the context is the one that the kernel gave this program.
     let probe = unsafe { bpf_get_attach_cookie(ctx.as_ptr()) } as u32;
     hit(ctx.as_ptr(), probe)
@@ -24,12 +27,14 @@ pub(crate) fn kprobe_by_cookie(ctx: ProbeContext) -> u32 {
 /// The same for kernels without cookies: loaded for each function.
 #[kprobe]
 pub(crate) fn kprobe_by_number(ctx: ProbeContext) -> u32 {
+    unshared_stack();
     hit(ctx.as_ptr(), number::of_program())
 }
 
 /// Where functions return, as above.
 #[kretprobe]
 pub(crate) fn kretprobe_by_cookie(ctx: RetProbeContext) -> u32 {
+    unshared_stack();
     // SAFETY: the context is the one that the kernel gave this program.
     let probe = unsafe { bpf_get_attach_cookie(ctx.as_ptr()) } as u32;
     returned(ctx.as_ptr(), probe)
@@ -38,12 +43,14 @@ pub(crate) fn kretprobe_by_cookie(ctx: RetProbeContext) -> u32 {
 /// The same for kernels without cookies.
 #[kretprobe]
 pub(crate) fn kretprobe_by_number(ctx: RetProbeContext) -> u32 {
+    unshared_stack();
     returned(ctx.as_ptr(), number::of_program())
 }
 
 /// Calls, where they are entered, as above.
 #[kprobe]
 pub(crate) fn call_entry_by_cookie(ctx: ProbeContext) -> u32 {
+    unshared_stack();
     // SAFETY: the context is the one that the kernel gave this program.
     let probe = unsafe { bpf_get_attach_cookie(ctx.as_ptr()) } as u32;
     call_entered(ctx.as_ptr(), probe)
@@ -52,12 +59,14 @@ pub(crate) fn call_entry_by_cookie(ctx: ProbeContext) -> u32 {
 /// The same for kernels without cookies.
 #[kprobe]
 pub(crate) fn call_entry_by_number(ctx: ProbeContext) -> u32 {
+    unshared_stack();
     call_entered(ctx.as_ptr(), number::of_program())
 }
 
 /// Calls, where they return, as above.
 #[kretprobe]
 pub(crate) fn call_return_by_cookie(ctx: RetProbeContext) -> u32 {
+    unshared_stack();
     // SAFETY: the context is the one that the kernel gave this program.
     let probe = unsafe { bpf_get_attach_cookie(ctx.as_ptr()) } as u32;
     call_returned(ctx.as_ptr(), probe)
@@ -66,6 +75,7 @@ pub(crate) fn call_return_by_cookie(ctx: RetProbeContext) -> u32 {
 /// The same for kernels without cookies.
 #[kretprobe]
 pub(crate) fn call_return_by_number(ctx: RetProbeContext) -> u32 {
+    unshared_stack();
     call_returned(ctx.as_ptr(), number::of_program())
 }
 

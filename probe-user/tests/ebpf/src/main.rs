@@ -14,7 +14,7 @@ use aya_ebpf::{
     maps::{Array, PerCpuArray},
     programs::{PerfEventContext, ProbeContext, RawTracePointContext, TcContext},
 };
-use probe_ebpf::pipe;
+use probe_ebpf::{pipe, unshared_stack};
 use records::{CALLED_WORDS, Called, Interrupting, Numbered, TAIL_LENS, Tailed};
 
 probe_ebpf::program!("Dual MIT/GPL");
@@ -95,6 +95,7 @@ pub fn emit_interrupting(ctx: PerfEventContext) -> u32 {
 /// reservation and the commit: it can be preempted there.
 #[uprobe]
 pub fn emit_called(ctx: ProbeContext) -> u32 {
+    unshared_stack();
     let (Some(thread), Some(number)) = (ctx.arg(0), ctx.arg(1)) else { return 0 };
     let Ok(mut record) = pipe::reserve::<Called>() else { return 0 };
     record.thread = thread;
@@ -123,6 +124,7 @@ static STACKS: Array<u64> = Array::with_max_entries(3, 0);
 /// programs that preempt each other share a stack.
 #[uprobe]
 pub fn keep_stack(ctx: ProbeContext) -> u32 {
+    unshared_stack();
     let (Some(thread), Some(number)) = (ctx.arg::<u64>(0), ctx.arg::<u64>(1)) else { return 0 };
     let mark = thread << 32 | number;
     let mut stack = [0u64; CALLED_WORDS];
