@@ -1,7 +1,7 @@
 //! Handlers, and the dispatch of records to them by type.
 
 use crate::batch::Batch;
-use crate::consumer::{Consumer, CpuChange, Loss, Malformed, MalformedReason};
+use crate::consumer::{Consumer, CpuChange, Dump, Loss, Malformed, MalformedReason};
 use probe_common::limits::KINDS;
 use probe_common::{RawRecord, Record, RecordKind};
 use std::any::type_name;
@@ -112,6 +112,7 @@ where
 type AnyHandler<'h> = Box<dyn FnMut(u32, RawRecord<'_>) -> ControlFlow<()> + Send + 'h>;
 type LossHandler<'h> = Box<dyn FnMut(Loss) -> ControlFlow<()> + Send + 'h>;
 type CpuChangeHandler<'h> = Box<dyn FnMut(CpuChange<'_>) + Send + 'h>;
+type DumpHandler<'h> = Box<dyn FnMut(Dump) + Send + 'h>;
 type MalformedHandler<'h> = Box<dyn FnMut(Malformed) -> ControlFlow<()> + Send + 'h>;
 
 /// Handlers, by the type of record that they are for.
@@ -135,6 +136,7 @@ pub struct EvHandlers<'h> {
     loss: Option<LossHandler<'h>>,
     malformed: Option<MalformedHandler<'h>>,
     cpu_change: Option<CpuChangeHandler<'h>>,
+    dump: Option<DumpHandler<'h>>,
 }
 
 impl std::fmt::Debug for EvHandlers<'_> {
@@ -159,6 +161,7 @@ impl<'h> EvHandlers<'h> {
             loss: None,
             malformed: None,
             cpu_change: None,
+            dump: None,
         }
     }
 
@@ -212,6 +215,13 @@ impl<'h> EvHandlers<'h> {
     /// Registers the handler of CPUs that come and go.
     pub fn on_cpu_change(&mut self, handler: impl FnMut(CpuChange<'_>) + Send + 'h) -> &mut Self {
         self.cpu_change = Some(Box::new(handler));
+        self
+    }
+
+    /// Registers the handler of what the dumps of a flight recorder have: called once for each
+    /// [dump](crate::EvPipe::dump), before the losses and records of it.
+    pub fn on_dump(&mut self, handler: impl FnMut(Dump) + Send + 'h) -> &mut Self {
+        self.dump = Some(Box::new(handler));
         self
     }
 
@@ -293,6 +303,12 @@ impl Consumer for EvHandlers<'_> {
     fn cpu_changed(&mut self, change: CpuChange<'_>) {
         if let Some(handler) = &mut self.cpu_change {
             handler(change);
+        }
+    }
+
+    fn dump(&mut self, dump: Dump) {
+        if let Some(handler) = &mut self.dump {
+            handler(dump);
         }
     }
 }

@@ -8,7 +8,7 @@ use aya::maps::{PerCpuArray, PerCpuValues};
 use probe_user::common::tally::{FailureClass, OutputTally};
 use probe_user::common::{RawRecord, Record};
 use probe_user::{
-    Consumer, Dump, EvPipe, Loss, Malformed, Options, Pausing, Stop, Summary, Wakeup,
+    Consumer, Dump, EvHandlers, EvPipe, Loss, Malformed, Options, Pausing, Stop, Summary, Wakeup,
 };
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -505,4 +505,23 @@ fn a_recorder_may_be_paused_and_dumped() {
         assert_eq!(ledger.tally().failed_for(class), 100 * cpus, "{ledger}");
         assert_eq!(ledger.handled(), 250 * cpus, "{ledger}");
     }
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn handlers_are_told_of_a_dump_before_its_records() {
+    let mut object = load();
+    let mut pipe = recorder(&mut object, 64 << 10, true);
+    let told = std::sync::Mutex::new(Vec::new());
+    let mut handlers = EvHandlers::new();
+    handlers
+        .on_dump(|dump| told.lock().unwrap().push((dump.records, 0)))
+        .on::<Numbered, _>(|_| told.lock().unwrap().last_mut().expect("a dump").1 += 1);
+    for count in [300, 0, 20] {
+        generate_each(&mut object, count);
+        let _ = pipe.dump(&mut handlers).unwrap();
+    }
+    drop(handlers);
+    let cpus = online().len() as u64;
+    assert_eq!(told.into_inner().unwrap(), [300, 0, 20].map(|each| (each * cpus, each * cpus)));
 }
