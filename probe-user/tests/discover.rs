@@ -154,13 +154,18 @@ fn information_takes_no_privilege() {
 
 /// What bash would offer behind `probe trace`, for a word that was broken at its colons.
 fn offered(word: &str) -> Vec<String> {
+    offered_behind("trace", word)
+}
+
+/// The same, behind these words.
+fn offered_behind(words: &str, word: &str) -> Vec<String> {
     let directory = probe::binary().parent().unwrap().display().to_string();
     let script = r#"
         PATH=$1:$PATH
         source <(probe completions bash)
-        COMP_LINE="probe trace $2" COMP_POINT=${#COMP_LINE}
-        COMP_WORDS=(probe trace)
-        rest=$2
+        COMP_LINE="probe $2 $3" COMP_POINT=${#COMP_LINE}
+        COMP_WORDS=(probe $2)
+        rest=$3
         while [[ $rest == *:* ]]; do
             COMP_WORDS+=("${rest%%:*}" :)
             rest=${rest#*:}
@@ -168,13 +173,25 @@ fn offered(word: &str) -> Vec<String> {
         COMP_WORDS+=("$rest")
         COMP_CWORD=$((${#COMP_WORDS[@]} - 1)) COMP_TYPE=9
         function=$(complete -p probe | sed 's/.*-F \([^ ]*\).*/\1/')
-        $function probe "$rest" trace 2>/dev/null
+        $function probe "$rest" "${2##* }" 2>/dev/null
         printf '%s\n' "${COMPREPLY[@]}"
     "#;
-    let output =
-        Command::new("bash").args(["-c", script, "bash", &directory, word]).output().unwrap();
+    let arguments = ["-c", script, "bash", &directory, words, word];
+    let output = Command::new("bash").args(arguments).output().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
     stdout(&output).lines().map(str::to_owned).collect()
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn names_of_events_are_completed() {
+    let of_sample = |word| offered_behind("sample -e", word);
+    assert_eq!(of_sample("page-f"), ["page-faults"]);
+    assert_eq!(of_sample("LLC-load"), ["LLC-load-misses", "LLC-loads"]);
+    assert_eq!(of_sample("cycles,minor"), ["cycles,minor-faults"]);
+    assert_eq!(of_sample("sched:sched_process_ex"), ["sched_process_exec", "sched_process_exit"]);
+    assert!(of_sample("soft").contains(&"software/".to_owned()));
+    assert_eq!(offered_behind("trace --ret --counter", "cpu-m"), ["cpu-migrations"]);
 }
 
 #[test]

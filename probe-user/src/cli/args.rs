@@ -251,7 +251,7 @@ pub(crate) struct Traced {
     /// Tell what the CPU counted in each call, as perf names it: page-faults, cycles, cpu-clock,
     /// CATEGORY:TRACEPOINT. It counts whatever else it runs meanwhile, too; of a call that ends on another CPU, it
     /// is not known. In fields and conditions, it is counter. Takes --ret
-    #[arg(long, value_name = "EVENT")]
+    #[arg(long, value_name = "EVENT", add = ArgValueCompleter::new(completions::events))]
     pub(crate) counter: Option<Event>,
 
     /// Tell one in N hits of each probe, on each CPU: 1/100
@@ -435,7 +435,7 @@ pub(crate) struct Sample {
     /// What to sample, as perf names it: cpu-clock, page-faults, cycles:u, LLC-load-misses,
     /// CATEGORY:TRACEPOINT, PMU/TERM=VALUE,.../, r1a8; several with commas between them. The default is
     /// cpu-clock, which every machine has
-    #[arg(short = 'e', long = "event", value_name = "EVENT")]
+    #[arg(short = 'e', long = "event", value_name = "EVENT", add = ArgValueCompleter::new(completions::events))]
     events: Vec<EventList>,
 
     /// Samples a second

@@ -9,6 +9,7 @@ use clap::CommandFactory;
 use clap_complete::CompleteEnv;
 use clap_complete::engine::CompletionCandidate;
 use clap_complete::env::{Bash, EnvCompleter, Fish, Zsh};
+use probe_user::perf::Event;
 use probe_user::trace::{Provider, list};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -67,6 +68,20 @@ pub(crate) fn probes(begun: &OsStr) -> Vec<CompletionCandidate> {
         Some((before, _)) => names(&format!("{begun}*"), &format!("{before}:")),
     };
     found.into_iter().filter(|one| one.starts_with(begun)).map(CompletionCandidate::new).collect()
+}
+
+/// The events that begin so, behind the last comma.
+pub(crate) fn events(begun: &OsStr) -> Vec<CompletionCandidate> {
+    let Some(begun) = begun.to_str() else { return Vec::new() };
+    let last = begun.rfind(',').map_or(0, |comma| comma + 1);
+    let (before, begun) = begun.split_at(last);
+    let mut found = match begun.split_once(':') {
+        Some((category, _)) => names(&format!("tracepoint:{begun}*"), &format!("{category}:")),
+        None => categories(begun, begun),
+    };
+    found.extend(Event::names());
+    let wanted = found.into_iter().filter(|one| one.starts_with(begun));
+    wanted.map(|one| CompletionCandidate::new(format!("{before}{one}"))).collect()
 }
 
 fn functions(begun: &str) -> BTreeSet<String> {

@@ -1,7 +1,9 @@
 //! What is observed.
 
 use super::error::EventError;
-use super::event_source::{PmuError, PmuEvent};
+use super::event_source::{
+    self, {PmuError, PmuEvent},
+};
 use super::names::{Cache, CacheOperation, CacheResult, Hardware, Software, named};
 use crate::nearest::nearest;
 use crate::sys::perf_event::{Attr, Flags};
@@ -112,6 +114,24 @@ impl Event {
             char == ',' && !is_between
         };
         text.split(is_end).map(str::parse).collect()
+    }
+
+    /// Names that can be written for events: those of the CPU, the kernel and caches; and of the PMUs of this
+    /// machine (`/sys/bus/event_source/devices`) as far as their slash, or with what they have a name for. Not
+    /// every CPU has every event. Tracepoints are not among them.
+    pub fn names() -> Vec<String> {
+        let hardware = Hardware::ALL.iter().flat_map(|(_, names)| *names);
+        let software = Software::ALL.iter().flat_map(|(_, names)| *names);
+        let mut all: Vec<_> = hardware.chain(software).map(|name| (*name).to_owned()).collect();
+        for (cache, _) in Cache::ALL {
+            for (operation, _) in CacheOperation::ALL {
+                for (result, _) in CacheResult::ALL {
+                    all.push(cache_name(*cache, *operation, *result));
+                }
+            }
+        }
+        all.extend(event_source::known());
+        all
     }
 
     /// The CPUs on which it is observed, where that is not all of them.
@@ -299,16 +319,7 @@ fn raw(name: &str) -> Option<Source> {
 
 /// Names of all events that have one.
 fn all() -> Vec<String> {
-    let hardware = Hardware::ALL.iter().flat_map(|(_, names)| *names);
-    let software = Software::ALL.iter().flat_map(|(_, names)| *names);
-    let mut all: Vec<_> = hardware.chain(software).map(|name| (*name).to_owned()).collect();
-    for (cache, _) in Cache::ALL {
-        for (operation, _) in CacheOperation::ALL {
-            for (result, _) in CacheResult::ALL {
-                all.push(cache_name(*cache, *operation, *result));
-            }
-        }
-    }
+    let mut all = Event::names();
     all.extend(tracefs::root().map(|root| tracefs::tracepoints(&root)).unwrap_or_default());
     all
 }

@@ -126,6 +126,22 @@ pub(crate) fn kind_of(pmu: &str) -> Result<u32, PmuError> {
     Pmu::of(DEVICES.as_ref(), pmu).kind()
 }
 
+/// The PMUs of this machine, each as far as its slash, and the events that they have names for. What cannot be
+/// read is not known.
+pub(super) fn known() -> Vec<String> {
+    known_in(DEVICES.as_ref())
+}
+
+fn known_in(devices: &Path) -> Vec<String> {
+    let of = |pmu: &String| {
+        let mut events = names(&devices.join(pmu).join("events")).unwrap_or_default();
+        events.retain(|event| !is_beside_event(event));
+        let events = events.into_iter().map(|event| format!("{pmu}/{event}/")).collect::<Vec<_>>();
+        [format!("{pmu}/")].into_iter().chain(events)
+    };
+    names(devices).unwrap_or_default().iter().flat_map(of).collect()
+}
+
 /// A part of what is between the slashes.
 #[derive(Clone, Copy, Debug)]
 struct Term<'t> {

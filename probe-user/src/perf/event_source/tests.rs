@@ -143,6 +143,16 @@ fn what_is_not_there_is_told_with_what_is() {
 }
 
 #[test]
+fn what_can_be_written_is_known() {
+    let known = known_in(machine().path());
+    let of = |pmu: &str| known.iter().filter(|name| name.starts_with(pmu)).collect::<Vec<_>>();
+    assert_eq!(of("cpu/"), ["cpu/", "cpu/cycles/", "cpu/misses/", "cpu/of-core/"]);
+    assert_eq!(of("power/"), ["power/", "power/energy-pkg/"]);
+    assert_eq!(of("intel_pt/"), ["intel_pt/"]);
+    assert_eq!(known_in("/no/such/folder".as_ref()), [""; 0]);
+}
+
+#[test]
 fn values_have_to_fit() {
     for (text, part) in [
         (
