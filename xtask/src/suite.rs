@@ -26,6 +26,19 @@ const NEED_KPROBES: [&str; 3] = ["kprobe", "calls", "patterns"];
 const OF_USER_SPACE: [&str; 7] =
     ["cli", "discover", "ordered", "output", "perf_script", "recording", "terminal"];
 
+/// What the names of test executables begin with that are about what the tracer does with the kernel, beside the
+/// pipe: the oldest kernel and the newest run them.
+const OF_EXTREMES: [&str; 8] = [
+    "check",
+    "counter",
+    "filters",
+    "flight_probe",
+    "kprobe_stacks",
+    "privileges",
+    "sampl",
+    "uprobe",
+];
+
 /// What machine the tests run on.
 #[derive(Clone, Copy)]
 pub(crate) enum Machine {
@@ -35,18 +48,26 @@ pub(crate) enum Machine {
         kprobes: bool,
     },
     /// One for the tests alone.
-    Virtual {
-        /// It is the one that runs what is about user space, too.
-        all: bool,
-    },
+    Virtual(Share),
+}
+
+/// What a virtual machine runs beyond what each of them does.
+#[derive(Clone, Copy)]
+pub(crate) struct Share {
+    /// What is about user space.
+    pub(crate) user_space: bool,
+    /// What the oldest kernel and the newest run.
+    pub(crate) extremes: bool,
 }
 
 impl Machine {
     /// Whether a test executable can run there, by its name.
     fn takes(self, target: &str) -> bool {
         match self {
-            Self::Virtual { all } => {
-                all || !OF_USER_SPACE.iter().any(|begin| target.starts_with(begin))
+            Self::Virtual(share) => {
+                let is_of = |names: &[&str]| names.iter().any(|begin| target.starts_with(begin));
+                (share.user_space || !is_of(&OF_USER_SPACE))
+                    && (share.extremes || !is_of(&OF_EXTREMES))
             }
             Self::Here { kprobes } => {
                 let needs_kprobes = NEED_KPROBES.iter().any(|begin| target.starts_with(begin));
@@ -85,10 +106,13 @@ impl Suite {
     /// Runs every executable, whatever the one before did, and prints the kernel's log last.
     pub(crate) fn script(&self, place: Machine) -> Result<String> {
         let mut script = String::from("exec 2>&1\n");
-        if let Machine::Here { .. } = place {
-            // It has the time, unlike a machine that is emulated.
-            script.push_str("export PROBE_FAULTS=all\n");
-        }
+        // A machine that is emulated has not the time for all.
+        let faults = match place {
+            Machine::Here { .. } => "all",
+            Machine::Virtual(share) if share.user_space => "some",
+            Machine::Virtual(_) => "few",
+        };
+        writeln!(script, "export PROBE_FAULTS={faults}")?;
         for Executable { target, path, .. } in self.select(place) {
             let path = path.to_str().context("the target folder's path is not UTF-8")?;
             let path = shlex::try_quote(path)?;
@@ -222,16 +246,18 @@ mod tests {
             is_test: true,
             path: format!("/t/{target}-1").into(),
         };
-        const NAMES: [&str; 4] = ["hotplug", "kprobe_args", "pipe", "recording"];
+        const NAMES: [&str; 5] = ["hotplug", "kprobe_args", "pipe", "recording", "sampler"];
         let suite = Suite { executables: NAMES.map(executable).into() };
         let run = |place| {
             let script = suite.script(place).unwrap();
             NAMES.map(|one| script.contains(&format!("/t/{one}-1 ")))
         };
-        assert_eq!(run(Machine::Virtual { all: true }), [true; 4]);
-        assert_eq!(run(Machine::Virtual { all: false }), [true, true, true, false]);
-        assert_eq!(run(Machine::Here { kprobes: true }), [false, true, true, true]);
-        assert_eq!(run(Machine::Here { kprobes: false }), [false, false, true, true]);
+        let vm = |user_space, extremes| run(Machine::Virtual(Share { user_space, extremes }));
+        assert_eq!(vm(true, true), [true; 5]);
+        assert_eq!(vm(true, false), [true, true, true, true, false]);
+        assert_eq!(vm(false, true), [true, true, true, false, true]);
+        assert_eq!(run(Machine::Here { kprobes: true }), [false, true, true, true, true]);
+        assert_eq!(run(Machine::Here { kprobes: false }), [false, false, true, true, true]);
         assert!(!suite.is_empty(Machine::Here { kprobes: false }));
     }
 }

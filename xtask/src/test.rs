@@ -20,7 +20,7 @@ use crate::libtest::Counts;
 use crate::machine::{self, End, Options};
 use crate::report::{Report, Row};
 use crate::run::{has_kprobes, may_trace};
-use crate::suite::{self, Machine, Suite};
+use crate::suite::{self, Machine, Share, Suite};
 use crate::workspace::{Workspace, cargo};
 use crate::{ebpf, fuzz, module, process, say};
 
@@ -43,6 +43,10 @@ pub(crate) struct Args {
     /// Minutes that the tests of one kernel may take
     #[arg(long, default_value_t = 40, value_name = "MINUTES")]
     timeout: u64,
+    /// Run all tests in each VM: else, what is about user space runs in one, and what the tracer does with the
+    /// kernel beside the pipe in the first and the last
+    #[arg(long, conflicts_with = "no_vm")]
+    everywhere: bool,
     /// Do not fuzz
     #[arg(long)]
     no_fuzz: bool,
@@ -120,6 +124,15 @@ impl Args {
         rows.into_values().for_each(|row| report.add(row));
     }
 
+    fn share(&self, series: Series) -> Share {
+        let is = |one: Option<&Series>| self.everywhere || one == Some(&series);
+        Share {
+            // Neither the oldest, which takes longest by itself, nor what comes last.
+            user_space: is(self.kernels.get(self.kernels.len() / 2)),
+            extremes: is(self.kernels.first()) || is(self.kernels.last()),
+        }
+    }
+
     fn in_vm(
         &self,
         host: &Host,
@@ -130,9 +143,7 @@ impl Args {
     ) -> Result<Counts> {
         let series = kernel.series;
         let place = format!("kernel {}", kernel.release);
-        // Neither the oldest, which takes longest by itself, nor what comes last.
-        let middle = self.kernels.get(self.kernels.len() / 2);
-        let machine = Machine::Virtual { all: middle == Some(&series) };
+        let machine = Machine::Virtual(self.share(series));
         let script = logs.join(format!("{series}.sh"));
         let log = logs.join(format!("{series}.log"));
         fs::write(&script, suite.script(machine)?)?;

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// 140 µs and 200,000 in virtual machines where each leaves the guest.
 const RACES: u64 = 1_000_000;
 /// How long to race, in seconds, unless [`SECONDS_VARIABLE`] says otherwise.
-const SECONDS: u64 = 30;
+const SECONDS: u64 = 20;
 const SECONDS_VARIABLE: &str = "PROBE_RACE_SECONDS";
 /// No machine is so slow that a wakeup takes as long.
 const LOST: Duration = Duration::from_secs(20);
