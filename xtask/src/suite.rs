@@ -28,7 +28,7 @@ const OF_USER_SPACE: [&str; 7] =
 
 /// What the names of test executables begin with that are about what the tracer does with the kernel, beside the
 /// pipe: the oldest kernel and the newest run them.
-const OF_EXTREMES: [&str; 8] = [
+const OF_EXTREMES: [&str; 9] = [
     "check",
     "counter",
     "filters",
@@ -36,6 +36,7 @@ const OF_EXTREMES: [&str; 8] = [
     "kprobe_stacks",
     "privileges",
     "sampl",
+    "stacks",
     "uprobe",
 ];
 

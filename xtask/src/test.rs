@@ -101,13 +101,19 @@ impl Args {
         let kernels = self.kernels.iter().map(ready).collect::<Vec<_>>();
 
         let interrupted = AtomicBool::new(false);
+        // What takes longest begins first.
+        let mut order = (0..kernels.len()).collect::<Vec<_>>();
+        order.sort_by_key(|&at| {
+            let share = self.share(self.kernels[at]);
+            (!share.extremes, !share.user_space)
+        });
         let next = AtomicUsize::new(0);
         let rows = Mutex::new(BTreeMap::new());
         let work = || {
-            while let Some(at) = Some(next.fetch_add(1, Ordering::Relaxed))
-                && let Some(kernel) = kernels.get(at)
+            while let Some(&at) = order.get(next.fetch_add(1, Ordering::Relaxed))
                 && !interrupted.load(Ordering::Relaxed)
             {
+                let kernel = &kernels[at];
                 let row = Row::of(&self.kernels[at].to_string(), || {
                     let ready = kernel.as_ref().map_err(|error| anyhow!("{error:#}"))?;
                     self.in_vm(&host, ready, suite, logs, &interrupted)
@@ -127,7 +133,7 @@ impl Args {
     fn share(&self, series: Series) -> Share {
         let is = |one: Option<&Series>| self.everywhere || one == Some(&series);
         Share {
-            // Neither the oldest, which takes longest by itself, nor what comes last.
+            // Neither of those that run most by themselves.
             user_space: is(self.kernels.get(self.kernels.len() / 2)),
             extremes: is(self.kernels.first()) || is(self.kernels.last()),
         }
