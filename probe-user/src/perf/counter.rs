@@ -135,7 +135,8 @@ impl Counter {
         self.tell("enable", PerfEvent::enable)
     }
 
-    /// Counts no more: what happens after this returns is not in the count.
+    /// Counts no more: what happens after this returns is not in the count. What is happening just then in
+    /// another thread may be counted a moment later.
     ///
     /// # Errors
     ///
