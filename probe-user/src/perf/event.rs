@@ -1,9 +1,7 @@
 //! What is observed.
 
 use super::error::EventError;
-use super::event_source::{
-    self, {PmuError, PmuEvent},
-};
+use super::event_source::{self, PmuError, PmuEvent};
 use super::names::{Cache, CacheOperation, CacheResult, Hardware, Software, named};
 use crate::nearest::nearest;
 use crate::sys::perf_event::{Attr, Flags};
