@@ -20,7 +20,6 @@ use crate::sys::membarrier;
 use crate::tally::Tally;
 use crate::ticker::Ticker;
 use crate::trigger::Trigger;
-use probe_common::tally::FailureClass;
 use std::io;
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
@@ -497,10 +496,7 @@ impl EvPipe {
             {
                 queue.recover(scratch::bytes(&mut slot), &mut counting)?;
             }
-            let lost = || {
-                let counted = self.books.as_ref()?.outputs_of(cpu).ok()?;
-                Some(counted.failed_for(FailureClass::NoSpace))
-            };
+            let lost = || self.books.as_ref()?.lost_outputs(cpu);
             queue.settle(lost, &mut counting)?;
             counting.settle(cpu)?;
         }

@@ -157,6 +157,11 @@ impl Books {
         Ok(counted.map(|counted| self.outputs_since(cpu, &counted.tally)).unwrap_or_default())
     }
 
+    /// How many outputs a CPU has counted that found no room; `None` where the count cannot be read.
+    pub(crate) fn lost_outputs(&self, cpu: u32) -> Option<u64> {
+        Some(self.outputs_of(cpu).ok()?.failed_for(FailureClass::NoSpace))
+    }
+
     fn outputs_since(&self, cpu: u32, now: &OutputTally) -> OutputTally {
         now.since(self.before.outputs.get(&cpu).unwrap_or(&OutputTally::default()))
     }

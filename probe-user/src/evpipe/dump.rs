@@ -6,7 +6,6 @@ use crate::error::PauseError;
 use crate::evqueue::{EvQueue, Place};
 use crate::pausing::Pausing;
 use crate::trigger::Trigger;
-use probe_common::tally::FailureClass;
 use std::ops::ControlFlow;
 
 impl EvPipe {
@@ -99,10 +98,7 @@ impl EvPipe {
         let mut counting = self.told.before(self.books.as_ref(), consumer);
         for queue in self.queues.iter_mut() {
             let cpu = queue.cpu();
-            let lost = || {
-                let counted = self.books.as_ref()?.outputs_of(cpu).ok()?;
-                Some(counted.failed_for(FailureClass::NoSpace))
-            };
+            let lost = || self.books.as_ref()?.lost_outputs(cpu);
             queue.settle(lost, &mut counting)?;
         }
         for place in &places {
