@@ -79,6 +79,7 @@ impl Host {
         let options = Options {
             cpus: 2,
             memory: "1G".to_owned(),
+            icount: false,
             limit: Some(limit),
             folder: PathBuf::from("/"),
             passes_signals: false,

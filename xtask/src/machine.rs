@@ -38,6 +38,9 @@ const PIPE_GRACE: Duration = Duration::from_secs(2);
 pub(crate) struct Options {
     pub(crate) cpus: u32,
     pub(crate) memory: String,
+    /// Each instruction takes a nanosecond of the machine's time, so that what takes time takes the same
+    /// on any host. It is emulated, then.
+    pub(crate) icount: bool,
     /// For the command, boot not counted.
     pub(crate) limit: Option<Duration>,
     /// Where the command runs, writable.
@@ -254,10 +257,13 @@ fn virtme(
     virtme.args(["--mods", "auto", "--name", "probe", "--force-9p"]);
     virtme.arg("--kimg").arg(&kernel.image);
     virtme.args(["--cpus", &options.cpus.to_string(), "--memory", &options.memory]);
-    if !kvm {
+    if !kvm || options.icount {
         // One thread for all CPUs: with one each, qemu 7.2 was seen to go on executing breakpoints
         // that the kernel had patched out again (`Oops: int3`), and kprobes are such patches.
         virtme.args(["--disable-kvm", "--qemu-opt=-accel", "--qemu-opt=tcg,thread=single"]);
+    }
+    if options.icount {
+        virtme.args(["--qemu-opt=-icount", "--qemu-opt=shift=0,sleep=off"]);
     }
     for folder in ["/etc", "/var", "/tmp"] {
         virtme.args(["--overlay-rwdir", folder]);

@@ -86,6 +86,7 @@ impl Args {
         let options = Options {
             cpus: std::thread::available_parallelism().map_or(1, |n| n.get().min(4) as u32),
             memory: "1G".to_owned(),
+            icount: false,
             limit: None,
             folder: std::env::current_dir()?,
             passes_signals: true,

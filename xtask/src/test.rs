@@ -102,21 +102,19 @@ impl Args {
 
         let interrupted = AtomicBool::new(false);
         // What takes longest begins first.
-        let mut order = (0..kernels.len()).collect::<Vec<_>>();
-        order.sort_by_key(|&at| {
-            let share = self.share(self.kernels[at]);
-            (!share.extremes, !share.user_space)
-        });
+        let shares = self.kernels.iter().map(|&series| self.share(series));
+        let mut order = shares.enumerate().collect::<Vec<_>>();
+        order.sort_by_key(|(_, share)| (!share.extremes, !share.user_space));
         let next = AtomicUsize::new(0);
         let rows = Mutex::new(BTreeMap::new());
         let work = || {
-            while let Some(&at) = order.get(next.fetch_add(1, Ordering::Relaxed))
+            while let Some(&(at, share)) = order.get(next.fetch_add(1, Ordering::Relaxed))
                 && !interrupted.load(Ordering::Relaxed)
             {
                 let kernel = &kernels[at];
                 let row = Row::of(&self.kernels[at].to_string(), || {
                     let ready = kernel.as_ref().map_err(|error| anyhow!("{error:#}"))?;
-                    self.in_vm(&host, ready, suite, logs, &interrupted)
+                    self.in_vm(&host, ready, share, suite, logs, &interrupted)
                 });
                 rows.lock().unwrap_or_else(PoisonError::into_inner).insert(at, row);
             }
@@ -143,19 +141,21 @@ impl Args {
         &self,
         host: &Host,
         Ready { kernel, module }: &Ready,
+        share: Share,
         suite: &Suite,
         logs: &Path,
         interrupted: &AtomicBool,
     ) -> Result<Counts> {
         let series = kernel.series;
         let place = format!("kernel {}", kernel.release);
-        let machine = Machine::Virtual(self.share(series));
+        let machine = Machine::Virtual(share);
         let script = logs.join(format!("{series}.sh"));
         let log = logs.join(format!("{series}.log"));
         fs::write(&script, suite.script(machine)?)?;
         let options = Options {
             cpus: self.cpus,
             memory: self.memory.clone(),
+            icount: false,
             limit: Some(Duration::from_secs(self.timeout * 60)),
             folder: suite::folder(),
             passes_signals: false,

@@ -1,6 +1,7 @@
 //! `cargo xtask vm`: any command in any of the kernels.
 
 use std::ffi::OsString;
+use std::iter::once;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -25,6 +26,10 @@ pub(crate) struct Args {
     /// Seconds that the command may take
     #[arg(long, value_name = "SECONDS")]
     timeout: Option<u64>,
+    /// Emulate, with a nanosecond of the machine's time for each instruction; tests that want an exact time
+    /// are told so
+    #[arg(long)]
+    icount: bool,
     /// Build the kernel module of the tests, and tell the command where it is
     #[arg(long)]
     module: bool,
@@ -41,17 +46,25 @@ impl Args {
         let options = Options {
             cpus: self.cpus,
             memory: self.memory,
+            icount: self.icount,
             limit: self.timeout.map(Duration::from_secs),
             folder: std::env::current_dir()?,
             passes_signals: true,
         };
         let mut command = self.command;
+        let mut variables = Vec::<OsString>::new();
+        if self.icount {
+            variables.push("PROBE_EXACT_TIME=1".into());
+        }
         if self.module {
             let folder = Workspace::load()?.target().join("xtask");
             let Some(module) = module::build(&cache, &kernel, &folder)? else {
                 bail!("this machine builds no modules for kernel {}", kernel.series);
             };
-            command.splice(..0, ["env".into(), module::variable(&module)]);
+            variables.push(module::variable(&module));
+        }
+        if !variables.is_empty() {
+            command.splice(..0, once("env".into()).chain(variables));
         }
         finish(host.run(&kernel, &options, &command, || Ok(Sinks::own()))?, options.limit)
     }
