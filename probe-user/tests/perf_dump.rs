@@ -1,10 +1,10 @@
 //! Records of every type with any fields, decoded by us, beside what perf says of them.
 //!
-//! perf (6.1) does not say all that there is. Of samples: the stream id, the index of the hardware's list of branches, the third
-//! weight, the data of stacks and of the AUX area. Where such a field is not read right, what comes behind it is
-//! not, either; there are unit tests of what they have. Nor does it say the tag of an eBPF program, and the stream id of
-//! other records. Counters in a record of their own (`PERF_RECORD_READ`) it has right if there is no field left out that
-//! comes before.
+//! perf (6.1) does not say all that there is. Of samples: the stream id, the index of the hardware's list of branches,
+//! what was counted between branches, the third weight, the data of stacks and of the AUX area. Where such a field is
+//! not read as long as it is, what comes behind it is not right, either; of what it has, there are unit tests. Nor does
+//! perf say the tag of an eBPF program, and the stream id at the end of other records. Counters in a record of their own
+//! (`PERF_RECORD_READ`) it has right as far as no field is left out that could come before.
 
 mod perf_data;
 
@@ -23,6 +23,9 @@ const DUMMY: Event = Event { config: 9, id: 77 };
 /// What perf calls them.
 const NAME_OF_BPF_OUTPUT: &str = "unknown-software:HG";
 const NAME_OF_DUMMY: &str = "dummy:HG";
+
+/// What one version prints, another may print otherwise.
+const VERSION: &str = "perf version 6.1.";
 
 /// A file of records, for perf and for us.
 struct Both {
@@ -51,8 +54,13 @@ impl Both {
         Self::new(attr, &[BPF_OUTPUT], &records.collect::<Vec<_>>().concat())
     }
 
-    /// What perf prints of the file.
+    /// What perf prints of the file, if it is the perf that we know.
     fn perf(&self, args: &[&str]) -> Option<String> {
+        let version = perf(&["version"])?;
+        if !version.starts_with(VERSION) {
+            eprintln!("skipped: {} may print otherwise than 6.1", version.trim());
+            return None;
+        }
         perf(&[args, &["-i", self.path.to_str().unwrap()]].concat())
     }
 
