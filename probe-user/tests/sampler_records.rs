@@ -486,6 +486,10 @@ fn what_a_thread_has_counted_is_told_when_it_ends() {
         }
         _ => {}
     });
+    // 5.10 has them, and 6.18; 6.1 and 6.12 have not.
+    if told.is_empty() && ((5, 11)..(6, 18)).contains(&kernel()) {
+        return eprintln!("skipped: this kernel does not tell what a thread has counted");
+    }
     // The shell's own are not inherited ones: it is the event itself that counts them.
     assert_eq!(told.len(), 2, "{told:?}");
     for (thread, count) in &told {
