@@ -1,9 +1,10 @@
 //! Whose hits the binary `probe` tells.
 
+mod cgroup;
 mod probe;
 
+use cgroup::Cgroup;
 use probe::{Run, assert_failure, events, probe as run, stderr};
-use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -35,51 +36,21 @@ fn writes(count: u32) -> String {
 
 const WRITES: &str = "tracepoint:syscalls:sys_enter_write(count)/comm == \"dd\"/";
 
-/// A cgroup that is gone when this is.
-struct Cgroup {
-    mounted: tempfile::TempDir,
-}
-
-impl Cgroup {
-    const NAME: &str = "probe-test";
-
-    fn new() -> Self {
-        let mounted = tempfile::tempdir().unwrap();
-        mount("none", mounted.path(), "cgroup2", MountFlags::empty(), None).unwrap();
-        let cgroup = Self { mounted };
-        std::fs::create_dir_all(cgroup.path().join("inner")).unwrap();
-        cgroup
-    }
-
-    fn path(&self) -> std::path::PathBuf {
-        self.mounted.path().join(Self::NAME)
-    }
-}
-
-impl Drop for Cgroup {
-    fn drop(&mut self) {
-        for path in [self.path().join("inner"), self.path()] {
-            std::fs::remove_dir(path).unwrap();
-        }
-        unmount(self.mounted.path(), UnmountFlags::empty()).unwrap();
-    }
-}
-
 #[test]
 #[ignore = "needs root and BPF: cargo xtask test"]
 fn a_cgroup_is_traced_and_what_is_in_it() {
-    let cgroup = Cgroup::new();
+    let cgroup = Cgroup::new("probe-test");
     let within = |path: &Path, count| {
         format!("sh -c 'echo $$ > {}/cgroup.procs; exec {}'; ", path.display(), writes(count))
     };
-    let (outer, inner) = (cgroup.path(), cgroup.path().join("inner"));
+    let (outer, inner) = (cgroup.path(), cgroup.inner());
     let script = writes(3) + "; " + &within(&outer, 5) + &within(&inner, 70) + "exit 0";
     let count = |cgroup: &Path| {
         events(&[WRITES, "--cgroup", cgroup.to_str().unwrap()], &["sh", "-c", &script]).len()
     };
     assert_eq!(count(&outer), 75);
     assert_eq!(count(&inner), 70);
-    assert_eq!(count(cgroup.mounted.path()), 78);
+    assert_eq!(count(cgroup.root()), 78);
     let trace = |path| run(["trace", WRITES, "--cgroup", path]);
     assert_failure(
         &mut trace("/no/such/cgroup"),

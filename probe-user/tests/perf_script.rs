@@ -1,59 +1,11 @@
 //! What perf recorded, decoded by us, beside what perf says of it.
 
-use probe_user::perf::record::{
-    Body, Layout, MappedFile, Mapping, ReadFormat, Record, SampleType, Switch, Task, Thread,
-};
-use std::path::Path;
-use std::process::Command;
+mod perf_data;
 
-/// A file of `perf record`: `struct perf_file_header`, then the attributes, and the records.
-struct Recording {
-    layout: Layout,
-    data: Vec<u8>,
-}
-
-impl Recording {
-    fn read(path: &Path) -> Self {
-        let file = std::fs::read(path).unwrap();
-        let word = |at: usize| u64::from_ne_bytes(file[at..at + 8].try_into().unwrap());
-        assert_eq!(&file[..8], b"PERFILE2");
-        let attr = word(24) as usize;
-        assert_eq!(word(16), word(32), "one event");
-        let (begin, len) = (word(40) as usize, word(48) as usize);
-        let layout = Layout {
-            sample_type: SampleType::from_bits_retain(word(attr + 24)),
-            read_format: ReadFormat::from_bits_retain(word(attr + 32)),
-            has_ids: word(attr + 40) >> 18 & 1 != 0,
-            branch_sample_type: word(attr + 72),
-            regs_user: word(attr + 80),
-            regs_intr: word(attr + 96),
-        };
-        Self { layout, data: file[begin..begin + len].to_vec() }
-    }
-
-    /// Each record of the kernel: others are perf's own.
-    fn each(&self, mut each: impl FnMut(&Record<'_>)) {
-        let mut at = 0;
-        while at < self.data.len() {
-            let rest = &self.data[at..];
-            let kind = u32::from_ne_bytes(rest[..4].try_into().unwrap());
-            let size = u16::from_ne_bytes(rest[6..8].try_into().unwrap());
-            at += usize::from(size);
-            if kind < 64 {
-                let (record, len) = Record::read(rest, &self.layout).unwrap();
-                assert_eq!(len, usize::from(size));
-                assert!(!matches!(record.body, Body::Other { .. }), "{record:?}");
-                each(&record);
-            }
-        }
-    }
-}
-
-fn perf(args: &[&str]) -> Option<String> {
-    let output = Command::new("perf").args(args).output().ok()?;
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    Some(String::from_utf8_lossy(&output.stdout).into_owned())
-}
+use perf_data::recording::Recording;
+use perf_data::shown::{records, shown, time};
+use perf_data::{perf, without_spaces};
+use probe_user::perf::record::{Body, Thread};
 
 /// What perf records of a shell and a child of it, and where. `None` without perf.
 fn recorded(options: &[&str]) -> Option<(tempfile::TempDir, String)> {
@@ -61,23 +13,7 @@ fn recorded(options: &[&str]) -> Option<(tempfile::TempDir, String)> {
     let path = dir.path().join("perf.data").to_str().unwrap().to_owned();
     let record = ["record", "-q", "-o", &path, "-m", "1024", "-c", "1", "--sample-cpu"];
     let command = ["--", "sh", "-c", "/bin/true; :"];
-    match perf(&[&record[..], options, &command].concat()) {
-        Some(_) => Some((dir, path)),
-        None => {
-            eprintln!("skipped: there is no perf here");
-            None
-        }
-    }
-}
-
-/// As perf shows a time with `--ns`.
-fn time(nanoseconds: Option<u64>) -> String {
-    let nanoseconds = nanoseconds.unwrap();
-    format!("{}.{:09}", nanoseconds / 1_000_000_000, nanoseconds % 1_000_000_000)
-}
-
-fn without_spaces(text: &str) -> String {
-    text.split_ascii_whitespace().collect::<Vec<_>>().join(" ")
+    perf(&[&record[..], options, &command].concat()).map(|_| (dir, path))
 }
 
 /// Both in the same order, whatever that is.
@@ -112,7 +48,7 @@ fn samples_are_what_perf_says() {
     });
     let theirs = theirs.collect();
     let mut ours = Vec::new();
-    Recording::read(path.as_ref()).each(|record| {
+    Recording::read(path.as_ref()).each(|_, record| {
         let Body::Sample(sample) = record.body else { return };
         let Thread { pid, tid } = sample.thread.unwrap();
         let chain = sample.callchain.unwrap();
@@ -137,7 +73,7 @@ fn raw_data_is_what_perf_says() {
     let script = perf(&["script", "-i", &path, "-F", "trace"]).unwrap();
     let theirs = script.lines().map(without_spaces).collect();
     let mut ours = Vec::new();
-    Recording::read(path.as_ref()).each(|record| {
+    Recording::read(path.as_ref()).each(|_, record| {
         let Body::Sample(sample) = record.body else { return };
         let raw = sample.raw.unwrap();
         // Either the names have 16 bytes each, or words that say where they are.
@@ -160,7 +96,7 @@ fn registers_and_stacks_are_what_perf_says() {
     let script = perf(&["script", "-i", &path, "-F", "tid,uregs"]).unwrap();
     let theirs = script.lines().map(without_spaces).filter(|one| one.contains("ABI")).collect();
     let mut ours = Vec::new();
-    Recording::read(path.as_ref()).each(|record| {
+    Recording::read(path.as_ref()).each(|_, record| {
         let Body::Sample(sample) = record.body else { return };
         let (regs, tid) = (sample.regs_user.unwrap(), sample.thread.unwrap().tid);
         assert!(sample.stack_user.unwrap().len() <= 64);
@@ -178,63 +114,6 @@ fn registers_and_stacks_are_what_perf_says() {
     assert_same(ours, theirs, 50);
 }
 
-/// What a record of a task or a mapping says, as perf shows it. The others are none of these.
-fn shown(record: &Record<'_>) -> Option<String> {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let both = |Thread { pid, tid }: Thread| format!("{}/{}", pid as i32, tid as i32);
-    let tasks = |Task { thread, parent, .. }: Task| {
-        format!("({}:{}):({}:{})", thread.pid, thread.tid, parent.pid, parent.tid)
-    };
-    let zero_or_hex = |number: u64| if number == 0 { "0".into() } else { format!("{number:#x}") };
-    let of_mapping = |mapping: &Mapping<'_>| {
-        let (addr, len) = (mapping.addr, mapping.len);
-        format!("[{addr:#x}({len:#x}) @ {}", zero_or_hex(mapping.pgoff))
-    };
-    Some(match record.body {
-        Body::Comm { thread: Thread { pid, tid }, comm, is_exec } => {
-            let exec = if is_exec { " exec" } else { "" };
-            format!("PERF_RECORD_COMM{exec}: {}:{pid}/{tid}", text(comm))
-        }
-        Body::Fork(task) => format!("PERF_RECORD_FORK{}", tasks(task)),
-        Body::Exit(task) => format!("PERF_RECORD_EXIT{}", tasks(task)),
-        Body::Mmap(mapping) => {
-            let kind = if mapping.is_data { 'r' } else { 'x' };
-            let (who, place) = (both(mapping.thread), of_mapping(&mapping));
-            format!("PERF_RECORD_MMAP {who}: {place}]: {kind} {}", text(mapping.filename))
-        }
-        Body::Mmap2 { mapping, file, prot, flags } => {
-            let file = match file {
-                MappedFile::Inode { major, minor, inode, generation } => {
-                    format!("{major:02x}:{minor:02x} {inode} {generation}")
-                }
-                MappedFile::BuildId(id) => {
-                    let digits: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
-                    format!("<{digits}>")
-                }
-                other => panic!("{other:?}"),
-            };
-            let bit = |is_set, letter| if is_set { letter } else { '-' };
-            let prot = [bit(prot & 1 != 0, 'r'), bit(prot & 2 != 0, 'w'), bit(prot & 4 != 0, 'x')];
-            let shared = if flags & 1 != 0 { 's' } else { 'p' };
-            let prot: String = prot.into_iter().chain([shared]).collect();
-            let (who, place) = (both(mapping.thread), of_mapping(&mapping));
-            format!("PERF_RECORD_MMAP2 {who}: {place} {file}]: {prot} {}", text(mapping.filename))
-        }
-        Body::Switch(Switch::In) => "PERF_RECORD_SWITCH IN".to_owned(),
-        Body::Switch(Switch::Out { is_preempted }) => {
-            format!("PERF_RECORD_SWITCH OUT{}", if is_preempted { " preempt" } else { "" })
-        }
-        Body::Namespaces { thread, links } => {
-            format!(
-                "PERF_RECORD_NAMESPACES {} - nr_namespaces: {}",
-                both(thread),
-                links.iter().len()
-            )
-        }
-        _ => return None,
-    })
-}
-
 #[test]
 #[ignore = "needs root: cargo xtask test"]
 fn tasks_and_mappings_are_what_perf_says() {
@@ -245,14 +124,13 @@ fn tasks_and_mappings_are_what_perf_says() {
         let mut args = vec!["script", "-i", &path, "-F", "pid,tid,cpu,time", "--ns"];
         args.extend(kinds.iter().map(String::as_str));
         let script = perf(&args).unwrap();
-        let lines = script.lines().filter(|line| line.contains("PERF_RECORD_"));
-        let theirs: Vec<_> = lines.map(without_spaces).collect();
+        let theirs = records(&script).iter().map(|one| without_spaces(one)).collect();
         let mut ours = Vec::new();
-        Recording::read(path.as_ref()).each(|record| {
+        Recording::read(path.as_ref()).each(|_, record| {
             let Some(shown) = shown(record) else { return };
             let Thread { pid, tid } = record.ids.thread.unwrap();
             let (cpu, time) = (record.ids.cpu.unwrap(), time(record.ids.time));
-            ours.push(without_spaces(&format!("{pid}/{tid} [{cpu:03}] {time}: {shown}")));
+            ours.push(format!("{pid}/{tid} [{cpu:03}] {time}: {shown}"));
         });
         let is_by_id = ours.iter().any(|line| line.contains("MMAP2") && line.contains('<'));
         assert_eq!(is_by_id, !build_ids.is_empty());

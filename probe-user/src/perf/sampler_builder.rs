@@ -194,6 +194,11 @@ impl SamplerBuilder {
             format => format.bits(),
         };
         attr.flags |= (self.flags | rate_flag).bits();
+        if self.flags.contains(Flags::CGROUP) {
+            // The kernel passes over events of CPUs that have none of the flags that it looks for, and this one it does
+            // not look for. The other one has no records of its own.
+            attr.flags |= Flags::COMM_EXEC.bits();
+        }
         attr.clockid = libc::CLOCK_MONOTONIC;
         attr.sample_regs_user = self.regs_user;
         attr.sample_regs_intr = self.regs_intr;

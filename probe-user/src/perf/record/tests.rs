@@ -1,4 +1,5 @@
-//! Records made by hand, as the header file describes them.
+//! Records made by hand, as the header file describes them. What perf says of others, `tests/perf_dump.rs` has;
+//! those of the kernel, `tests/sampler_records.rs`.
 
 use super::*;
 
