@@ -55,6 +55,7 @@ fn machine() -> tempfile::TempDir {
         ("ddr_pmu_cf/type", "35\n"),
         ("ddrc1/type", "36\n"),
         ("ddrc2/type", "37\n"),
+        ("lone_0/type", "38\n"),
     ] {
         let path = root.path().join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -165,6 +166,7 @@ fn a_name_without_a_number_is_that_of_all_pmus_of_a_sort() {
         // A number has more than two digits, or no letters.
         ("ddr_pmu//", &["ddr_pmu_87e1b0000000", "ddr_pmu_87e1b1000000"]),
         ("ddrc//", &["ddrc1", "ddrc2"]),
+        ("lone//", &["lone_0"]),
         (
             "ddr*//",
             &["ddr_pmu_87e1b0000000", "ddr_pmu_87e1b1000000", "ddr_pmu_cf", "ddrc1", "ddrc2"],
@@ -259,6 +261,7 @@ fn what_can_be_written_is_known() {
     assert_eq!(of("uncore_imc/"), ["uncore_imc/", "uncore_imc/reads/", "uncore_imc/writes/"]);
     assert_eq!(of("uncore_imc_0/"), ["uncore_imc_0/", "uncore_imc_0/reads/"]);
     assert_eq!(of("uncore_imc_free_running/"), ["uncore_imc_free_running/"]);
+    assert_eq!(of("lone"), ["lone_0/"]);
     assert_eq!((of("ddr_pmu/"), of("ddrc/")), (vec![&"ddr_pmu/".into()], vec![&"ddrc/".into()]));
     assert_eq!(known_in("/no/such/folder".as_ref()), [""; 0]);
 }
