@@ -80,6 +80,8 @@ mod options;
 mod ordered;
 mod owned;
 mod parts;
+#[cfg(feature = "perf")]
+mod pattern;
 mod pausing;
 #[cfg(feature = "perf")]
 pub mod perf;

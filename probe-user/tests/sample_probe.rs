@@ -132,4 +132,21 @@ fn bad_input_gets_one_line_that_helps() {
     assert_failure(&mut probe(["sample", "-p", "4194305"]), "there is no process 4194305");
     let most = "that the sysctl kernel.perf_event_max_sample_rate allows";
     assert_failure(&mut probe(["sample", "-F", "100000000"]), most);
+    // It goes before any period.
+    let own = "software/config=0,freq=100000000/";
+    assert_failure(&mut probe(["sample", "-c", "1000", "-e", own]), most);
+}
+
+#[test]
+#[ignore = "needs root: cargo xtask test"]
+fn an_event_has_the_name_and_the_period_of_its_terms() {
+    let id = "/sys/kernel/tracing/events/syscalls/sys_enter_getpgid/id";
+    let id = std::fs::read_to_string(id).unwrap();
+    let chain = Chain::compile();
+    let event = format!("tracepoint/config={},name=calls-of-it,period=1/", id.trim());
+    let mut run = probe(["sample", "-e", &event, "-c", "1000", "-f", "svg", "--"]);
+    let output = run.arg(&chain.program).args(["30", "12"]).output().unwrap();
+    assert_eq!(stderr(&output), "probe: 42 samples, 0 lost, throttled 0 times\n");
+    let svg = stdout(&output);
+    assert!(svg.contains("calls-of-it: 42 hits"), "{svg}");
 }

@@ -25,9 +25,11 @@ pub(crate) fn build(cache: &Cache, kernel: &Kernel, folder: &Path) -> Result<Opt
     let folder = folder.join(format!("module-{}", kernel.release));
     fs::create_dir_all(&folder)?;
     let sources = workspace::root().join("probe-user/tests/aux_module");
-    for name in ["Kbuild", "probe_aux.c"] {
-        let (from, to) = (sources.join(name), folder.join(name));
-        fs::copy(&from, &to).with_context(|| format!("cannot copy {}", from.display()))?;
+    let entries = fs::read_dir(&sources);
+    for entry in entries.with_context(|| format!("cannot read {}", sources.display()))? {
+        let entry = entry?;
+        fs::copy(entry.path(), folder.join(entry.file_name()))
+            .with_context(|| format!("cannot copy {}", entry.path().display()))?;
     }
     let step = Step::begin(format_args!("building a module for {}", kernel.series));
     let mut make = Command::new("make");

@@ -433,8 +433,10 @@ Examples:
   probe sample -e intel_pt//u --aux trace -- make      where does make branch to? For decoders")]
 pub(crate) struct Sample {
     /// What to sample, as perf names it: cpu-clock, page-faults, cycles:u, LLC-load-misses,
-    /// CATEGORY:TRACEPOINT, PMU/TERM=VALUE,.../, r1a8; several with commas between them. The default is
-    /// cpu-clock, which every machine has
+    /// CATEGORY:TRACEPOINT, PMU/TERM=VALUE,.../, r1a8; several with commas between them. Terms of any PMU are
+    /// config=N, config1=N and so on, name=NAME, and period=N or freq=N, which go before --count and --freq. PMUs that
+    /// differ by a number, as imc_0 and imc_1 do, are all meant without it, and so are those that a pattern matches.
+    /// The default is cpu-clock, which every machine has
     #[arg(short = 'e', long = "event", value_name = "EVENT", add = ArgValueCompleter::new(completions::events))]
     events: Vec<EventList>,
 

@@ -115,7 +115,7 @@ impl AuxTrace {
     ) -> Result<Self, PerfError> {
         let opened = open(event, place, flags)?;
         let failed = |source| {
-            let (event, place) = (event.to_string(), place.to_string());
+            let (event, place) = (event.described(), place.to_string());
             PerfError::Aux { event, place, source }
         };
         let ring_bytes = RING_PAGES * page_size();
@@ -290,7 +290,7 @@ impl AsFd for AuxTrace {
 fn open(event: &Event, place: &Place, flags: Flags) -> Result<PerfEvent, PerfError> {
     let mut attr = event.attr()?;
     attr.flags |= (Flags::DISABLED | flags).bits();
-    opened::open(&attr, place, &event.to_string())
+    opened::open(&attr, place, &event.described())
 }
 
 /// What the ring says of a piece of data.

@@ -120,7 +120,7 @@ impl Counter {
         if options.enabled_by_exec {
             attr.flags |= Flags::ENABLE_ON_EXEC.bits();
         }
-        let name = event.to_string();
+        let name = event.described();
         let places = opened(scope, slice::from_ref(event), |place| open(&attr, place, &name))?;
         let page = page_of(&places);
         Ok(Self { name, places, page })

@@ -91,6 +91,21 @@ pub enum PerfError {
         /// Why.
         source: io::Error,
     },
+    /// `perf_event_open` failed for another member of a group than its leader.
+    #[error(
+        "cannot open {event} {place} in a group with {others}: {source}{}",
+        member_hint(source)
+    )]
+    Member {
+        /// The event.
+        event: String,
+        /// Of whom, and on which CPU.
+        place: String,
+        /// Those that are in the group already.
+        others: String,
+        /// Why.
+        source: io::Error,
+    },
     /// An event that is open does not do what it is told.
     #[error("cannot {what} {event} {place}: {source}{}", call_hint(source))]
     Call {
@@ -180,7 +195,8 @@ pub enum PerfError {
 impl PerfError {
     /// Whether it is that a thread has ended.
     pub(super) fn is_of_gone_thread(&self) -> bool {
-        matches!(self, Self::Open { source, .. } if source.raw_os_error() == Some(libc::ESRCH))
+        let (Self::Open { source, .. } | Self::Member { source, .. }) = self else { return false };
+        source.raw_os_error() == Some(libc::ESRCH)
     }
 }
 
@@ -230,6 +246,18 @@ fn open_hint(error: &io::Error) -> String {
         _ => descriptor_hint(error),
     };
     hint.to_owned()
+}
+
+/// What to do about an errno of `perf_event_open(2)`, for a member of a group.
+fn member_hint(error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(libc::EINVAL) => {
+            ". All events of a group are counted at a time: there may be no counters for so \
+                               many, or not of one sort. Count fewer together"
+                .to_owned()
+        }
+        _ => open_hint(error),
+    }
 }
 
 /// What to do about an errno of an event that is open.

@@ -1,7 +1,7 @@
 //! What is observed.
 
 use super::error::EventError;
-use super::event_source::{self, PmuError, PmuEvent};
+use super::event_source::{self, PmuError, PmuEvent, Rate};
 use super::names::{Cache, CacheOperation, CacheResult, Hardware, Software, named};
 use crate::nearest::nearest;
 use crate::sys::perf_event::{Attr, Flags};
@@ -18,7 +18,8 @@ const PERF_TYPE_HW_CACHE: u32 = 3;
 const PERF_TYPE_RAW: u32 = 4;
 
 /// An event, written as `perf` writes it: `cpu-clock`, `cycles:u`, `LLC-load-misses`, `sched:sched_switch`,
-/// `r1a8`; or by what counts it, and its terms there: `cpu/event=0x3c,umask=1/`, `intel_pt//`.
+/// `r1a8`; or by what counts it, and its terms there: `cpu/event=0x3c,umask=1/`, `intel_pt//`. What counts it may
+/// be there several times: see [`matching`](Self::matching).
 ///
 /// Behind it may stand where it is observed: `:u` in processes, `:k` in the kernel; behind a slash, without the
 /// colon.
@@ -91,7 +92,56 @@ impl Event {
         &self.source
     }
 
-    /// Reads events with commas between them: what is between slashes stays together.
+    /// Reads all events that a text stands for. That is one, but for PMUs of which there are several that differ by
+    /// a number, or that a pattern matches: `uncore_imc/cas_count_read/` is an event of each of `uncore_imc_0`,
+    /// `uncore_imc_1` and so on that has it, and so is `imc/cas_count_read/`, or `*imc*/cas_count_read/`.
+    ///
+    /// # Errors
+    ///
+    /// If there is none.
+    pub fn matching(text: &str) -> Result<Vec<Self>, EventError> {
+        let Some((pmu, rest)) = text.split_once('/') else {
+            return Self::of_kernel(text).map(|event| vec![event]);
+        };
+        let not_closed = || PmuError::NotClosed { text: text.to_owned() };
+        let (terms, modifier) = rest.rsplit_once('/').ok_or_else(not_closed)?;
+        let observed = |event| {
+            let event = Self::from(Source::Pmu(event));
+            if modifier.is_empty() { Ok(event) } else { event.observed(modifier) }
+        };
+        PmuEvent::matching(pmu, terms)?.into_iter().map(observed).collect()
+    }
+
+    /// Reads an event that needs no PMU to be named.
+    fn of_kernel(text: &str) -> Result<Self, EventError> {
+        if let Some(source) = known(text) {
+            return Ok(source.into());
+        }
+        if let Some((name, modifier)) = text.rsplit_once(':')
+            && let Some(event) = known(name).map(Self::from)
+        {
+            return event.observed(modifier);
+        }
+        if let Some((category, name)) = text.split_once(':') {
+            let is_name = |part: &str| {
+                let of_name = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
+                !part.is_empty() && !part.starts_with('.') && part.bytes().all(of_name)
+            };
+            // With a modifier: a third part.
+            let (name, modifier) = match name.split_once(':') {
+                Some((name, modifier)) => (name, Some(modifier)),
+                None => (name, None),
+            };
+            if is_name(category) && is_name(name) {
+                let event = Self::from(Source::Tracepoint(category.into(), name.into()));
+                return modifier.map_or(Ok(event.clone()), |modifier| event.observed(modifier));
+            }
+        }
+        Err(EventError::Unknown { name: text.to_owned(), near: nearest(text, all()) })
+    }
+
+    /// Reads events with commas between them, each as [`matching`](Self::matching) does: what is between slashes
+    /// stays together.
     ///
     /// # Errors
     ///
@@ -111,12 +161,13 @@ impl Event {
             is_between ^= char == '/';
             char == ',' && !is_between
         };
-        text.split(is_end).map(str::parse).collect()
+        let each = text.split(is_end).map(Self::matching).collect::<Result<Vec<_>, _>>()?;
+        Ok(each.into_iter().flatten().collect())
     }
 
     /// Names that can be written for events: those of the CPU, the kernel and caches; and of the PMUs of this
-    /// machine (`/sys/bus/event_source/devices`) as far as their slash, or with what they have a name for. Not
-    /// every CPU has every event. Tracepoints are not among them.
+    /// machine (`/sys/bus/event_source/devices`) as far as their slash, or with what they have a name for, each and
+    /// [together](Self::matching). Not every CPU has every event. Tracepoints are not among them.
     pub fn names() -> Vec<String> {
         let hardware = Hardware::ALL.iter().flat_map(|(_, names)| *names);
         let software = Software::ALL.iter().flat_map(|(_, names)| *names);
@@ -130,6 +181,54 @@ impl Event {
         }
         all.extend(event_source::known());
         all
+    }
+
+    /// What its terms call it.
+    fn name(&self) -> Option<&str> {
+        match &self.source {
+            Source::Pmu(event) => event.name(),
+            _ => None,
+        }
+    }
+
+    /// As it is written, whatever it is called.
+    fn spelled(&self) -> String {
+        let name = match &self.source {
+            Source::Hardware(event) => event.name().to_owned(),
+            Source::Software(event) => event.name().to_owned(),
+            Source::Cache(cache, operation, result) => cache_name(*cache, *operation, *result),
+            Source::Tracepoint(category, name) => format!("{category}:{name}"),
+            Source::Pmu(event) => event.text().to_owned(),
+            Source::Raw { kind: PERF_TYPE_RAW, config, config1: 0, config2: 0 } => {
+                format!("r{config:x}")
+            }
+            Source::Raw { kind, config, config1, config2 } => {
+                format!("type {kind}, config {config:#x}, {config1:#x}, {config2:#x}")
+            }
+        };
+        let colon = if matches!(self.source, Source::Pmu(_)) { "" } else { ":" };
+        let is = |flag| self.excluded.contains(flag);
+        match (is(Flags::EXCLUDE_USER), is(Flags::EXCLUDE_KERNEL)) {
+            (true, _) => format!("{name}{colon}k"),
+            (_, true) => format!("{name}{colon}u"),
+            _ => name,
+        }
+    }
+
+    /// What it is called, and, if that does not tell, as it is written: for errors.
+    pub(super) fn described(&self) -> String {
+        match self.name() {
+            Some(name) => format!("{name} ({})", self.spelled()),
+            None => self.spelled(),
+        }
+    }
+
+    /// How often samples of it are taken, if it says so.
+    pub(super) fn rate(&self) -> Option<Rate> {
+        match &self.source {
+            Source::Pmu(event) => event.rate(),
+            _ => None,
+        }
     }
 
     /// The CPUs on which it is observed, where that is not all of them.
@@ -188,64 +287,23 @@ impl FromStr for Event {
     type Err = EventError;
 
     fn from_str(text: &str) -> Result<Self, EventError> {
-        if let Some(source) = known(text) {
-            return Ok(source.into());
-        }
-        if let Some((name, modifier)) = text.rsplit_once(':')
-            && let Some(event) = known(name).map(Self::from)
-        {
-            return event.observed(modifier);
-        }
-        if let Some((pmu, rest)) = text.split_once('/') {
-            let not_closed = || PmuError::NotClosed { text: text.to_owned() };
-            let (terms, modifier) = rest.rsplit_once('/').ok_or_else(not_closed)?;
-            let event = Self::from(Source::Pmu(PmuEvent::find(pmu, terms)?));
-            return if modifier.is_empty() { Ok(event) } else { event.observed(modifier) };
-        }
-        if let Some((category, name)) = text.split_once(':') {
-            let is_name = |part: &str| {
-                let of_name = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
-                !part.is_empty() && !part.starts_with('.') && part.bytes().all(of_name)
-            };
-            // With a modifier: a third part.
-            let (name, modifier) = match name.split_once(':') {
-                Some((name, modifier)) => (name, Some(modifier)),
-                None => (name, None),
-            };
-            if is_name(category) && is_name(name) {
-                let event = Self::from(Source::Tracepoint(category.into(), name.into()));
-                return modifier.map_or(Ok(event.clone()), |modifier| event.observed(modifier));
+        let mut events = Self::matching(text)?;
+        match events.pop() {
+            Some(event) if events.is_empty() => Ok(event),
+            last => {
+                let events = events.iter().chain(&last).map(Self::spelled).collect();
+                Err(PmuError::Several { text: text.to_owned(), events }.into())
             }
         }
-        Err(EventError::Unknown { name: text.to_owned(), near: nearest(text, all()) })
     }
 }
 
-/// As it is written. What perf has no name for is shown by its numbers.
+/// As its terms call it; else as it is written. What perf has no name for is shown by its numbers.
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.source {
-            Source::Hardware(event) => f.write_str(event.name())?,
-            Source::Software(event) => f.write_str(event.name())?,
-            Source::Cache(cache, operation, result) => {
-                f.write_str(&cache_name(*cache, *operation, *result))?;
-            }
-            Source::Tracepoint(category, name) => write!(f, "{category}:{name}")?,
-            Source::Pmu(event) => f.write_str(event.text())?,
-            Source::Raw { kind: PERF_TYPE_RAW, config, config1: 0, config2: 0 } => {
-                write!(f, "r{config:x}")?;
-            }
-            Source::Raw { kind, config, config1, config2 } => {
-                write!(f, "type {kind}, config {config:#x}, {config1:#x}, {config2:#x}")?;
-            }
-        }
-        let colon = if matches!(self.source, Source::Pmu(_)) { "" } else { ":" };
-        if self.excluded.contains(Flags::EXCLUDE_USER) {
-            write!(f, "{colon}k")
-        } else if self.excluded.contains(Flags::EXCLUDE_KERNEL) {
-            write!(f, "{colon}u")
-        } else {
-            Ok(())
+        match self.name() {
+            Some(name) => f.write_str(name),
+            None => f.write_str(&self.spelled()),
         }
     }
 }
@@ -428,6 +486,47 @@ mod tests {
     }
 
     #[test]
+    fn an_event_is_called_as_its_terms_say() {
+        for (text, described) in [
+            ("software/config=2,name=faults/", "faults (software/config=2,name=faults/)"),
+            ("software/name=a.b:c=1,config=2/u", "a.b:c=1 (software/name=a.b:c=1,config=2/u)"),
+            ("software/config=2/k", "software/config=2/k"),
+            ("faults:u", "page-faults:u"),
+        ] {
+            let event: Event = text.parse().unwrap();
+            assert_eq!(event.described(), described);
+            assert_eq!(event.to_string(), described.split(' ').next().unwrap());
+        }
+        let list = Event::list("software/config=2,name=x/,faults").unwrap();
+        assert_eq!(list.iter().map(Event::to_string).collect::<Vec<_>>(), ["x", "page-faults"]);
+    }
+
+    #[test]
+    fn what_matches_once_is_an_event() {
+        for text in ["softwar[e]/config=2/", "sof*ware/config=2/", "software/config=2/"] {
+            assert_eq!(Event::matching(text).unwrap().len(), 1, "{text}");
+            let event: Event = text.parse().unwrap();
+            assert_eq!(event.to_string(), "software/config=2/");
+        }
+        let all = Event::matching("[st]*ware/config=2/u").unwrap();
+        assert_eq!(all[0].to_string(), "software/config=2/u");
+    }
+
+    #[test]
+    fn several_events_are_not_one() {
+        // Every kernel has these two.
+        let text = "[st][or][fa]*/config=1,name=one/u";
+        let shown: Vec<_> = Event::list(text).unwrap().iter().map(Event::to_string).collect();
+        assert_eq!(shown, ["software/one/", "tracepoint/one/"]);
+        let error = text.parse::<Event>().unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "`[st][or][fa]*/config=1,name=one/u` is 2 events: software/config=1,name=one/u, \
+             tracepoint/config=1,name=one/u; name one of them"
+        );
+    }
+
+    #[test]
     fn a_list_is_not_cut_between_slashes() {
         let shown = |text: &str| -> Vec<String> {
             Event::list(text).unwrap().iter().map(Event::to_string).collect()
@@ -446,7 +545,8 @@ mod tests {
 
     #[test]
     fn an_event_of_a_pmu_is_the_attribute_of_its_terms() {
-        let event: Event = "software/config=2,config2=5,config3=6,period=7/k".parse().unwrap();
+        let event: Event =
+            "software/config=2,config2=5,config3=6,period=7,name=x/k".parse().unwrap();
         let attr = event.attr().unwrap();
         assert_eq!((attr.kind, attr.config, attr.config2, attr.config3), (1, 2, 5, 6));
         assert_eq!((attr.sample_period, attr.flags), (7, 1 << 4));

@@ -4,6 +4,7 @@ use super::error::PerfError;
 use super::event::Event;
 use super::opened::opened;
 use super::place::Place;
+use super::reading::scaled;
 use super::scope::Scope;
 use crate::sys::perf_event::{Attr, Flags, PerfEvent, ReadFormat};
 use std::io;
@@ -78,9 +79,10 @@ impl Group {
     /// # Errors
     ///
     /// If there are no events, no such event, nobody of whom it could be counted, or no privilege to do so;
-    /// EINVAL, too, for events that the kernel does not put into one group.
+    /// EINVAL, too, for events that the kernel does not put into one group, as where the CPU has too few counters for
+    /// all of them. Not every PMU tells: else, such a group is [never counted](GroupReading::scaled).
     pub fn open(events: &[Event], scope: &Scope) -> Result<Self, PerfError> {
-        let names: Vec<_> = events.iter().map(Event::to_string).collect();
+        let names: Vec<_> = events.iter().map(Event::described).collect();
         let attrs = events.iter().map(Event::attr).collect::<Result<Vec<_>, _>>()?;
         if attrs.is_empty() {
             return Err(PerfError::EmptyGroup);
@@ -166,7 +168,15 @@ impl Members {
             }
             let leader = events.first().map(PerfEvent::as_fd);
             let opened = attr.open_telling_lost(place.pid(), place.cpu(), leader);
-            events.push(opened.map_err(|source| place.refused(name, source))?);
+            let event = opened.map_err(|source| match leader {
+                None => place.refused(name, source),
+                Some(_) => {
+                    let others = names[..events.len()].join(", ");
+                    let (event, place) = (name.clone(), place.to_string());
+                    PerfError::Member { event, place, others, source }
+                }
+            })?;
+            events.push(event);
         }
         let ids = events.iter().map(PerfEvent::id).collect::<io::Result<_>>();
         let ids = ids.map_err(|source| PerfError::Call {
@@ -218,6 +228,13 @@ fn parsed(words: &[u64], ids: &[u64], words_each: usize) -> Option<GroupReading>
 }
 
 impl GroupReading {
+    /// What the counts would have been, had the group counted all the time, in the order of its
+    /// [`members`](Self::members). `None` if it did not at all, although it was enabled.
+    pub fn scaled(&self) -> Option<Vec<u64>> {
+        let scaled = |member: &MemberReading| scaled(member.value, self.enabled, self.running);
+        self.members.iter().map(scaled).collect()
+    }
+
     fn add(&mut self, other: &Self) {
         self.enabled += other.enabled;
         self.running += other.running;
@@ -241,6 +258,15 @@ mod tests {
         assert_eq!(members.collect::<Vec<_>>(), [(6, Some(2)), (5, Some(1))]);
         let reading = parsed(&[1, 70, 50, 5, 901], &[901], 2).unwrap();
         assert_eq!(reading.members, [MemberReading { value: 5, lost: None }]);
+    }
+
+    #[test]
+    fn all_members_are_scaled_to_the_time_of_the_group() {
+        let reading = |running| parsed(&[2, 90, running, 8, 900, 3, 901], &[900, 901], 2).unwrap();
+        assert_eq!(reading(30).scaled(), Some(vec![24, 9]));
+        assert_eq!(reading(90).scaled(), Some(vec![8, 3]));
+        assert_eq!(reading(0).scaled(), None, "never counted");
+        assert_eq!(GroupReading::default().scaled(), Some(vec![]));
     }
 
     #[test]

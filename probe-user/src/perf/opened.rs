@@ -51,7 +51,7 @@ pub(super) fn share(
     place: &Place,
 ) -> Result<(), PerfError> {
     event.set_output(first.as_fd()).map_err(|source| {
-        let (event, place) = (name.to_string(), place.to_string());
+        let (event, place) = (name.described(), place.to_string());
         PerfError::Share { event, place, source }
     })
 }

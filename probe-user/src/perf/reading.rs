@@ -24,13 +24,18 @@ impl Reading {
     /// What the count would have been, had it been counted all the time. `None` if it was not at all,
     /// although it was enabled.
     pub fn scaled(&self) -> Option<u64> {
-        let (enabled, running) = (self.enabled.as_nanos(), self.running.as_nanos());
-        if enabled == running {
-            return Some(self.value);
-        }
-        let scaled = (u128::from(self.value) * enabled).checked_div(running)?;
-        Some(u64::try_from(scaled).unwrap_or(u64::MAX))
+        scaled(self.value, self.enabled, self.running)
     }
+}
+
+/// What a count would have been, had it been counted all the time.
+pub(super) fn scaled(value: u64, enabled: Duration, running: Duration) -> Option<u64> {
+    if enabled == running {
+        return Some(value);
+    }
+    let scaled = u128::from(value) * enabled.as_nanos();
+    let scaled = scaled.checked_div(running.as_nanos())?;
+    Some(u64::try_from(scaled).unwrap_or(u64::MAX))
 }
 
 /// A count of one of the places of a [`Scope`](super::Scope).

@@ -2,6 +2,7 @@
 
 use super::error::PerfError;
 use super::event::Event;
+use super::event_source::Rate;
 use super::names::Software;
 use super::opened::{opened_of, share};
 use super::place::Place;
@@ -30,13 +31,6 @@ pub struct SamplerBuilder {
     stack_user: u32,
     bytes_per_ring: usize,
     wake_after_bytes: Option<u32>,
-}
-
-/// How often.
-#[derive(Clone, Copy, Debug)]
-enum Rate {
-    Period(u64),
-    Frequency(u64),
 }
 
 impl Default for SamplerBuilder {
@@ -77,7 +71,8 @@ impl SamplerBuilder {
         Self { scope, ..self }
     }
 
-    /// A sample for every so many of the event; of clocks, nanoseconds. Events that say their own keep it.
+    /// A sample for every so many of the event; of clocks, nanoseconds. Events that say their own
+    /// rate keep it.
     #[must_use]
     pub fn period(self, period: u64) -> Self {
         Self { rate: Rate::Period(period), ..self }
@@ -168,8 +163,9 @@ impl SamplerBuilder {
             opened: Vec::new(),
             by_ring: HashMap::new(),
         };
-        let places = self.scope.places_of(&events, true)?;
-        let each = places.iter().flat_map(|place| (0..events.len()).map(move |n| (place, n)));
+        let places = self.scope.places_of_each(&events, true)?;
+        let each = places.iter().enumerate();
+        let each = each.flat_map(|(n, places)| places.iter().map(move |place| (place, n)));
         opened_of(each, |&(place, number)| {
             opening.open(&events[number], number, &mut attrs[number], place)
         })?;
@@ -179,9 +175,7 @@ impl SamplerBuilder {
 
     fn attr(&self, event: &Event) -> Result<Attr, PerfError> {
         let mut attr = event.attr()?;
-        let (period, rate_flag) = match self.rate {
-            // It has its own.
-            _ if attr.sample_period != 0 => (attr.sample_period, Flags::empty()),
+        let (period, rate_flag) = match event.rate().unwrap_or(self.rate) {
             Rate::Period(period) => (period, Flags::empty()),
             Rate::Frequency(frequency) => (frequency, Flags::FREQ),
         };
@@ -251,7 +245,7 @@ impl Opening<'_> {
         } else {
             own.open_in(pid, cpu, None)
         };
-        let event = event.map_err(|source| self.failed(name, place, source))?;
+        let event = event.map_err(|source| refused(name, &own, place, source))?;
         // The kernel may be too old to tell what was lost.
         attr.read_format = event.read_format().bits();
         match self.by_ring.get(&place.of_ring()) {
@@ -267,21 +261,45 @@ impl Opening<'_> {
         self.opened.push(Opened { event, number });
         Ok(())
     }
+}
 
-    fn failed(&self, name: &Event, place: &Place, source: io::Error) -> PerfError {
-        if let (Rate::Frequency(frequency), Some(libc::EINVAL)) =
-            (self.builder.rate, source.raw_os_error())
-            && let Some(most) = most_samples()
-            && frequency > most
-        {
-            return PerfError::Frequency { frequency, most };
-        }
-        place.refused(&name.to_string(), source)
+/// Why an event cannot be opened with this attribute.
+fn refused(event: &Event, attr: &Attr, place: &Place, source: io::Error) -> PerfError {
+    if Flags::from_bits_retain(attr.flags).contains(Flags::FREQ)
+        && source.raw_os_error() == Some(libc::EINVAL)
+        && let Some(most) = most_samples()
+        && attr.sample_period > most
+    {
+        return PerfError::Frequency { frequency: attr.sample_period, most };
     }
+    place.refused(&event.described(), source)
 }
 
 /// How many samples a second the kernel allows.
 fn most_samples() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/sys/kernel/perf_event_max_sample_rate").ok()?;
     text.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_event_says_goes_before_what_all_are_sampled_by() {
+        let builder = Sampler::builder();
+        let (period, frequency) = (builder.clone().period(7), builder.frequency(8));
+        for (event, by_period, by_frequency) in [
+            ("software/config=0/", (7, false), (8, true)),
+            ("software/config=0,period=5/", (5, false), (5, false)),
+            ("software/config=0,freq=6/", (6, true), (6, true)),
+        ] {
+            let event: Event = event.parse().unwrap();
+            for (builder, expected) in [(&period, by_period), (&frequency, by_frequency)] {
+                let attr = builder.attr(&event).unwrap();
+                let is_frequency = Flags::from_bits_retain(attr.flags).contains(Flags::FREQ);
+                assert_eq!((attr.sample_period, is_frequency), expected, "{event}");
+            }
+        }
+    }
 }

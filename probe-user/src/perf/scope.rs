@@ -37,18 +37,36 @@ impl Scope {
         by_cpu: bool,
     ) -> Result<Vec<Place>, PerfError> {
         let mut places = self.places(by_cpu)?;
-        if matches!(self, Self::Cpu(_) | Self::Cpus(_)) {
-            return Ok(places);
-        }
-        for event in events {
-            let Some(cpus) = event.cpus() else { continue };
-            places.retain(|place| place.cpu.is_none_or(|cpu| cpus.contains(&cpu)));
-            if places.is_empty() {
-                let (event, cpus) = (event.to_string(), cpus.to_vec());
-                return Err(PerfError::NoCpu { event, cpus });
-            }
-        }
+        events.iter().try_for_each(|event| self.keep_observed(&mut places, event))?;
         Ok(places)
+    }
+
+    /// The same of each of these events for itself.
+    pub(super) fn places_of_each(
+        &self,
+        events: &[Event],
+        by_cpu: bool,
+    ) -> Result<Vec<Vec<Place>>, PerfError> {
+        let places = self.places(by_cpu)?;
+        let of = |event| {
+            let mut own = places.clone();
+            self.keep_observed(&mut own, event)?;
+            Ok(own)
+        };
+        events.iter().map(of).collect()
+    }
+
+    /// Leaves out where an event cannot be observed.
+    fn keep_observed(&self, places: &mut Vec<Place>, event: &Event) -> Result<(), PerfError> {
+        let Some(cpus) = event.cpus().filter(|_| !matches!(self, Self::Cpu(_) | Self::Cpus(_)))
+        else {
+            return Ok(());
+        };
+        places.retain(|place| place.cpu.is_none_or(|cpu| cpus.contains(&cpu)));
+        if places.is_empty() {
+            return Err(PerfError::NoCpu { event: event.described(), cpus: cpus.to_vec() });
+        }
+        Ok(())
     }
 
     /// Where events of it are opened, each of them once. `by_cpu`: those that are inherited have an event for
@@ -143,7 +161,10 @@ mod tests {
             fs::create_dir(&folder).unwrap();
             fs::write(folder.join("type"), "9").unwrap();
             fs::write(folder.join("cpumask"), mask).unwrap();
-            [Source::Pmu(PmuEvent::find_in(devices.path(), pmu, "").unwrap()).into()]
+            let [event] = &PmuEvent::matching_in(devices.path(), pmu, "").unwrap()[..] else {
+                panic!("{pmu} is there several times")
+            };
+            [Source::Pmu(event.clone()).into()]
         };
         let (first, gone) = (event("first", "0,4000"), event("gone", "4000"));
         let cpus = |scope: &Scope| -> Vec<_> {
@@ -156,6 +177,14 @@ mod tests {
         assert!(cpus(&Scope::ThisProcess).iter().all(Option::is_none));
         let error = Scope::System.places_of(&gone, true).unwrap_err().to_string();
         assert!(error.contains("gone// is observed on the CPUs [4000] alone"), "{error}");
+        // Events that are opened by themselves need no CPU in common.
+        let [second] = event("second", "1");
+        let [first] = first;
+        let both = [first, second];
+        let apart = Scope::System.places_of_each(&both, true).unwrap();
+        let cpus = |places: &Vec<Place>| places.iter().map(|place| place.cpu).collect::<Vec<_>>();
+        assert_eq!(apart.iter().map(cpus).collect::<Vec<_>>(), [[Some(0)], [Some(1)]]);
+        assert!(Scope::System.places_of(&both, true).is_err());
     }
 
     #[test]

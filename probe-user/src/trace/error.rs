@@ -6,6 +6,7 @@ use super::spec::{ProbeSpec, SpecError};
 use crate::error::{OpenError, PollError, TallyError};
 use crate::escape::Escaped;
 use crate::nearest::suggestion;
+use crate::pattern::BadPattern;
 use crate::perf::PerfError;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -316,6 +317,12 @@ pub enum TraceError {
     /// The tally could not be read.
     #[error(transparent)]
     Tally(#[from] TallyError),
+}
+
+impl From<BadPattern> for TraceError {
+    fn from(BadPattern { pattern, what }: BadPattern) -> Self {
+        Self::Pattern { pattern, what }
+    }
 }
 
 impl TraceError {

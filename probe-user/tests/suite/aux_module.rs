@@ -1,4 +1,7 @@
-//! A PMU whose AUX area has bytes that are known: the module in `tests/aux_module`.
+//! PMUs of our own, the module in `tests/aux_module`: one whose AUX area has bytes that are known (`probe_aux`),
+//! and two with room for one event at a time, which counts time (`probe_narrow_0`, `probe_narrow_1`).
+
+#![allow(dead_code, reason = "each test binary uses its own part of it")]
 
 use std::path::Path;
 use std::process::Command;
@@ -8,7 +11,7 @@ use std::sync::LazyLock;
 pub fn is_loaded() -> bool {
     static IS_LOADED: LazyLock<bool> = LazyLock::new(|| {
         let Some(module) = std::env::var_os("PROBE_AUX_MODULE") else {
-            eprintln!("skipped: there is no module of an AUX area for this kernel");
+            eprintln!("skipped: there is no module of PMUs for this kernel");
             return false;
         };
         if !Path::new("/sys/bus/event_source/devices/probe_aux").exists() {

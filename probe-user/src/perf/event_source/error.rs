@@ -72,6 +72,45 @@ pub enum PmuError {
         /// What it is set to.
         value: String,
     },
+    /// How often samples are taken is not said by what says it.
+    #[error("`{term}` needs a number from 1 on: write it like {term}=1000")]
+    NoRate {
+        /// The term.
+        term: String,
+    },
+    /// No event is called so.
+    #[error(
+        "`{}` is no name of an event: write it like name=reads, of letters, digits and any of _-.:=+",
+        shown(name)
+    )]
+    Name {
+        /// What there is.
+        name: String,
+    },
+    /// It is a term of `perf` that is done otherwise here.
+    #[error("`{term}` is a term of perf that is none here: {instead}")]
+    OfPerf {
+        /// The term.
+        term: String,
+        /// How it is done.
+        instead: &'static str,
+    },
+    /// The PMU is a pattern that is none.
+    #[error("`{}` is no pattern of PMUs: {what}", shown(pattern))]
+    Pattern {
+        /// What was written.
+        pattern: String,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+    /// One event was asked for, and several PMUs have it.
+    #[error("`{}` is {} events: {}; name one of them", shown(text), events.len(), listed(events))]
+    Several {
+        /// What was written.
+        text: String,
+        /// The events.
+        events: Vec<String>,
+    },
     /// What a term is set to has more bits than the term.
     #[error(
         "{value:#x} is too large for `{term}` of {pmu}, which is {format}: it is {most:#x} at most"

@@ -3,59 +3,94 @@
 
 mod error;
 mod format;
+mod matching;
+mod pmu;
+mod term;
 #[cfg(test)]
 mod tests;
 
 pub use error::PmuError;
 
-use crate::cpus;
-use crate::nearest::nearest;
-use format::Format;
-use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
+use matching::stems;
+use pmu::{Pmu, names};
+use std::collections::BTreeSet;
+use std::path::Path;
+use term::{FREQUENCY, NAME, PERIOD, Term, WORDS, terms_of};
 
 /// Where the kernel tells which there are.
 const DEVICES: &str = "/sys/bus/event_source/devices";
 
-/// What files of `events/` end in that tell more of an event, and are none.
-const BESIDES_EVENTS: [&str; 4] = [".scale", ".unit", ".per-pkg", ".snapshot"];
-
-/// Terms that every PMU has: the words of the attribute, and how many events a sample stands for.
-const WORDS: [&str; 4] = ["config", "config1", "config2", "config3"];
-const PERIOD: &str = "period";
+/// How often samples are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Rate {
+    /// For every so many events.
+    Period(u64),
+    /// So many a second.
+    Frequency(u64),
+}
 
 /// An event of a PMU (a performance monitoring unit), of the CPU, beside it, or of the kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PmuEvent {
     /// As it was written, from the PMU's name up to the second slash.
     text: String,
+    name: Option<String>,
     kind: u32,
     words: [u64; 4],
-    period: u64,
+    rate: Option<Rate>,
     cpus: Option<Vec<u32>>,
 }
 
 impl PmuEvent {
-    /// Finds what `PMU` and `TERMS` of `PMU/TERMS/` mean on this machine.
-    pub(super) fn find(pmu: &str, terms: &str) -> Result<Self, PmuError> {
-        Self::find_in(DEVICES.as_ref(), pmu, terms)
+    /// Finds what `PMU` and `TERMS` of `PMU/TERMS/` mean on this machine: an event, or one of each PMU of a sort.
+    pub(super) fn matching(pmu: &str, terms: &str) -> Result<Vec<Self>, PmuError> {
+        Self::matching_in(DEVICES.as_ref(), pmu, terms)
     }
 
-    pub(super) fn find_in(devices: &Path, pmu: &str, terms: &str) -> Result<Self, PmuError> {
-        let pmu = Pmu::find(devices, pmu)?;
+    pub(super) fn matching_in(
+        devices: &Path,
+        pmu: &str,
+        terms: &str,
+    ) -> Result<Vec<Self>, PmuError> {
+        let (mut found, mut lacking) = (Vec::new(), None);
+        for pmu in Pmu::matching(devices, pmu)? {
+            match Self::of(&pmu, terms) {
+                Ok(event) => found.push((pmu.name, event)),
+                // Another one may have it.
+                Err(error @ PmuError::NoTerm { .. }) => lacking = lacking.or(Some(error)),
+                Err(error) => return Err(error),
+            }
+        }
+        match lacking {
+            Some(error) if found.is_empty() => return Err(error),
+            _ => {}
+        }
+        if found.len() > 1 {
+            for (pmu, event) in &mut found {
+                event.name = event.name.take().map(|name| format!("{pmu}/{name}/"));
+            }
+        }
+        Ok(found.into_iter().map(|(_, event)| event).collect())
+    }
+
+    fn of(pmu: &Pmu, terms: &str) -> Result<Self, PmuError> {
         let text = format!("{}/{terms}/", pmu.name);
         let (kind, cpus) = (pmu.kind()?, pmu.cpus()?);
-        let mut event = Self { text, kind, words: [0; 4], period: 0, cpus };
+        let mut event = Self { text, name: None, kind, words: [0; 4], rate: None, cpus };
         let typed: Vec<_> = terms_of(terms).collect();
         for term in &typed {
             let name = term.value.is_none().then(|| pmu.event(term.name)).transpose()?.flatten();
             match name {
-                Some(described) => event.describe(&pmu, term.name, &described, &typed)?,
-                None => event.set(&pmu, *term)?,
+                Some(described) => event.describe(pmu, term.name, &described, &typed)?,
+                None => event.set(pmu, *term)?,
             }
         }
         Ok(event)
+    }
+
+    /// What it is called, if the terms say it; with its PMU, if there are several.
+    pub fn name(&self) -> Option<&str> {
+        self.name.as_deref()
     }
 
     /// The number of the PMU: `type` of `struct perf_event_attr`.
@@ -70,7 +105,23 @@ impl PmuEvent {
 
     /// How many events a sample stands for, if the terms say it.
     pub fn period(&self) -> Option<u64> {
-        (self.period != 0).then_some(self.period)
+        match self.rate {
+            Some(Rate::Period(period)) => Some(period),
+            _ => None,
+        }
+    }
+
+    /// How many samples are taken a second, if the terms say it.
+    pub fn frequency(&self) -> Option<u64> {
+        match self.rate {
+            Some(Rate::Frequency(frequency)) => Some(frequency),
+            _ => None,
+        }
+    }
+
+    /// How often samples are taken, if the terms say it.
+    pub(super) fn rate(&self) -> Option<Rate> {
+        self.rate
     }
 
     /// The CPUs on which it is observed, where that is not all of them.
@@ -104,11 +155,20 @@ impl PmuEvent {
 
     fn set(&mut self, pmu: &Pmu, term: Term<'_>) -> Result<(), PmuError> {
         if term.name == PERIOD {
-            self.period = term.number()?;
+            self.rate = Some(Rate::Period(term.rate()?));
+        } else if term.name == FREQUENCY {
+            self.rate = Some(Rate::Frequency(term.rate()?));
+        } else if term.name == NAME {
+            self.name = Some(term.text()?.to_owned());
         } else if let Some(word) = WORDS.iter().position(|word| *word == term.name) {
             self.words[word] = term.number()?;
         } else {
-            let Some(format) = pmu.format(term.name)? else { return Err(pmu.no_term(term.name)) };
+            let Some(format) = pmu.format(term.name)? else {
+                return Err(match term.instead() {
+                    Some(instead) => PmuError::OfPerf { term: term.name.to_owned(), instead },
+                    None => pmu.no_term(term.name),
+                });
+            };
             let value = term.number()?;
             if !format.put(value, &mut self.words) {
                 let (pmu, term) = (pmu.name.clone(), term.name.to_owned());
@@ -126,160 +186,23 @@ pub(crate) fn kind_of(pmu: &str) -> Result<u32, PmuError> {
     Pmu::of(DEVICES.as_ref(), pmu).kind()
 }
 
-/// The PMUs of this machine, each as far as its slash, and the events that they have names for. What cannot be
-/// read is not known.
+/// The PMUs of this machine, each as far as its slash, and the events that they have names for; and of those of one
+/// sort, what all of them are called together. What cannot be read is not known.
 pub(super) fn known() -> Vec<String> {
     known_in(DEVICES.as_ref())
 }
 
 fn known_in(devices: &Path) -> Vec<String> {
-    let of = |pmu: &String| {
-        let mut events = names(&devices.join(pmu).join("events")).unwrap_or_default();
-        events.retain(|event| !is_beside_event(event));
-        let events = events.into_iter().map(|event| format!("{pmu}/{event}/")).collect::<Vec<_>>();
-        [format!("{pmu}/")].into_iter().chain(events)
+    let all = names(devices).unwrap_or_default();
+    let events_of = |pmu: &str| Pmu::of(devices, pmu).events();
+    let own = all.iter().map(|pmu| (pmu.as_str(), events_of(pmu)));
+    let together = stems(&all).into_iter().map(|(stem, pmus)| {
+        let events: BTreeSet<_> = pmus.into_iter().flat_map(events_of).collect();
+        (stem, events.into_iter().collect())
+    });
+    let written = |(pmu, events): (&str, Vec<String>)| {
+        let events = events.into_iter().map(move |event| format!("{pmu}/{event}/"));
+        [format!("{pmu}/")].into_iter().chain(events).collect::<Vec<_>>()
     };
-    names(devices).unwrap_or_default().iter().flat_map(of).collect()
-}
-
-/// A part of what is between the slashes.
-#[derive(Clone, Copy, Debug)]
-struct Term<'t> {
-    name: &'t str,
-    value: Option<&'t str>,
-}
-
-impl Term<'_> {
-    /// What it is set to: 1, if that is not said.
-    fn number(&self) -> Result<u64, PmuError> {
-        let Some(value) = self.value else { return Ok(1) };
-        let (digits, radix) = match value.strip_prefix("0x").or_else(|| value.strip_prefix("0X")) {
-            Some(digits) => (digits, 16),
-            None => (value, 10),
-        };
-        let number = u64::from_str_radix(digits, radix).ok().filter(|_| !digits.starts_with('+'));
-        let none = || PmuError::Number { term: self.name.into(), value: value.into() };
-        number.ok_or_else(none)
-    }
-}
-
-fn terms_of(text: &str) -> impl Iterator<Item = Term<'_>> {
-    let term = |part| match str::split_once(part, '=') {
-        Some((name, value)) => Term { name, value: Some(value) },
-        None => Term { name: part, value: None },
-    };
-    text.trim().split(',').filter(|part| !part.is_empty()).map(term)
-}
-
-/// A PMU, as sysfs has it.
-struct Pmu {
-    name: String,
-    folder: PathBuf,
-}
-
-impl Pmu {
-    fn of(devices: &Path, name: &str) -> Self {
-        Self { name: name.to_owned(), folder: devices.join(name) }
-    }
-
-    fn find(devices: &Path, name: &str) -> Result<Self, PmuError> {
-        let all = names(devices)?;
-        if all.iter().any(|own| own == name) {
-            return Ok(Self::of(devices, name));
-        }
-        let near = nearest(name, all.iter().cloned());
-        Err(PmuError::NoPmu { pmu: name.to_owned(), all, near })
-    }
-
-    fn kind(&self) -> Result<u32, PmuError> {
-        let path = self.folder.join("type");
-        let text = fs::read_to_string(&path).map_err(|source| failed(&path, source))?;
-        text.trim().parse().map_err(|_| PmuError::Malformed { path, text })
-    }
-
-    /// The CPUs that observe for others, too, or that have it at all.
-    fn cpus(&self) -> Result<Option<Vec<u32>>, PmuError> {
-        for name in ["cpumask", "cpus"] {
-            let path = self.folder.join(name);
-            let Some(text) = read(&path)? else { continue };
-            let Ok(cpus) = cpus::parse(&text) else {
-                return Err(PmuError::Malformed { path, text });
-            };
-            return Ok(Some(cpus).filter(|cpus| !cpus.is_empty()));
-        }
-        Ok(None)
-    }
-
-    fn format(&self, term: &str) -> Result<Option<Format>, PmuError> {
-        let Some((path, text)) = self.file("format", term)? else { return Ok(None) };
-        match text.parse() {
-            Ok(format) => Ok(Some(format)),
-            Err(()) => Err(PmuError::Malformed { path, text }),
-        }
-    }
-
-    /// The terms that an event stands for.
-    fn event(&self, name: &str) -> Result<Option<String>, PmuError> {
-        if is_beside_event(name) {
-            return Ok(None);
-        }
-        Ok(self.file("events", name)?.map(|(_, text)| text))
-    }
-
-    /// A file that is in one of its folders: a name that is none is that of no file.
-    fn file(&self, folder: &str, name: &str) -> Result<Option<(PathBuf, String)>, PmuError> {
-        let folder = self.folder.join(folder);
-        if !names(&folder)?.iter().any(|own| own == name) {
-            return Ok(None);
-        }
-        let path = folder.join(name);
-        Ok(read(&path)?.map(|text| (path, text)))
-    }
-
-    fn no_term(&self, term: &str) -> PmuError {
-        // What cannot be read is no reason to say nothing.
-        let all = |folder: &str| names(&self.folder.join(folder)).unwrap_or_default();
-        let (own, mut events) = (all("format"), all("events"));
-        events.retain(|event| !is_beside_event(event));
-        let terms = || own.iter().map(String::as_str).chain(WORDS).chain([PERIOD]);
-        let near = nearest(term, terms().map(str::to_owned).chain(events.iter().cloned()));
-        let with_format = |term: &str| match self.format(term) {
-            Ok(Some(format)) => format!("{term} ({format})"),
-            _ => term.to_owned(),
-        };
-        let terms = terms().map(with_format).collect();
-        PmuError::NoTerm { pmu: self.name.clone(), term: term.to_owned(), terms, events, near }
-    }
-}
-
-fn is_beside_event(name: &str) -> bool {
-    BESIDES_EVENTS.iter().any(|end| name.ends_with(end))
-}
-
-/// What a folder has, in order; nothing, if there is none.
-fn names(folder: &Path) -> Result<Vec<String>, PmuError> {
-    let entries = match fs::read_dir(folder) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries.map_err(|source| failed(folder, source))?,
-    };
-    let name = |entry: io::Result<fs::DirEntry>| Ok(entry?.file_name().into_string().ok());
-    let mut names: Vec<_> = entries
-        .filter_map(|entry| name(entry).transpose())
-        .collect::<io::Result<_>>()
-        .map_err(|source| failed(folder, source))?;
-    names.sort();
-    Ok(names)
-}
-
-/// What a file has, if there is one.
-fn read(path: &Path) -> Result<Option<String>, PmuError> {
-    match fs::read_to_string(path) {
-        Ok(text) => Ok(Some(text)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(failed(path, source)),
-    }
-}
-
-fn failed(path: &Path, source: io::Error) -> PmuError {
-    PmuError::Sysfs { path: path.to_owned(), source }
+    own.chain(together).flat_map(written).collect()
 }

@@ -1,5 +1,7 @@
+use super::format::Format;
 use super::*;
 use proptest::prelude::*;
+use std::fs;
 
 /// A machine with a PMU of each sort.
 fn machine() -> tempfile::TempDir {
@@ -36,6 +38,24 @@ fn machine() -> tempfile::TempDir {
         ("odd/format/none", "config:\n"),
         ("odd/events/unknown", "nothing=1\n"),
         ("typeless/type", "x\n"),
+        ("uncore_imc_0/type", "20\n"),
+        ("uncore_imc_0/format/event", "config:0-7\n"),
+        ("uncore_imc_0/events/reads", "event=4\n"),
+        ("uncore_imc_2/type", "22\n"),
+        ("uncore_imc_2/format/event", "config:0-7\n"),
+        ("uncore_imc_2/events/reads", "event=4\n"),
+        ("uncore_imc_2/events/writes", "event=5\n"),
+        ("uncore_imc_10/type", "30\n"),
+        ("uncore_imc_10/format/event", "config:0-3\n"),
+        ("uncore_imc_10/events/reads", "event=5\n"),
+        ("uncore_imc_free_running/type", "31\n"),
+        ("uncore_imc_free_running_0/type", "32\n"),
+        ("ddr_pmu_87e1b0000000/type", "33\n"),
+        ("ddr_pmu_87e1b1000000/type", "34\n"),
+        ("ddr_pmu_cf/type", "35\n"),
+        ("ddrc1/type", "36\n"),
+        ("ddrc2/type", "37\n"),
+        ("lone_0/type", "38\n"),
     ] {
         let path = root.path().join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -44,10 +64,16 @@ fn machine() -> tempfile::TempDir {
     root
 }
 
-fn found(text: &str) -> Result<PmuEvent, PmuError> {
+fn all(text: &str) -> Result<Vec<PmuEvent>, PmuError> {
     let machine = machine();
     let (pmu, terms) = text.split_once('/').unwrap();
-    PmuEvent::find_in(machine.path(), pmu, terms.strip_suffix('/').unwrap())
+    PmuEvent::matching_in(machine.path(), pmu, terms.strip_suffix('/').unwrap())
+}
+
+fn found(text: &str) -> Result<PmuEvent, PmuError> {
+    let mut all = all(text)?;
+    assert_eq!(all.len(), 1, "{text}: {all:?}");
+    Ok(all.remove(0))
 }
 
 fn told(text: &str) -> String {
@@ -93,9 +119,92 @@ fn events_are_what_the_kernel_describes_and_what_is_typed_behind_them() {
 }
 
 #[test]
-fn a_period_is_of_the_event() {
-    assert_eq!(found("cpu/cycles/").unwrap().period(), None);
-    assert_eq!(found("cpu/cycles,period=1000/").unwrap().period(), Some(1000));
+fn how_often_samples_are_taken_is_of_the_event() {
+    for (text, period, frequency) in [
+        ("cpu/cycles/", None, None),
+        ("cpu/cycles,period=1000/", Some(1000), None),
+        ("cpu/freq=0x10,cycles/", None, Some(16)),
+        // What is typed last, as of other terms.
+        ("cpu/freq=99,cycles,period=1000/", Some(1000), None),
+        ("cpu/period=1000,freq=99/", None, Some(99)),
+    ] {
+        let event = found(text).unwrap();
+        assert_eq!((event.period(), event.frequency()), (period, frequency), "{text}");
+    }
+}
+
+#[test]
+fn an_event_may_have_a_name() {
+    for (text, name) in [
+        ("cpu/cycles/", None),
+        ("cpu/event=0x3c,name=cycles/", Some("cycles")),
+        ("cpu/name=CPU.x_y-1:cmask=1+,event=0x3c/", Some("CPU.x_y-1:cmask=1+")),
+        ("cpu/event=0x3c,name='cycles'/", Some("cycles")),
+        ("cpu/name=one,event=0x3c,name=two/", Some("two")),
+    ] {
+        let event = found(text).unwrap();
+        assert_eq!((event.name(), event.text()), (name, text));
+    }
+}
+
+#[test]
+fn a_name_without_a_number_is_that_of_all_pmus_of_a_sort() {
+    for (text, expected) in [
+        ("uncore_imc/reads/", &["uncore_imc_0", "uncore_imc_2", "uncore_imc_10"][..]),
+        ("imc/reads/", &["uncore_imc_0", "uncore_imc_2", "uncore_imc_10"]),
+        ("uncore_imc_[02]/reads/", &["uncore_imc_0", "uncore_imc_2"]),
+        ("imc_?/reads/", &["uncore_imc_0", "uncore_imc_2"]),
+        ("*imc_*/event=1/", &["uncore_imc_0", "uncore_imc_2", "uncore_imc_10"]),
+        ("imc_10/reads/", &["uncore_imc_10"]),
+        ("uncore_imc_1*/reads/", &["uncore_imc_10"]),
+        // Those that have it.
+        ("uncore_imc/writes/", &["uncore_imc_2"]),
+        ("*_*/writes/", &["uncore_imc_2"]),
+        // One of this very name is meant alone.
+        ("uncore_imc_free_running//", &["uncore_imc_free_running"]),
+        ("imc_free_running//", &["uncore_imc_free_running", "uncore_imc_free_running_0"]),
+        // A number has more than two digits, or no letters.
+        ("ddr_pmu//", &["ddr_pmu_87e1b0000000", "ddr_pmu_87e1b1000000"]),
+        ("ddrc//", &["ddrc1", "ddrc2"]),
+        ("lone//", &["lone_0"]),
+        (
+            "ddr*//",
+            &["ddr_pmu_87e1b0000000", "ddr_pmu_87e1b1000000", "ddr_pmu_cf", "ddrc1", "ddrc2"],
+        ),
+    ] {
+        let all = all(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+        let terms = text.split_once('/').unwrap().1;
+        let expected: Vec<_> = expected.iter().map(|pmu| format!("{pmu}/{terms}")).collect();
+        assert_eq!(all.iter().map(PmuEvent::text).collect::<Vec<_>>(), expected, "{text}");
+    }
+    let all = all("imc/reads/").unwrap();
+    let numbers: Vec<_> = all.iter().map(|event| (event.kind(), event.words()[0])).collect();
+    assert_eq!(numbers, [(20, 4), (22, 4), (30, 5)]);
+}
+
+#[test]
+fn names_of_several_events_tell_them_apart() {
+    let all = all("imc/reads,name=r/").unwrap();
+    let names: Vec<_> = all.iter().filter_map(PmuEvent::name).collect();
+    assert_eq!(names, ["uncore_imc_0/r/", "uncore_imc_2/r/", "uncore_imc_10/r/"]);
+    assert_eq!(found("imc/writes,name=w/").unwrap().name(), Some("w"));
+}
+
+#[test]
+fn what_no_pmu_of_a_sort_has_is_told_of_the_first() {
+    for (text, part) in [
+        ("imc/raeds/", "`raeds` is neither a term of uncore_imc_0 nor an event; there is reads"),
+        // What is wrong with one of them is not left out.
+        ("imc/event=0x10/", "0x10 is too large for `event` of uncore_imc_10"),
+        ("im/reads/", "there is no PMU `im`"),
+        ("uncore//", "there is no PMU `uncore`"),
+        ("*imd*//", "there is no PMU `*imd*`"),
+        ("ddr_pmu_c//", "there is no PMU `ddr_pmu_c`"),
+        ("imc_[0/reads/", "`imc_[0` is no pattern of PMUs"),
+    ] {
+        let told = all(text).unwrap_err().to_string();
+        assert!(told.contains(part), "{text}: {told}");
+    }
 }
 
 #[test]
@@ -124,7 +233,7 @@ fn what_is_not_there_is_told_with_what_is() {
                 "event (config:0-7,32-35)",
                 "inv (config:23)",
                 "offcore_rsp (config2:0-63)",
-                "config3, period",
+                "config3, period, freq, name",
                 "its events are cycles, misses, of-core",
             ],
         ),
@@ -149,6 +258,11 @@ fn what_can_be_written_is_known() {
     assert_eq!(of("cpu/"), ["cpu/", "cpu/cycles/", "cpu/misses/", "cpu/of-core/"]);
     assert_eq!(of("power/"), ["power/", "power/energy-pkg/"]);
     assert_eq!(of("intel_pt/"), ["intel_pt/"]);
+    assert_eq!(of("uncore_imc/"), ["uncore_imc/", "uncore_imc/reads/", "uncore_imc/writes/"]);
+    assert_eq!(of("uncore_imc_0/"), ["uncore_imc_0/", "uncore_imc_0/reads/"]);
+    assert_eq!(of("uncore_imc_free_running/"), ["uncore_imc_free_running/"]);
+    assert_eq!(of("lone"), ["lone_0/"]);
+    assert_eq!((of("ddr_pmu/"), of("ddrc/")), (vec![&"ddr_pmu/".into()], vec![&"ddrc/".into()]));
     assert_eq!(known_in("/no/such/folder".as_ref()), [""; 0]);
 }
 
@@ -175,6 +289,19 @@ fn values_have_to_fit() {
         ("odd/twice=1/", "`config:0-3,3-4`"),
         ("odd/none=1/", "`config:`"),
         ("typeless//", "typeless/type has `x`"),
+        ("cpu/period=0/", "`period` needs a number from 1 on: write it like period=1000"),
+        ("cpu/period/", "`period` needs a number"),
+        ("cpu/freq=0/", "write it like freq=1000"),
+        ("cpu/freq=x/", "`x` is no number that `freq` can be"),
+        ("cpu/name/", "`` is no name of an event: write it like name=reads"),
+        ("cpu/name=/", "`` is no name"),
+        ("cpu/name=''/", "`''` is no name"),
+        ("cpu/name=a b/", "`a b` is no name"),
+        ("cpu/name='a/", "`'a` is no name"),
+        ("cpu/name=\u{1b}[2J/", "`\\u{1b}[2J` is no name"),
+        ("cpu/call-graph=fp/", "`call-graph` is a term of perf that is none here: samples have"),
+        ("cpu/cycles,inherit/", "`inherit` is a term of perf that is none here"),
+        ("cpu/aux-output=1/", "`probe sample --aux` writes the AUX area"),
     ] {
         let told = told(text);
         assert!(told.contains(part), "{text}: {told}");
@@ -183,12 +310,12 @@ fn values_have_to_fit() {
 
 #[test]
 fn every_event_of_this_machine_is_found() {
-    for pmu in names(DEVICES.as_ref()).unwrap() {
-        let pmu = Pmu::find(DEVICES.as_ref(), &pmu).unwrap();
-        for event in names(&pmu.folder.join("events")).unwrap() {
+    for name in names(DEVICES.as_ref()).unwrap() {
+        let pmu = Pmu::of(DEVICES.as_ref(), &name);
+        for event in pmu.events() {
             match pmu.event(&event).unwrap() {
                 Some(described) if !described.contains('?') => {
-                    PmuEvent::find(&pmu.name, &event).unwrap();
+                    assert_eq!(PmuEvent::matching(&name, &event).unwrap().len(), 1);
                 }
                 _ => {}
             }
@@ -198,14 +325,20 @@ fn every_event_of_this_machine_is_found() {
 
 proptest! {
     #[test]
-    fn no_text_and_no_format_panics(terms in "[a-z0-9=,x?/.-]{0,24}", format in "config[0-9]?:?[0-9,-]{0,12}") {
+    fn no_text_and_no_format_panics(
+        pmu in "[a-z_0-9*?\\[\\]-]{0,8}",
+        terms in "[a-z0-9=,x?/.-]{0,24}",
+        format in "config[0-9]?:?[0-9,-]{0,12}",
+    ) {
         let root = tempfile::tempdir().unwrap();
         let folder = root.path().join("pmu/format");
         fs::create_dir_all(&folder).unwrap();
         fs::write(root.path().join("pmu/type"), "1").unwrap();
         fs::write(folder.join("a"), &format).unwrap();
-        let _ = PmuEvent::find_in(root.path(), "pmu", &terms).map_err(|error| error.to_string());
-        let _ = PmuEvent::find_in(root.path(), "pmu", "a=5").map_err(|error| error.to_string());
+        for (pmu, terms) in [("pmu", &*terms), ("pmu", "a=5"), (&*pmu, &*terms)] {
+            let found = PmuEvent::matching_in(root.path(), pmu, terms);
+            let _ = found.map_err(|error| error.to_string());
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@
  */
 #include <linux/module.h>
 #include <linux/perf_event.h>
+#include "pmus.h"
 
 /* Bits of config1, and the flag of the output that each of them asks for. */
 #define WANTS_PARTIAL 1
@@ -121,17 +122,12 @@ static struct pmu probe_aux = {
 	.free_aux = area_unmap,
 };
 
-static int __init probe_aux_init(void)
+int area_register(void)
 {
 	return perf_pmu_register(&probe_aux, "probe_aux", -1);
 }
 
-static void __exit probe_aux_exit(void)
+void area_unregister(void)
 {
 	perf_pmu_unregister(&probe_aux);
 }
-
-module_init(probe_aux_init);
-module_exit(probe_aux_exit);
-MODULE_LICENSE("Dual MIT/GPL");
-MODULE_DESCRIPTION("A PMU with an AUX area whose bytes are known");
