@@ -76,10 +76,11 @@ fn is_known(call: &Value) -> bool {
     is_known
 }
 
-/// What is known has been counted all the time, by a clock that goes as that of the call.
+/// What is known has been counted all the time. The clocks of the PMU and of the call are read one after the other,
+/// which may take a while in a slow machine.
 fn assert_true(call: &Value) {
     let (ticks, latency) = (number(call, "ticks"), number(call, "latency"));
-    assert!(ticks > 0 && ticks <= latency + latency / 10, "{call}");
+    assert!(ticks > 0 && ticks <= latency + latency / 10 + 5_000_000, "{call}");
     assert!(ticks + 50_000_000 > number(call, "asked") * 1_000_000, "{call}");
 }
 
@@ -90,7 +91,8 @@ fn calls_are_counted_as_long_as_nobody_else_counts() {
         return;
     }
     let (known, unknown): (Vec<_>, Vec<_>) = calls().into_iter().partition(is_known);
-    // The clock by which the kernel says it stands still now and then in machines that are emulated.
+    // A short call may take no time at all by perf's clock, which is unstable in machines that are emulated: it is
+    // unknown then, too.
     assert!(unknown.len() <= SHORTS / 20, "{unknown:?}");
     assert_eq!(known.iter().filter(|call| number(call, "asked") == LONG).count(), LONGS);
     known.iter().for_each(assert_true);
