@@ -29,6 +29,9 @@ pub(crate) fn run(args: &Sample) -> Result<ExitCode> {
         return aux::run(args, dir, ending);
     }
     let mut sampler = builder(args, command).open()?;
+    if let Some(error) = sampler.hotplug_error() {
+        log::warn!("CPUs that come later are not sampled: {error}");
+    }
     let mut ways = SampledWays::new(Symbols::start(Whose::Processes)?);
     let begun = ending.begin(args.duration)?;
     if on_exec(args, command).is_empty() {
@@ -38,6 +41,9 @@ pub(crate) fn run(args: &Sample) -> Result<ExitCode> {
     let counts = sampler.counts()?;
     let print = print(args, &mut ways, &sampler);
     tell(&counts);
+    for (cpu, error) in sampler.uncovered() {
+        log::warn!("CPU {cpu} has come, and is not sampled: {error}");
+    }
     let code = begun.exit_code()?;
     written(print?, "samples")?;
     Ok(code)

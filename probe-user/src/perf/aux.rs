@@ -102,8 +102,7 @@ impl AuxTrace {
     /// If the event cannot be opened, has no AUX area, or the area cannot be had: of a size that is none, or too
     /// large for what may be locked (`kernel.perf_event_mlock_kb`, `RLIMIT_MEMLOCK`).
     pub fn open(event: &Event, cpu: u32, mode: AuxMode) -> Result<Self, PerfError> {
-        let place = Place { thread: None, cpu: Some(cpu), inherits: false };
-        Self::open_at(event, &place, mode, Flags::empty())
+        Self::open_at(event, &Place::on_cpu(cpu), mode, Flags::empty())
     }
 
     /// The same, at a place, with these flags.

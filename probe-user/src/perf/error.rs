@@ -180,7 +180,16 @@ pub enum PerfError {
 impl PerfError {
     /// Whether it is that a thread has ended.
     pub(super) fn is_of_gone_thread(&self) -> bool {
-        matches!(self, Self::Open { source, .. } if source.raw_os_error() == Some(libc::ESRCH))
+        self.is_of_opening(libc::ESRCH)
+    }
+
+    /// Whether it is that a CPU is offline.
+    pub(super) fn is_of_gone_cpu(&self) -> bool {
+        self.is_of_opening(libc::ENODEV)
+    }
+
+    fn is_of_opening(&self, errno: i32) -> bool {
+        matches!(self, Self::Open { source, .. } if source.raw_os_error() == Some(errno))
     }
 }
 

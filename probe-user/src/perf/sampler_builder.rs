@@ -2,19 +2,15 @@
 
 use super::error::PerfError;
 use super::event::Event;
+use super::event_opener::EventOpener;
+use super::later_cpus::LaterCpus;
 use super::names::Software;
-use super::opened::{opened_of, share};
-use super::place::Place;
-use super::record::{Layout, ReadFormat, SampleType};
-use super::sample_ring::SampleRing;
+use super::record::{ReadFormat, SampleType};
 use super::sampler::Sampler;
+use super::sampler_rings::SamplerRings;
 use super::scope::Scope;
-use crate::ring::page::RingPages;
 use crate::sys::memory::page_size;
-use crate::sys::perf_event::{Attr, Flags, PerfEvent};
-use std::collections::HashMap;
-use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use crate::sys::perf_event::{Attr, Flags};
 
 /// Builds a [`Sampler`].
 #[derive(Clone, Debug)]
@@ -160,21 +156,18 @@ impl SamplerBuilder {
             [] => vec![Software::CpuClock.into()],
             events => events.to_vec(),
         };
-        let mut attrs =
-            events.iter().map(|event| self.attr(event)).collect::<Result<Vec<_>, _>>()?;
-        let mut opening = Opening {
-            builder: self,
-            rings: Vec::new(),
-            opened: Vec::new(),
-            by_ring: HashMap::new(),
-        };
+        let attrs = events.iter().map(|event| self.attr(event)).collect::<Result<_, _>>()?;
+        // Before anybody reads which CPUs there are.
+        let later = LaterCpus::of(&self.scope);
         let places = self.scope.places_of(&events, true)?;
-        let each = places.iter().flat_map(|place| (0..events.len()).map(move |n| (place, n)));
-        opened_of(each, |&(place, number)| {
-            opening.open(&events[number], number, &mut attrs[number], place)
-        })?;
-        let layout = attrs.first().map(Layout::of).unwrap_or_default();
-        Sampler::new(events, opening.opened, opening.rings, layout)
+        let frequency = match self.rate {
+            Rate::Frequency(frequency) => Some(frequency),
+            Rate::Period(_) => None,
+        };
+        let mut opener = EventOpener::new(events, attrs, self.bytes_per_ring, frequency);
+        let mut rings = SamplerRings::default();
+        rings.open(&mut opener, &places)?;
+        Ok(Sampler::new(opener, rings, later))
     }
 
     fn attr(&self, event: &Event) -> Result<Attr, PerfError> {
@@ -207,76 +200,4 @@ impl SamplerBuilder {
         }
         Ok(attr)
     }
-}
-
-/// An event that was opened.
-#[derive(Debug)]
-pub(super) struct Opened {
-    pub(super) event: PerfEvent,
-    /// Which of the sampler's events.
-    pub(super) number: usize,
-}
-
-impl AsFd for Opened {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.event.as_fd()
-    }
-}
-
-/// What was opened so far.
-struct Opening<'b> {
-    builder: &'b SamplerBuilder,
-    rings: Vec<SampleRing>,
-    opened: Vec<Opened>,
-    /// Which of those that were opened has the ring that others share.
-    by_ring: HashMap<Place, usize>,
-}
-
-impl Opening<'_> {
-    fn open(
-        &mut self,
-        name: &Event,
-        number: usize,
-        attr: &mut Attr,
-        place: &Place,
-    ) -> Result<(), PerfError> {
-        let (own, pid, cpu) = (place.attr(attr), place.pid(), place.cpu());
-        let event = if own.read_format == ReadFormat::LOST.bits() {
-            Attr { read_format: 0, ..own }.open_telling_lost(pid, cpu, None)
-        } else {
-            own.open_in(pid, cpu, None)
-        };
-        let event = event.map_err(|source| self.failed(name, place, source))?;
-        // The kernel may be too old to tell what was lost.
-        attr.read_format = event.read_format().bits();
-        match self.by_ring.get(&place.of_ring()) {
-            Some(&first) => share(&event, &self.opened[first].event, name, place)?,
-            None => {
-                let bytes = self.builder.bytes_per_ring;
-                let pages = RingPages::map(event.as_fd(), bytes)
-                    .map_err(|source| PerfError::Map { bytes, place: place.to_string(), source })?;
-                self.rings.push(SampleRing::new(pages));
-                self.by_ring.insert(place.of_ring(), self.opened.len());
-            }
-        }
-        self.opened.push(Opened { event, number });
-        Ok(())
-    }
-
-    fn failed(&self, name: &Event, place: &Place, source: io::Error) -> PerfError {
-        if let (Rate::Frequency(frequency), Some(libc::EINVAL)) =
-            (self.builder.rate, source.raw_os_error())
-            && let Some(most) = most_samples()
-            && frequency > most
-        {
-            return PerfError::Frequency { frequency, most };
-        }
-        place.refused(&name.to_string(), source)
-    }
-}
-
-/// How many samples a second the kernel allows.
-fn most_samples() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/sys/kernel/perf_event_max_sample_rate").ok()?;
-    text.trim().parse().ok()
 }
