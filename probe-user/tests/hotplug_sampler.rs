@@ -113,6 +113,7 @@ fn other_cpus_that_come_are_not_sampled() {
     sampler.enable().unwrap();
     switch(false);
     switch(true);
+    while sampler.next_record().is_some() {}
     let thread = BTreeSet::from([call_there(33)]);
     while let Some(record) = sampler.next_record() {
         let record = record.unwrap();

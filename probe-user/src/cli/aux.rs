@@ -5,6 +5,7 @@ use super::aux_files::{Output, Snapshot, Snapshots, name};
 use super::ending::Ending;
 use super::file;
 use super::print::print;
+use super::privileges;
 use super::sample::{on_exec, scope};
 use anyhow::{Result, anyhow, bail};
 use probe_user::Escaped;
@@ -36,6 +37,8 @@ pub(super) fn run(args: &Sample, dir: &Path, ending: Ending) -> Result<ExitCode>
         let outputs = traces.traces().iter().map(|trace| Output::create(dir, &name(trace)));
         Written::Pieces(outputs.collect::<Result<_>>()?)
     };
+    let dir_of_later_files = area.snapshot.then_some(dir);
+    privileges::give_up_but_for_files(dir_of_later_files, command.is_some())?;
     let begun = ending.begin(args.duration)?;
     if !begins_itself {
         traces.enable()?;

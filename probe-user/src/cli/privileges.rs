@@ -2,8 +2,10 @@
 
 use super::args::Target;
 use anyhow::Result;
+use probe_user::perf::Sampler;
 use probe_user::trace::{Capabilities, Tracer, privileges};
 use std::io::{self, Write};
+use std::path::Path;
 
 /// Keeps of the privileges what a trace that runs can still need. Threads that are started later
 /// have no more.
@@ -11,12 +13,9 @@ pub(crate) fn give_up(tracer: &Tracer, target: &Target, is_sealed: bool) -> Resu
     let kept = if is_sealed {
         privileges::drop_all(tracer)
     } else {
-        // SIGTERM is passed on to the command, which may have become somebody else's.
-        let also = if target.command.is_empty() { Capabilities::NONE } else { Capabilities::KILL };
-        privileges::keep_for_hotplug(tracer, also)
+        privileges::keep_for_hotplug(tracer, of_command(!target.command.is_empty()))
     };
-    let kept = kept.map_err(|error| anyhow::anyhow!("cannot give up privileges: {error}"))?;
-    log::debug!("privileges kept: {kept}");
+    let kept = told(kept)?;
     if is_sealed && !kept.is_empty() {
         // Nobody may be there to read it.
         let _ = writeln!(
@@ -26,4 +25,30 @@ pub(crate) fn give_up(tracer: &Tracer, target: &Target, is_sealed: bool) -> Resu
         );
     }
     Ok(())
+}
+
+/// The same of what samples can still need.
+pub(crate) fn give_up_but_for_samples(sampler: &Sampler, has_command: bool) -> Result<()> {
+    told(privileges::keep_for_samples(sampler, of_command(has_command))).map(drop)
+}
+
+/// The same where nothing is needed but, perhaps, to create files in a directory.
+pub(crate) fn give_up_but_for_files(dir: Option<&Path>, has_command: bool) -> Result<()> {
+    let also = of_command(has_command);
+    told(match dir {
+        Some(dir) => privileges::keep_for_files(dir, also),
+        None => privileges::keep_only(also),
+    })
+    .map(drop)
+}
+
+/// SIGTERM is passed on to the command, which may have become somebody else's.
+fn of_command(has_command: bool) -> Capabilities {
+    if has_command { Capabilities::KILL } else { Capabilities::NONE }
+}
+
+fn told(kept: io::Result<Capabilities>) -> Result<Capabilities> {
+    let kept = kept.map_err(|error| anyhow::anyhow!("cannot give up privileges: {error}"))?;
+    log::debug!("privileges kept: {kept}");
+    Ok(kept)
 }

@@ -182,6 +182,20 @@ impl Sampler {
         Ok(SamplerCounts { lost, ..self.counts })
     }
 
+    /// Whether events will be opened on CPUs that come later.
+    #[cfg(feature = "trace")]
+    pub(crate) fn follows_cpus(&self) -> bool {
+        self.later.is_some()
+    }
+
+    /// Opens the events on a CPU once more, as on one that comes later, and closes them.
+    #[cfg(feature = "trace")]
+    pub(crate) fn try_to_cover(&self) -> io::Result<()> {
+        let Some(cpu) = self.rings.cpus().next() else { return Ok(()) };
+        let mut numbers = 0..self.opener.events().len();
+        numbers.try_for_each(|number| self.opener.event(&Place::on_cpu(cpu), number).map(drop))
+    }
+
     /// Takes the next record out of the ring whose turn it is, or of another one, and says which.
     fn take(&mut self) -> Option<Taken> {
         // The one whose turn it is may have got something since it began.
