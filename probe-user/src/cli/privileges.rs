@@ -32,14 +32,17 @@ pub(crate) fn give_up_but_for_samples(sampler: &Sampler, has_command: bool) -> R
     told(privileges::keep_for_samples(sampler, of_command(has_command))).map(drop)
 }
 
-/// The same where nothing is needed but, perhaps, to create files in a directory.
-pub(crate) fn give_up_but_for_files(dir: Option<&Path>, has_command: bool) -> Result<()> {
-    let also = of_command(has_command);
-    told(match dir {
-        Some(dir) => privileges::keep_for_files(dir, also),
-        None => privileges::keep_only(also),
-    })
-    .map(drop)
+/// The same, and what it takes to create files in a directory.
+pub(crate) fn give_up_but_for_files(
+    sampler: &Sampler,
+    dir: &Path,
+    has_command: bool,
+) -> Result<()> {
+    let own = of_command(has_command);
+    let of_samples = Capabilities::PERFMON | Capabilities::IPC_LOCK | Capabilities::SYS_ADMIN;
+    let kept = told(privileges::keep_for_files(dir, own | of_samples))?;
+    let of_files = kept.of(Capabilities::DAC_OVERRIDE);
+    told(privileges::keep_for_samples(sampler, own | of_files)).map(drop)
 }
 
 /// SIGTERM is passed on to the command, which may have become somebody else's.

@@ -122,6 +122,12 @@ impl SamplerBuilder {
         Self { read_format: format, ..self.sample(SampleType::READ) }
     }
 
+    /// Has times by perf's own clock, which is that of hardware traces, instead of `CLOCK_MONOTONIC`.
+    #[must_use]
+    pub fn perf_clock(self) -> Self {
+        Self { flags: self.flags - Flags::USE_CLOCKID, ..self }
+    }
+
     /// Has other records than samples, too, or is otherwise.
     #[must_use]
     pub fn flags(self, flags: Flags) -> Self {
@@ -187,7 +193,9 @@ impl SamplerBuilder {
             format => format.bits(),
         };
         attr.flags |= (self.flags | rate_flag).bits();
-        attr.clockid = libc::CLOCK_MONOTONIC;
+        if self.flags.contains(Flags::USE_CLOCKID) {
+            attr.clockid = libc::CLOCK_MONOTONIC;
+        }
         attr.sample_regs_user = self.regs_user;
         attr.sample_regs_intr = self.regs_intr;
         attr.sample_stack_user = self.stack_user;
