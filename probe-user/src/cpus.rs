@@ -59,6 +59,16 @@ pub fn online() -> io::Result<Vec<u32>> {
     read("/sys/devices/system/cpu/online".as_ref())
 }
 
+/// The CPUs that the machine has: those of them that are offline can be switched on
+/// (`/sys/devices/system/cpu/present`).
+///
+/// # Errors
+///
+/// If sysfs cannot be read.
+pub fn present() -> io::Result<Vec<u32>> {
+    read("/sys/devices/system/cpu/present".as_ref())
+}
+
 /// The CPUs that can ever be online: as many values has an entry of a per-CPU map
 /// (`/sys/devices/system/cpu/possible`).
 ///
@@ -104,8 +114,10 @@ mod tests {
 
     #[test]
     fn this_machine_has_cpus() {
-        let (online, possible) = (online().unwrap(), possible().unwrap());
+        let (online, present) = (online().unwrap(), present().unwrap());
         assert!(!online.is_empty());
-        assert!(online.iter().all(|cpu| possible.contains(cpu)));
+        assert!(online.iter().all(|cpu| present.contains(cpu)));
+        let possible = possible().unwrap();
+        assert!(present.iter().all(|cpu| possible.contains(cpu)));
     }
 }

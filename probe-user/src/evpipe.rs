@@ -3,10 +3,9 @@
 use crate::adaptive::{Adaptive, Sweep};
 use crate::consumer::{Consumer, CpuChange};
 use crate::counts::QueueCounts;
-use crate::cpus;
 use crate::error::{OpenError, PollError, TallyError};
 use crate::evqueue::EvQueue;
-use crate::hotplug::{CpuWatch, Notice};
+use crate::hotplug::{Changes, CpuWatch};
 use crate::ledger::{Books, Ledger};
 use crate::losses::ToldLosses;
 use crate::options::{Options, Wakeup};
@@ -337,17 +336,9 @@ impl EvPipe {
         let mut any = false;
         while let Some(notice) = self.watch.as_ref().ok().and_then(CpuWatch::next) {
             any = true;
-            match notice {
-                Notice::Online(cpu) => self.cover(cpu, consumer),
-                Notice::Offline(cpu) => self.uncover(cpu, consumer),
-                Notice::Missed => {
-                    let Ok(online) = cpus::online() else { continue };
-                    let known = self.queues().iter().map(EvQueue::cpu);
-                    let gone: Vec<u32> = known.filter(|cpu| !online.contains(cpu)).collect();
-                    gone.into_iter().for_each(|cpu| self.uncover(cpu, consumer));
-                    online.into_iter().for_each(|cpu| self.cover(cpu, consumer));
-                }
-            }
+            let Changes { gone, come } = notice.changes(self.queues().iter().map(EvQueue::cpu));
+            gone.into_iter().for_each(|cpu| self.uncover(cpu, consumer));
+            come.into_iter().for_each(|cpu| self.cover(cpu, consumer));
         }
         any
     }

@@ -1,5 +1,6 @@
 //! CPUs that come and go, as the kernel tells of them.
 
+use crate::cpus;
 use crate::sys::uevent::Uevents;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -19,6 +20,33 @@ pub(crate) enum Notice {
     Offline(u32),
     /// More than could be kept: every CPU may have come or gone, and come back.
     Missed,
+}
+
+/// What has changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Changes {
+    /// CPUs that are offline.
+    pub(crate) gone: Vec<u32>,
+    /// CPUs that are online, perhaps again.
+    pub(crate) come: Vec<u32>,
+}
+
+impl Notice {
+    /// What it says has changed, where `known` are the CPUs that were online.
+    pub(crate) fn changes(self, known: impl Iterator<Item = u32>) -> Changes {
+        match self {
+            Self::Online(cpu) => Changes { gone: Vec::new(), come: vec![cpu] },
+            Self::Offline(cpu) => Changes { gone: vec![cpu], come: Vec::new() },
+            // Without a list, nothing is known to have changed.
+            Self::Missed => cpus::online().map_or_else(
+                |_| Changes::default(),
+                |online| Changes {
+                    gone: known.filter(|cpu| !online.contains(cpu)).collect(),
+                    come: online,
+                },
+            ),
+        }
+    }
 }
 
 impl CpuWatch {
@@ -69,6 +97,15 @@ pub(crate) fn read(message: &[u8]) -> Option<Notice> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn after_a_gap_every_cpu_may_have_changed() {
+        let known = || [0, 4000].into_iter();
+        let changes = |gone: &[u32], come: &[u32]| Changes { gone: gone.into(), come: come.into() };
+        assert_eq!(Notice::Online(3).changes(known()), changes(&[], &[3]));
+        assert_eq!(Notice::Offline(3).changes(known()), changes(&[3], &[]));
+        assert_eq!(Notice::Missed.changes(known()), changes(&[4000], &cpus::online().unwrap()));
+    }
 
     #[test]
     fn messages_about_cpus_are_read() {

@@ -5,6 +5,7 @@ mod cli {
     pub(crate) mod args;
     pub(crate) mod aux;
     pub(crate) mod aux_files;
+    pub(crate) mod aux_records;
     pub(crate) mod check;
     pub(crate) mod completions;
     pub(crate) mod count;

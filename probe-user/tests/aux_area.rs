@@ -123,6 +123,26 @@ fn pieces_have_the_flags_that_the_kernel_says() {
 
 #[test]
 #[ignore = "needs root and a kernel module: cargo xtask test"]
+fn a_snapshot_has_the_flags_of_its_pieces() {
+    let Some(event) = event(Writes { bytes: 5_000, flags: 3 }) else { return };
+    let mut trace = AuxTrace::open(&event, CPU, AuxMode::Snapshot(AREA)).unwrap();
+    trace.enable().unwrap();
+    let flags = |trace: &mut AuxTrace| trace.snapshot(|piece| piece.flags).unwrap();
+    assert_eq!(flags(&mut trace), AuxFlags::OVERWRITE);
+    let all = AuxFlags::OVERWRITE | AuxFlags::PARTIAL | AuxFlags::COLLISION;
+    for _ in 0..20 {
+        trace.count().unwrap();
+    }
+    // Looked at, or not: they are still of what is there.
+    let mut told = 0;
+    trace.look(|_| told += 1);
+    assert!(told >= 20, "{told}");
+    assert_eq!(flags(&mut trace), all);
+    assert_eq!(flags(&mut trace), all);
+}
+
+#[test]
+#[ignore = "needs root and a kernel module: cargo xtask test"]
 fn bytes_that_the_ring_cannot_tell_of_are_counted() {
     let Some(mut trace) = open(1, AuxMode::Full(AREA)) else { return };
     const READINGS: u64 = 6_000;

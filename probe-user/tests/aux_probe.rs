@@ -8,6 +8,7 @@ use aux_module::{is_loaded, pattern};
 use probe::busy::Busy;
 use probe::{Run, assert_failure, probe, stderr, stdout};
 use rustix::process::Signal;
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -20,6 +21,7 @@ use tempfile::TempDir;
 const AREA: u64 = 32 << 10;
 /// The kernel leaves a byte of an area free.
 const ROOM: u64 = AREA - 1;
+const RECORDS: &str = "records.jsonl";
 const SIZE: [&str; 2] = ["-m", "32K"];
 
 /// The numbers of a line of the table, by its file.
@@ -45,6 +47,7 @@ fn traced(terms: &str, rest: &[&str]) -> (TempDir, Lines, Output) {
     let lines = lines(&output);
     let files = fs::read_dir(dir.path()).unwrap().map(|file| file.unwrap().file_name());
     let mut files: Vec<_> = files.map(|file| file.into_string().unwrap()).collect();
+    files.retain(|file| file != RECORDS);
     files.sort();
     assert_eq!(files, lines.keys().cloned().collect::<Vec<_>>(), "{}", stdout(&output));
     (dir, lines, output)
@@ -146,7 +149,7 @@ fn snapshots_are_the_newest_bytes_when_somebody_asks_and_at_the_end() {
     let names = ["cpu-0.1.aux", "cpu-0.2.aux", "cpu-1.1.aux", "cpu-1.2.aux"];
     assert_eq!(lines.keys().collect::<Vec<_>>(), names);
     for (file, told) in &lines {
-        let [len, from] = told[..] else { panic!("{told:?}") };
+        let [len, from, 0, 0, 0, 0] = told[..] else { panic!("{told:?}") };
         assert_eq!(bytes(&path, file, from), len);
         assert!(
             (from + len).is_multiple_of(5000) && len == AREA.min(from + len),
@@ -158,8 +161,87 @@ fn snapshots_are_the_newest_bytes_when_somebody_asks_and_at_the_end() {
         assert!(first < second, "{first}, {second}");
     }
     let sum: u64 = lines.values().map(|told| told[0]).sum();
-    let summary = format!("probe: {sum} bytes in 2 snapshots in {}\n", path.display());
+    let what = format!("{sum} bytes in 2 snapshots in {}", path.display());
+    let summary = format!("probe: {what}, 0 records lost, 0 pieces truncated\n");
     assert_eq!(stderr(&output), summary);
+}
+
+#[test]
+#[ignore = "needs root and a kernel module: cargo xtask test"]
+fn snapshots_tell_what_the_kernel_says_of_their_pieces() {
+    if !is_loaded() {
+        return;
+    }
+    // The newest area and what it replaces are flagged, or none of it is.
+    for (flags, told) in [(0, [0, 0]), (1, [1, 0]), (2, [0, 1]), (3, [1, 1])] {
+        let terms = format!("config=5000,config1={flags}");
+        let (_dir, lines, _) = traced(&terms, &["--snapshot", "-C", "0", "-d", "1s"]);
+        assert_eq!(lines["cpu-0.1.aux"][2..], [0, 0, told[0], told[1]], "{flags}");
+    }
+}
+
+/// What the file of tasks says, by the types of its lines.
+fn records(dir: &Path) -> BTreeMap<String, Vec<Value>> {
+    let mut records = BTreeMap::<String, Vec<Value>>::new();
+    for line in fs::read_to_string(dir.join(RECORDS)).unwrap().lines() {
+        let line: Value = serde_json::from_str(line).unwrap();
+        assert!(line["time"].is_u64() && line["cpu"].is_u64(), "{line}");
+        records.entry(line["type"].as_str().unwrap().to_owned()).or_default().push(line);
+    }
+    records
+}
+
+#[test]
+#[ignore = "needs root and a kernel module: cargo xtask test"]
+fn what_decoders_need_stands_beside_the_data() {
+    if !is_loaded() {
+        return;
+    }
+    let script = "i=0; while [ $i -lt 20000 ]; do i=$((i + 1)); done; /bin/true; :";
+    for mode in [&[][..], &["--snapshot"]] {
+        let (dir, lines, output) =
+            traced("config=100", &[mode, &["--", "sh", "-c", script]].concat());
+        assert!(output.status.success(), "{}", stderr(&output));
+        let records = records(dir.path());
+        assert!(!records.contains_key("lost"));
+        let of = |kind: &str| records.get(kind).into_iter().flatten();
+        let names: Vec<_> =
+            of("comm").filter(|line| line["exec"] == true).map(|line| &line["name"]).collect();
+        assert_eq!(names, ["sh", "true"]);
+        let [fork] = &records["fork"][..] else { panic!("{records:?}") };
+        let shell = &records["comm"][0]["pid"];
+        assert_eq!((&fork["parent_pid"], &fork["pid"] != shell), (shell, true));
+        assert_eq!(of("exit").count(), 2);
+        let maps = |file: &str| {
+            let ends = |line: &&Value| line["file"].as_str().unwrap().ends_with(file);
+            of("mmap").find(ends).is_some_and(|line| line["inode"].as_u64() > Some(0))
+        };
+        assert!(maps("/true") && of("mmap").count() > 3, "{:?}", records["mmap"]);
+        assert!(of("switch").any(|line| line["direction"] == "in" && &line["pid"] == shell));
+        assert!(of("itrace_start").any(|line| &line["pid"] == shell), "{records:?}");
+        // Every piece is where its record says.
+        if mode.is_empty() {
+            let told: u64 = of("aux").map(|line| line["size"].as_u64().unwrap()).sum();
+            assert_eq!(told, lines.values().map(|told| told[0]).sum::<u64>());
+        }
+        assert!(of("aux").count() > 0, "{:?}", records.keys());
+    }
+}
+
+#[test]
+#[ignore = "needs root and a kernel module: cargo xtask test"]
+fn snapshots_are_written_where_root_may_write() {
+    if !is_loaded() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    std::os::unix::fs::chown(dir.path(), Some(65534), Some(65534)).unwrap();
+    let mut run = probe(["sample", "-e", "probe_aux/config=100/", "--aux"]);
+    let output =
+        run.arg(dir.path()).args(SIZE).args(["--snapshot", "-C", "0", "-d", "500ms"]).output();
+    let output = output.unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(dir.path().join("cpu-0.1.aux").exists());
 }
 
 #[test]

@@ -81,3 +81,16 @@ fn what_a_cpu_counts_that_was_away_is_not_known() {
     assert!((1..known.len()).contains(&before), "{known:?}");
     assert!(known[before..].iter().all(|known| !known), "{known:?}");
 }
+
+#[test]
+#[ignore = "needs a virtual machine: cargo xtask test"]
+fn a_cpu_that_comes_is_sampled() {
+    let _restore = Restore;
+    switch(false);
+    let event = "sched:sched_process_exec";
+    let run = Run::start(&["sample", "-a", "-e", event, "-c", "1", "-f", "folded"]);
+    run.wait_for_thread("signals");
+    let (printed, said) = execute_when_it_comes(run);
+    assert!(printed.lines().any(|way| way.starts_with("true;")), "{printed}{said}");
+    assert!(said.contains(" 0 lost, ") && !said.contains("not sampled"), "{said}");
+}

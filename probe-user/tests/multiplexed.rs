@@ -85,7 +85,7 @@ fn a_counter_is_not_counted_while_somebody_has_its_place() {
         return;
     }
     let pinned = Sampler::builder().event(event("probe_narrow_0/config=1/")).period(0);
-    let pinned = pinned.flags(Flags::PINNED).scope(cpu()).open().unwrap();
+    let mut pinned = pinned.flags(Flags::PINNED).scope(cpu()).open().unwrap();
     pinned.enable().unwrap();
     let [never, elsewhere] = counted(["probe_narrow_0/config=1/", "probe_narrow_1/config=1/"]);
     assert!(never.enabled >= WHILE, "{never:?}");

@@ -2,15 +2,18 @@
 
 mod probe;
 
+use probe::busy::Busy;
+use probe::chain::Chain;
 use probe::unprivileged::{
-    BPF, DAC_READ_SEARCH, IPC_LOCK, MEMLOCK, NotParanoid, PERFMON, SYS_ADMIN, with_capabilities,
-    with_two_capabilities,
+    BPF, CHECKPOINT_RESTORE, DAC_READ_SEARCH, IPC_LOCK, KILL, MEMLOCK, NotParanoid, PERFMON,
+    SYS_ADMIN, SYS_PTRACE, with_capabilities, with_two_capabilities,
 };
 use probe::version::kernel;
 use probe::{Run, probe, stderr, stdout};
 use rustix::process::Signal;
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output, Stdio};
 
 const EXEC: &str = "tracepoint:sched:sched_process_exec";
@@ -66,16 +69,40 @@ fn look_at(args: &[&str]) -> Look {
     }
     // Events come when all of its threads have been started.
     let threads = of_threads(run.child.id());
-    let limits = fs::read_to_string(format!("/proc/{}/limits", run.child.id())).unwrap();
+    let memory_is_limited = memory_is_limited(run.child.id());
     execute();
     run.signal(Signal::INT);
     let output = run.finish();
     assert!(output.status.success(), "{}", stderr(&output));
     assert!(is_told(&stdout(&output)), "{}", stdout(&output));
     assert!(stderr(&output).contains(" + lost 0; complete"), "{}", stderr(&output));
-    // Before 5.11, where maps count as locked memory, aya has lifted the limit.
+    Look { threads, memory_is_limited, output }
+}
+
+/// Whether a process may lock some memory alone. Before 5.11, where maps count as locked memory, aya has lifted the
+/// limit of those that have maps.
+fn memory_is_limited(pid: u32) -> bool {
+    let limits = fs::read_to_string(format!("/proc/{pid}/limits")).unwrap();
     let memory = limits.lines().find(|line| line.starts_with("Max locked memory")).unwrap();
-    Look { threads, memory_is_limited: !memory.contains("unlimited"), output }
+    !memory.contains("unlimited")
+}
+
+/// What the threads of `probe sample` may do, but for the one that looks symbols up, which has what that takes.
+fn of_sampling(args: &[&str]) -> (Vec<u64>, bool) {
+    let run = Run::start(&[&["sample", "-F", "99"][..], args].concat());
+    run.wait_for_thread("duration");
+    let mut threads = of_threads(run.child.id());
+    let memory_is_limited = memory_is_limited(run.child.id());
+    run.signal(Signal::TERM);
+    let output = run.finish();
+    assert!(matches!(output.status.code(), Some(0 | 143)), "{}", stderr(&output));
+    let at = threads.iter().position(|thread| thread.0 == "symbols").unwrap();
+    let mut of_symbols = mask(&[SYS_PTRACE, DAC_READ_SEARCH]);
+    if kernel() >= (5, 9) {
+        of_symbols |= mask(&[CHECKPOINT_RESTORE]);
+    }
+    assert_eq!(threads.remove(at).1, of_symbols, "{of_symbols:x}");
+    (threads.into_iter().map(|thread| thread.1).collect(), memory_is_limited)
 }
 
 /// Whether this kernel opens perf events for `CAP_PERFMON`.
@@ -117,6 +144,72 @@ fn a_sealed_trace_keeps_nothing() {
     assert!(threads.iter().all(|&(_, thread)| thread == kept), "{threads:x?} is not {kept:x}");
     let says_so = stderr(&output).contains("probe: sealed but for CAP_BPF, which this kernel");
     assert_eq!(says_so, kept != 0, "{}", stderr(&output));
+}
+
+#[test]
+#[ignore = "needs root: cargo xtask test"]
+fn samples_keep_what_later_cpus_need() {
+    let minute = ["-d", "60s"];
+    for sysctl in [NotParanoid::ensure as fn() -> _, NotParanoid::not_at_all] {
+        let _sysctl = sysctl();
+        let mut kept = mask(&[PERFMON]);
+        if !perfmon_is_enough() {
+            kept |= mask(&[SYS_ADMIN]);
+        }
+        let (threads, memory_is_limited) = of_sampling(&[&["-a"][..], &minute].concat());
+        if memory_is_limited {
+            kept |= mask(&[IPC_LOCK]);
+        }
+        assert!(threads.len() > 1);
+        assert!(threads.iter().all(|&thread| thread == kept), "{threads:x?} is not {kept:x}");
+    }
+    let _sysctl = NotParanoid::of_all();
+    let (threads, _) = of_sampling(&[&["-a"][..], &minute].concat());
+    assert!(threads.iter().all(|&thread| thread & !mask(&[IPC_LOCK]) == 0), "{threads:x?}");
+}
+
+#[test]
+#[ignore = "needs root: cargo xtask test"]
+fn samples_of_threads_keep_nothing() {
+    let busy = Busy::start();
+    let (threads, _) = of_sampling(&["-p", &busy.pid(), "-d", "60s"]);
+    assert!(threads.len() > 1 && threads.iter().all(|&thread| thread == 0), "{threads:x?}");
+    let (threads, _) = of_sampling(&["-d", "60s", "--", "sleep", "60"]);
+    let kept = mask(&[KILL]);
+    assert!(threads.iter().all(|&thread| thread == kept), "{threads:x?} is not {kept:x}");
+}
+
+/// A program of somebody else, who lets nobody read it, and whom nobody may look into.
+#[test]
+#[ignore = "needs root: cargo xtask test"]
+fn functions_of_other_users_have_names() {
+    let chain = Chain::compile();
+    let nobody = 65534;
+    let dir = chain.program.parent().unwrap();
+    for path in [&*chain.program, dir] {
+        std::os::unix::fs::chown(path, Some(nobody), Some(nobody)).unwrap();
+        fs::set_permissions(path, PermissionsExt::from_mode(0o700)).unwrap();
+    }
+    let mut run = probe(["sample", "-e", "syscalls:sys_enter_getpgid", "-c", "1", "-f", "folded"]);
+    run.args(["--", "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--"]);
+    let output = run.arg(&chain.program).args(["30", "12"]).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let folded = stdout(&output);
+    for way in [";main;left;innermost ", ";main;right;innermost "] {
+        assert!(folded.contains(way), "{folded}");
+    }
+}
+
+#[test]
+#[ignore = "needs root: cargo xtask test"]
+fn what_is_sampled_is_written_where_root_may_write() {
+    let dir = tempfile::tempdir().unwrap();
+    std::os::unix::fs::chown(dir.path(), Some(65534), Some(65534)).unwrap();
+    let path = dir.path().join("ways");
+    let mut run = probe(["sample", "-a", "-d", "300ms", "-f", "folded", "-o"]);
+    let output = run.arg(&path).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(path.exists());
 }
 
 #[test]

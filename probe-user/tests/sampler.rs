@@ -160,7 +160,7 @@ fn a_cpu_is_sampled_and_no_other() {
     let builder = Sampler::builder().event(event("syscalls:sys_enter_getppid"));
     let open = |cpu| builder.clone().scope(Scope::Cpu(cpu)).open().unwrap();
     let (mut here, mut there) = (open(mine), open(other));
-    for sampler in [&here, &there] {
+    for sampler in [&mut here, &mut there] {
         sampler.enable().unwrap();
     }
     let mut set = rustix::thread::CpuSet::new();

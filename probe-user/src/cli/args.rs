@@ -500,7 +500,7 @@ pub(crate) struct Sample {
 #[derive(Debug, clap::Args)]
 pub(crate) struct Aux {
     /// Write what the hardware traces of the event (its AUX area) as it is, without samples: to cpu-N.aux in
-    /// this directory, or thread-N.aux, each of which is replaced if it is there
+    /// this directory, or thread-N.aux, and what tasks did meanwhile, to records.jsonl. What is there is replaced
     #[arg(long = "aux", value_name = "DIR", value_hint = ValueHint::DirPath, requires = "events",
         conflicts_with_all = ["freq", "count", "format", "output", "buffer_size"])]
     pub(crate) dir: Option<PathBuf>,

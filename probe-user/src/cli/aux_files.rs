@@ -1,5 +1,6 @@
 //! The files of `probe sample --aux`.
 
+use super::aux_records::Records;
 use super::file::create;
 use anyhow::{Result, anyhow};
 use probe_user::perf::{AuxFlags, AuxPiece, AuxTrace, AuxTraces};
@@ -44,10 +45,15 @@ impl Output {
     }
 
     /// Takes the pieces that a trace has, until there are so many bytes.
-    pub(super) fn take(&mut self, trace: &mut AuxTrace, most: u64) -> Result<()> {
+    pub(super) fn take(
+        &mut self,
+        trace: &mut AuxTrace,
+        records: &mut Records,
+        most: u64,
+    ) -> Result<()> {
         let before = self.bytes;
         while self.bytes - before < most
-            && let Some(piece) = trace.next_piece()
+            && let Some(piece) = trace.next_piece_and(|record| records.write(record))
         {
             write(&mut self.file, &self.path, &piece)?;
             self.bytes += piece.len() as u64;
@@ -101,17 +107,21 @@ impl<'d> Snapshots<'d> {
     }
 
     /// Writes what all traces have at one moment, each to a file, and has them go on.
-    pub(super) fn take(&mut self, traces: &mut AuxTraces) -> Result<()> {
+    pub(super) fn take(&mut self, traces: &mut AuxTraces, records: &mut Records) -> Result<()> {
         self.count += 1;
         traces.disable()?;
         for trace in traces.traces() {
             let path = self.dir.join(format!("{}.{}.aux", name(trace), self.count));
             let mut file = create(&path)?;
-            let taken = trace.snapshot(|piece| {
-                write(&mut file, &path, &piece).map(|()| (piece.len(), piece.position))
-            });
-            let (bytes, from) = taken.map_err(|error| failed("take", &path, &error))??;
-            self.files.push(Snapshot { path, bytes, from });
+            let write = |piece: AuxPiece<'_>| {
+                write(&mut file, &path, &piece)?;
+                Ok::<_, anyhow::Error>((piece.len(), piece.position, piece.flags))
+            };
+            let taken = trace.snapshot_and(write, |record| records.write(record));
+            let (bytes, from, flags) = taken.map_err(|error| failed("take", &path, &error))??;
+            let before = self.files.iter().filter(|file| file.of == name(trace));
+            let lost = trace.lost_records() - before.map(|file| file.lost).sum::<u64>();
+            self.files.push(Snapshot { path, of: name(trace), bytes, from, lost, flags });
         }
         Ok(())
     }
@@ -121,13 +131,26 @@ impl<'d> Snapshots<'d> {
 pub(super) struct Snapshot {
     path: PathBuf,
     pub(super) bytes: usize,
+    /// What it is of.
+    of: String,
     /// Where it begins, in all that was written.
     from: u64,
+    /// Records that the ring had no room for, since the snapshot before.
+    pub(super) lost: u64,
+    pub(super) flags: AuxFlags,
 }
 
 impl Snapshot {
     pub(super) fn line(&self) -> String {
-        format!("{:>14} {:>14} {}\n", self.bytes, self.from, file_name(&self.path))
+        let Self { path, bytes, from, lost, flags, .. } = self;
+        let has = |flag| u8::from(flags.contains(flag));
+        format!(
+            "{bytes:>14} {from:>14} {lost:>6} {:>9} {:>8} {:>8} {}\n",
+            has(AuxFlags::TRUNCATED),
+            has(AuxFlags::PARTIAL),
+            has(AuxFlags::COLLISION),
+            file_name(path)
+        )
     }
 }
 

@@ -5,6 +5,7 @@ use super::aux;
 use super::ending::Ending;
 use super::file;
 use super::print::written;
+use super::privileges;
 use super::stack::titled;
 use anyhow::Result;
 use probe_user::Stop;
@@ -29,17 +30,29 @@ pub(crate) fn run(args: &Sample) -> Result<ExitCode> {
         return aux::run(args, dir, ending);
     }
     let mut sampler = builder(args, command).open()?;
+    if let Some(error) = sampler.hotplug_error() {
+        log::warn!("CPUs that come later are not sampled: {error}");
+    }
+    // It needs other privileges than the samples do, and keeps them to itself.
     let mut ways = SampledWays::new(Symbols::start(Whose::Processes)?);
+    let out: Box<dyn Write> = match &args.output {
+        None => Box::new(io::stdout()),
+        Some(path) => Box::new(file::create(path)?),
+    };
+    privileges::give_up_but_for_samples(&sampler, command.is_some())?;
     let begun = ending.begin(args.duration)?;
     if on_exec(args, command).is_empty() {
         sampler.enable()?;
     }
     follow(&mut sampler, begun.stop(), &mut ways)?;
     let counts = sampler.counts()?;
-    let print = print(args, &mut ways, &sampler);
+    let printed = print(args, &mut ways, &sampler, out);
     tell(&counts);
+    for (cpu, error) in sampler.uncovered() {
+        log::warn!("CPU {cpu} has come, and is not sampled: {error}");
+    }
     let code = begun.exit_code()?;
-    written(print?, "samples")?;
+    written(printed, "samples")?;
     Ok(code)
 }
 
@@ -103,15 +116,16 @@ fn follow(sampler: &mut Sampler, stop: &Stop, ways: &mut SampledWays) -> Result<
     Ok(())
 }
 
-fn print(args: &Sample, ways: &mut SampledWays, sampler: &Sampler) -> Result<io::Result<()>> {
-    let out: Box<dyn Write> = match &args.output {
-        None => Box::new(io::stdout()),
-        Some(path) => Box::new(file::create(path)?),
-    };
+fn print(
+    args: &Sample,
+    ways: &mut SampledWays,
+    sampler: &Sampler,
+    out: Box<dyn Write>,
+) -> io::Result<()> {
     let mut out = BufWriter::new(out);
     let title = titled(sampler.events().iter());
-    let written = StackFormat::from(args.format).write(&ways.ways(), &title, &mut out);
-    Ok(written.and_then(|()| out.flush()))
+    StackFormat::from(args.format).write(&ways.ways(), &title, &mut out)?;
+    out.flush()
 }
 
 /// Says what became of every record, on standard error.

@@ -4,7 +4,7 @@ use super::error::PerfError;
 use super::event::Event;
 use super::opened;
 use super::place::Place;
-use super::record::{Body, Layout, Record};
+use super::record::{Body, Layout, Record, SampleType};
 use super::sample_ring::SampleRing;
 use crate::ring::page::{AuxPages, RingPages};
 use crate::sys::memory::page_size;
@@ -53,6 +53,7 @@ pub struct AuxTrace {
     // Unmapped first.
     area: AuxPages,
     ring: SampleRing,
+    layout: Layout,
     /// The first has the area, the others share it.
     events: Vec<PerfEvent>,
     /// Of the ring.
@@ -60,6 +61,7 @@ pub struct AuxTrace {
     mode: AuxMode,
     /// Of the area, up to where its bytes have been given.
     given: u64,
+    flagged: Flagged,
     skipped: u64,
     lost_records: u64,
 }
@@ -102,8 +104,7 @@ impl AuxTrace {
     /// If the event cannot be opened, has no AUX area, or the area cannot be had: of a size that is none, or too
     /// large for what may be locked (`kernel.perf_event_mlock_kb`, `RLIMIT_MEMLOCK`).
     pub fn open(event: &Event, cpu: u32, mode: AuxMode) -> Result<Self, PerfError> {
-        let place = Place { thread: None, cpu: Some(cpu), inherits: false };
-        Self::open_at(event, &place, mode, Flags::empty())
+        Self::open_at(event, &Place::on_cpu(cpu), mode, Flags::empty())
     }
 
     /// The same, at a place, with these flags.
@@ -113,7 +114,7 @@ impl AuxTrace {
         mode: AuxMode,
         flags: Flags,
     ) -> Result<Self, PerfError> {
-        let opened = open(event, place, flags)?;
+        let (opened, layout) = open(event, place, flags)?;
         let failed = |source| {
             let (event, place) = (event.described(), place.to_string());
             PerfError::Aux { event, place, source }
@@ -127,8 +128,8 @@ impl AuxTrace {
         let area = ring.map_aux(opened.as_fd(), bytes, is_writable).map_err(failed)?;
         let (ring, events) = (SampleRing::new(ring), vec![opened]);
         let place = place.of_ring();
-        let (given, skipped, lost_records) = (0, 0, 0);
-        Ok(Self { area, ring, events, place, mode, given, skipped, lost_records })
+        let (given, flagged, skipped, lost_records) = (0, Flagged::default(), 0, 0);
+        Ok(Self { area, ring, layout, events, place, mode, given, flagged, skipped, lost_records })
     }
 
     /// Has the event at another place write into this area, too.
@@ -138,7 +139,7 @@ impl AuxTrace {
         place: &Place,
         flags: Flags,
     ) -> Result<(), PerfError> {
-        let opened = open(event, place, flags)?;
+        let (opened, _) = open(event, place, flags)?;
         opened::share(&opened, &self.events[0], event, place)?;
         self.events.push(opened);
         Ok(())
@@ -184,9 +185,16 @@ impl AuxTrace {
     /// Nothing in the ring is believed: what claims bytes that cannot be there is skipped, and
     /// [counted](Self::skipped).
     pub fn next_piece(&mut self) -> Option<AuxPiece<'_>> {
+        self.next_piece_and(|_| ())
+    }
+
+    /// The same, and gives all records of the ring up to there to `besides`: those of data
+    /// ([`Body::Aux`]), of when hardware begins to trace a thread ([`Body::ItraceStart`]), and what else decoders need.
+    /// Their times are of perf's own clock.
+    pub fn next_piece_and(&mut self, mut besides: impl FnMut(&Record<'_>)) -> Option<AuxPiece<'_>> {
         let AuxMode::Full(_) = self.mode else { return None };
         self.ring.pages_mut().publish_aux_tail(self.given);
-        let Claim { position, len, flags } = self.next_claim()?;
+        let Claim { position, len, flags } = self.next_claim(&mut besides)?;
         self.skipped += position.wrapping_sub(self.given);
         self.given = position.wrapping_add(len as u64);
         let (bytes, wrapped) = self.area.bytes(position, len);
@@ -199,13 +207,28 @@ impl AuxTrace {
     /// Where the hardware tells its place in the area alone, and not how often it has been around, it has been if
     /// there is anything behind that place.
     ///
+    /// The flags are those of all pieces that the data has, as far as the ring had room to tell of them: so
+    /// [look](Self::look) now and then. Of hardware that tells its place alone, they are those of all that it ever wrote.
+    ///
     /// # Errors
     ///
     /// If the event cannot be switched off, or on again.
     pub fn snapshot<T>(&mut self, take: impl FnOnce(AuxPiece<'_>) -> T) -> io::Result<T> {
+        self.snapshot_and(take, |_| ())
+    }
+
+    /// The same, and gives all records of the ring to `besides` before, as [`look`](Self::look).
+    ///
+    /// # Errors
+    ///
+    /// As [`snapshot`](Self::snapshot).
+    pub fn snapshot_and<T>(
+        &mut self,
+        take: impl FnOnce(AuxPiece<'_>) -> T,
+        besides: impl FnMut(&Record<'_>),
+    ) -> io::Result<T> {
         self.disable()?;
-        // What it tells of pieces is of no use here, and its ring is not to be full of it.
-        while self.next_claim().is_some() {}
+        self.look(besides);
         let (head, size) = (self.ring.pages_mut().aux_head(), self.area.geometry().size());
         let has_wrapped = head >= size as u64 || {
             let (behind, _) = self.area.bytes(head, size - head as usize);
@@ -214,10 +237,20 @@ impl AuxTrace {
         let len = if has_wrapped { size } else { head as usize };
         let position = head.wrapping_sub(len as u64);
         let (bytes, wrapped) = self.area.bytes(position, len);
-        let flags = AuxFlags::OVERWRITE;
+        let begin = (head >= size as u64).then_some(position);
+        let flags = AuxFlags::OVERWRITE | self.flagged.behind(begin, len as u64);
         let taken = take(AuxPiece { position, bytes, wrapped, flags });
         self.enable()?;
         Ok(taken)
+    }
+
+    /// Reads what the ring of an area that is overwritten tells, so that it has room for more, and gives all records to
+    /// `besides`, as [`next_piece_and`](Self::next_piece_and). Of an area that is read whole, it does nothing.
+    pub fn look(&mut self, mut besides: impl FnMut(&Record<'_>)) {
+        let AuxMode::Snapshot(_) = self.mode else { return };
+        while let Some((end, _, flags)) = self.next_told(&mut besides) {
+            self.flagged.note(AuxFlags::from_bits_retain(flags), end);
+        }
     }
 
     /// How many bytes were written and cannot be told of, since the ring had no room to say where they are.
@@ -256,22 +289,31 @@ impl AuxTrace {
     }
 
     /// Reads on in the ring, up to the next piece of data that it tells of.
-    fn next_claim(&mut self) -> Option<Claim> {
+    fn next_claim(&mut self, besides: &mut impl FnMut(&Record<'_>)) -> Option<Claim> {
+        loop {
+            let (offset, size, flags) = self.next_told(besides)?;
+            let (head, room) = (self.ring.pages_mut().aux_head(), self.area.geometry().size());
+            let claim = Claim::new(offset, size, flags);
+            if let Some(claim) = claim.filter(|claim| claim.is_sound(self.given, head, room)) {
+                return Some(claim);
+            }
+        }
+    }
+
+    /// Reads on in the ring, up to the next record of data: where it is, how much, and its flags, none of which is
+    /// to be believed.
+    fn next_told(&mut self, besides: &mut impl FnMut(&Record<'_>)) -> Option<(u64, u64, u64)> {
         self.ring.begin_turn();
         while let Some(taken) = self.ring.take() {
             let Ok(place) = taken else { continue };
             let bytes = self.ring.bytes(place);
-            match Record::with_header(place.header, bytes, &Layout::default()).map(|it| it.body) {
-                Ok(Body::Aux { offset, size, flags }) => {
-                    let claim = Claim::new(offset, size, flags);
-                    let (head, room) =
-                        (self.ring.pages_mut().aux_head(), self.area.geometry().size());
-                    let is_sound = |claim: &Claim| claim.is_sound(self.given, head, room);
-                    if let Some(claim) = claim.filter(is_sound) {
-                        return Some(claim);
-                    }
-                }
-                Ok(Body::Lost { lost, .. }) => self.lost_records += lost,
+            let Ok(record) = Record::with_header(place.header, bytes, &self.layout) else {
+                continue;
+            };
+            besides(&record);
+            match record.body {
+                Body::Aux { offset, size, flags } => return Some((offset, size, flags)),
+                Body::Lost { lost, .. } => self.lost_records += lost,
                 _ => {}
             }
         }
@@ -286,11 +328,43 @@ impl AsFd for AuxTrace {
     }
 }
 
-/// Opens an event at a place, off.
-fn open(event: &Event, place: &Place, flags: Flags) -> Result<PerfEvent, PerfError> {
+/// Opens an event at a place, off, and says what its records have.
+fn open(event: &Event, place: &Place, flags: Flags) -> Result<(PerfEvent, Layout), PerfError> {
     let mut attr = event.attr()?;
-    attr.flags |= (Flags::DISABLED | flags).bits();
-    opened::open(&attr, place, &event.described())
+    let ids = SampleType::IDENTIFIER | SampleType::TID | SampleType::TIME | SampleType::CPU;
+    attr.sample_type |= ids.bits();
+    attr.flags |= (Flags::DISABLED | Flags::SAMPLE_ID_ALL | flags).bits();
+    let opened = opened::open(&attr, place, &event.described())?;
+    Ok((opened, Layout::of(&attr)))
+}
+
+/// Where the newest piece of data ends that has a flag, for each of them.
+#[derive(Debug)]
+struct Flagged([Option<u64>; u64::BITS as usize]);
+
+impl Default for Flagged {
+    fn default() -> Self {
+        Self([None; u64::BITS as usize])
+    }
+}
+
+impl Flagged {
+    /// A piece that ends there has these flags.
+    fn note(&mut self, flags: AuxFlags, end: u64) {
+        for (bit, newest) in self.0.iter_mut().enumerate() {
+            if flags.bits() & 1 << bit != 0 {
+                *newest = Some(end);
+            }
+        }
+    }
+
+    /// The flags of the pieces that have some of the `len` bytes behind `begin`; `None`: of all pieces.
+    fn behind(&self, begin: Option<u64>, len: u64) -> AuxFlags {
+        let is_there =
+            |end: u64| begin.is_none_or(|begin| (1..=len).contains(&end.wrapping_sub(begin)));
+        let newest = self.0.iter().enumerate().filter(|(_, end)| end.is_some_and(is_there));
+        AuxFlags::from_bits_retain(newest.fold(0, |flags, (bit, _)| flags | 1 << bit))
+    }
 }
 
 /// What the ring says of a piece of data.
@@ -317,6 +391,20 @@ impl Claim {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn flags_are_those_of_pieces_that_are_there() {
+        let mut flagged = Flagged::default();
+        flagged.note(AuxFlags::PARTIAL | AuxFlags::OVERWRITE, 100);
+        flagged.note(AuxFlags::OVERWRITE, 150);
+        flagged.note(AuxFlags::COLLISION, 120);
+        let all = AuxFlags::PARTIAL | AuxFlags::COLLISION | AuxFlags::OVERWRITE;
+        assert_eq!(flagged.behind(None, 0), all);
+        assert_eq!(flagged.behind(Some(99), 51), all);
+        assert_eq!(flagged.behind(Some(100), 50), AuxFlags::COLLISION | AuxFlags::OVERWRITE);
+        assert_eq!(flagged.behind(Some(120), 30), AuxFlags::OVERWRITE);
+        assert_eq!(flagged.behind(Some(150), 0), AuxFlags::empty());
+    }
 
     #[test]
     fn claims_that_cannot_be_are_not_believed() {

@@ -6,7 +6,7 @@ use super::event::Event;
 use super::opened::opened_of;
 use super::place::Place;
 use super::scope::Scope;
-use super::waiting::Alive;
+use super::waiting;
 use crate::sys::perf_event::Flags;
 use std::collections::HashMap;
 use std::io;
@@ -18,7 +18,8 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub struct AuxTraces {
     traces: Vec<AuxTrace>,
-    alive: Alive,
+    /// Of each event of all traces, whether those have ended that it is of.
+    have_ended: Vec<bool>,
 }
 
 impl AuxTraces {
@@ -36,7 +37,8 @@ impl AuxTraces {
         flags: Flags,
     ) -> Result<Self, PerfError> {
         let (mut traces, mut by_ring) = (Vec::<AuxTrace>::new(), HashMap::<Place, usize>::new());
-        let opened = opened_of(scope.places_of(slice::from_ref(event), true)?, |place| {
+        let places = scope.places_of(slice::from_ref(event), true)?;
+        let open = |place: &Place| {
             match by_ring.get(&place.of_ring()) {
                 Some(&first) => traces[first].share(event, place, flags)?,
                 None => {
@@ -45,8 +47,9 @@ impl AuxTraces {
                 }
             }
             Ok(())
-        })?;
-        Ok(Self { traces, alive: Alive::all(opened.len()) })
+        };
+        let opened = opened_of(places, |place| place, open)?;
+        Ok(Self { traces, have_ended: vec![false; opened.len()] })
     }
 
     /// Those of each CPU, or thread.
@@ -85,13 +88,12 @@ impl AuxTraces {
         besides: &[BorrowedFd<'_>],
         timeout: Duration,
     ) -> Result<bool, PerfError> {
-        if self.alive.is_nobody() {
+        if self.have_ended.iter().all(|has_ended| *has_ended) {
             return Ok(false);
         }
-        let events = self.traces.iter().flat_map(AuxTrace::events);
-        let events: Vec<_> = events.map(AsFd::as_fd).collect();
+        let events = self.traces.iter().flat_map(AuxTrace::events).map(AsFd::as_fd);
         let deadline = Instant::now().checked_add(timeout);
-        let waited = self.alive.wait(&events, besides, deadline);
+        let waited = waiting::wait(events.zip(&mut self.have_ended), besides, deadline);
         waited.map_err(|source| PerfError::Wait { source })?;
         Ok(true)
     }

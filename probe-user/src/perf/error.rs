@@ -195,8 +195,17 @@ pub enum PerfError {
 impl PerfError {
     /// Whether it is that a thread has ended.
     pub(super) fn is_of_gone_thread(&self) -> bool {
+        self.is_of_opening(libc::ESRCH)
+    }
+
+    /// Whether it is that a CPU is offline.
+    pub(super) fn is_of_gone_cpu(&self) -> bool {
+        self.is_of_opening(libc::ENODEV)
+    }
+
+    fn is_of_opening(&self, errno: i32) -> bool {
         let (Self::Open { source, .. } | Self::Member { source, .. }) = self else { return false };
-        source.raw_os_error() == Some(libc::ESRCH)
+        source.raw_os_error() == Some(errno)
     }
 }
 

@@ -7,8 +7,10 @@ mod control_page;
 mod counter;
 mod error;
 mod event;
+mod event_opener;
 mod event_source;
 mod group;
+mod later_cpus;
 mod names;
 mod opened;
 mod place;
@@ -17,6 +19,7 @@ pub mod record;
 mod sample_ring;
 mod sampler;
 mod sampler_builder;
+mod sampler_rings;
 mod scope;
 mod waiting;
 

@@ -14,24 +14,28 @@ pub(super) fn opened<T>(
     events: &[Event],
     open: impl Fn(&Place) -> Result<T, PerfError>,
 ) -> Result<Vec<(Place, T)>, PerfError> {
-    opened_of(scope.places_of(events, false)?, open)
+    opened_of(scope.places_of(events, false)?, |place| place, open)
 }
 
-/// The same, of each of these: a place, or an event at one.
+/// The same, of each of these: a place, or an event at one. Nor is anything opened on a CPU that is offline, if that
+/// fails.
 pub(super) fn opened_of<I, T>(
     each: impl IntoIterator<Item = I>,
+    place_of: impl Fn(&I) -> &Place,
     mut open: impl FnMut(&I) -> Result<T, PerfError>,
 ) -> Result<Vec<(I, T)>, PerfError> {
     let mut all = Vec::new();
-    let mut ended = None;
+    let mut passed_over = None;
     for one in each {
         match open(&one) {
             Ok(event) => all.push((one, event)),
-            Err(error) if error.is_of_gone_thread() => ended = Some(error),
+            Err(error) if error.is_of_gone_thread() || place_of(&one).is_offline => {
+                passed_over = Some(error);
+            }
             Err(error) => return Err(error),
         }
     }
-    match ended {
+    match passed_over {
         Some(error) if all.is_empty() => Err(error),
         _ => Ok(all),
     }

@@ -14,9 +14,21 @@ pub(crate) struct Place {
     pub(crate) cpu: Option<u32>,
     /// Whether it is that of the threads and processes that the thread makes, too.
     pub(crate) inherits: bool,
+    /// Whether the CPU is offline now, and nobody misses the event if it cannot be opened there.
+    pub(crate) is_offline: bool,
 }
 
 impl Place {
+    /// That of a thread, wherever it runs.
+    pub(crate) fn of_thread(thread: u32) -> Self {
+        Self { thread: Some(thread), cpu: None, inherits: false, is_offline: false }
+    }
+
+    /// That of whatever a CPU runs.
+    pub(crate) fn on_cpu(cpu: u32) -> Self {
+        Self { thread: None, cpu: Some(cpu), inherits: false, is_offline: false }
+    }
+
     /// As the kernel takes it.
     pub(crate) fn pid(&self) -> libc::pid_t {
         self.thread.map_or(-1, |thread| thread.cast_signed())
@@ -30,7 +42,7 @@ impl Place {
     /// Where the ring is that it writes to: that of its CPU, or of its thread.
     pub(super) fn of_ring(&self) -> Self {
         let thread = if self.cpu.is_some() { None } else { self.thread };
-        Self { thread, cpu: self.cpu, inherits: false }
+        Self { thread, cpu: self.cpu, inherits: false, is_offline: false }
     }
 
     /// The attribute of an event there.

@@ -44,6 +44,11 @@ impl<R: RingMemory> SampleRing<R> {
         self.head = self.memory.head();
     }
 
+    /// Whether all that is in it now was read.
+    pub(super) fn is_read(&self) -> bool {
+        self.at == self.memory.head()
+    }
+
     /// Takes the next record of this turn out: it is there until the next one is taken. `None` at its end.
     pub(super) fn take(&mut self) -> Option<Result<Place, RecordError>> {
         let geometry = self.memory.geometry();

@@ -2,11 +2,15 @@
 
 use super::error::PerfError;
 use super::event::Event;
+use super::event_opener::EventOpener;
+use super::later_cpus::LaterCpus;
+use super::place::Place;
 use super::record::{Body, Layout, Record, RecordError};
-use super::sample_ring::{Place, SampleRing};
-use super::sampler_builder::{Opened, SamplerBuilder};
-use super::waiting::Alive;
+use super::sampler_builder::SamplerBuilder;
+use super::sampler_rings::{SamplerRings, Taken};
+use crate::hotplug::Changes;
 use std::collections::HashMap;
+use std::io;
 use std::time::{Duration, Instant};
 
 /// Samples of events, of whoever they are observed of, and what other records there are.
@@ -14,7 +18,10 @@ use std::time::{Duration, Instant};
 /// Each CPU, or each thread that is observed wherever it runs, has a ring. They are read in turns: what is in one
 /// when its turn begins, then the next. So records are in the order of their CPU, or thread, and no other.
 ///
-/// CPUs that come later are not observed.
+/// CPUs may come and go meanwhile: those that come later are observed, too, if the [`Scope`](super::Scope) is one of
+/// CPUs and they are in it, from when a record is asked for next ([`uncovered`](Self::uncovered) tells of those that
+/// cannot be); and of one that goes, what is in its ring is given. Threads and what they make are observed on all CPUs
+/// that the machine has, whether these are online yet or not.
 ///
 /// ```no_run
 /// use probe_user::perf::record::Body;
@@ -34,14 +41,10 @@ use std::time::{Duration, Instant};
 /// ```
 #[derive(Debug)]
 pub struct Sampler {
-    events: Vec<Event>,
-    opened: Vec<Opened>,
-    /// Which of the events an id is.
-    ids: HashMap<u64, usize>,
-    alive: Alive,
-    rings: Vec<SampleRing>,
-    /// Whose turn it is.
-    turn: usize,
+    opener: EventOpener,
+    rings: SamplerRings,
+    later: Option<LaterCpus>,
+    is_enabled: bool,
     layout: Layout,
     counts: SamplerCounts,
 }
@@ -82,29 +85,19 @@ impl Sampler {
         SamplerBuilder::default()
     }
 
-    pub(super) fn new(
-        events: Vec<Event>,
-        opened: Vec<Opened>,
-        rings: Vec<SampleRing>,
-        layout: Layout,
-    ) -> Result<Self, PerfError> {
-        let mut ids = HashMap::new();
-        for Opened { event, number } in &opened {
-            ids.insert(event.id().map_err(|source| PerfError::Switch { source })?, *number);
-        }
-        let alive = Alive::all(opened.len());
-        let counts = SamplerCounts::default();
-        Ok(Self { events, opened, ids, alive, rings, turn: 0, layout, counts })
+    pub(super) fn new(opener: EventOpener, rings: SamplerRings, later: Option<LaterCpus>) -> Self {
+        let (layout, counts) = (opener.layout(), SamplerCounts::default());
+        Self { opener, rings, later, is_enabled: false, layout, counts }
     }
 
-    /// Switches the events on.
+    /// Switches the events on, and those of CPUs that come later.
     ///
     /// # Errors
     ///
     /// Those of the call.
-    pub fn enable(&self) -> Result<(), PerfError> {
-        let switched = self.opened.iter().try_for_each(|opened| opened.event.enable());
-        switched.map_err(|source| PerfError::Switch { source })
+    pub fn enable(&mut self) -> Result<(), PerfError> {
+        self.is_enabled = true;
+        self.rings.switch(true)
     }
 
     /// Switches the events off. What is in the rings can be read.
@@ -112,9 +105,9 @@ impl Sampler {
     /// # Errors
     ///
     /// Those of the call.
-    pub fn disable(&self) -> Result<(), PerfError> {
-        let switched = self.opened.iter().try_for_each(|opened| opened.event.disable());
-        switched.map_err(|source| PerfError::Switch { source })
+    pub fn disable(&mut self) -> Result<(), PerfError> {
+        self.is_enabled = false;
+        self.rings.switch(false)
     }
 
     /// What records have.
@@ -124,12 +117,24 @@ impl Sampler {
 
     /// The events, in the order in which they were given.
     pub fn events(&self) -> &[Event] {
-        &self.events
+        self.opener.events()
     }
 
-    /// Which of the events the id of a [record](Record::id) stands for: an event has one for each CPU, or thread.
+    /// Which of the events the id of a [record](Record::id) stands for: an event has one for each CPU, or thread, and
+    /// another one when the CPU is back.
     pub fn ids(&self) -> &HashMap<u64, usize> {
-        &self.ids
+        self.rings.ids()
+    }
+
+    /// The CPUs that have come and are not observed, and why.
+    pub fn uncovered(&self) -> impl Iterator<Item = (u32, &PerfError)> {
+        let uncovered = self.later.iter().flat_map(LaterCpus::uncovered);
+        uncovered.map(|(cpu, error)| (*cpu, error))
+    }
+
+    /// Why the sampler does not learn of CPUs that come and go, if it does not.
+    pub fn hotplug_error(&self) -> Option<&io::Error> {
+        self.later.as_ref()?.error()
     }
 
     /// The next record, if there is one now. It lies in the ring, where it is until the next one is asked for.
@@ -154,13 +159,14 @@ impl Sampler {
             if let Some(taken) = self.take() {
                 return Ok(self.read(taken).map_or_else(Next::Malformed, Next::Record));
             }
-            if self.alive.is_nobody() {
+            if self.later.is_none() && self.rings.are_of_nobody() {
                 return Ok(Next::End);
             }
             if is_over {
                 return Ok(Next::Timeout);
             }
-            let waited = self.alive.wait(&self.opened, &[], deadline);
+            let news = self.later.as_ref().and_then(LaterCpus::as_fd);
+            let waited = self.rings.wait(news.as_slice(), deadline);
             is_over = !waited.map_err(|source| PerfError::Wait { source })?;
         }
     }
@@ -171,37 +177,85 @@ impl Sampler {
     ///
     /// If the kernel does not tell what it lost.
     pub fn counts(&self) -> Result<SamplerCounts, PerfError> {
-        let mut told = Some(0);
-        for Opened { event, .. } in &self.opened {
-            let lost = event.lost().map_err(|source| PerfError::Lost { source })?;
-            told = told.zip(lost).map(|(sum, lost)| sum + lost);
-        }
         // A loss has a record when a later record has room; the kernel knows of it at once.
-        let lost = told.unwrap_or(0).max(self.counts.lost);
+        let lost = self.rings.lost()?.unwrap_or(0).max(self.counts.lost);
         Ok(SamplerCounts { lost, ..self.counts })
     }
 
+    /// Whether events will be opened on CPUs that come later.
+    #[cfg(feature = "trace")]
+    pub(crate) fn follows_cpus(&self) -> bool {
+        self.later.is_some()
+    }
+
+    /// Opens the events on a CPU once more, as on one that comes later, and closes them.
+    #[cfg(feature = "trace")]
+    pub(crate) fn try_to_cover(&self) -> io::Result<()> {
+        let Some(cpu) = self.rings.cpus().next() else { return Ok(()) };
+        let mut each = self.events_on(cpu).into_iter();
+        each.try_for_each(|(place, number)| self.opener.event(&place, number).map(drop))
+    }
+
     /// Takes the next record out of the ring whose turn it is, or of another one, and says which.
-    fn take(&mut self) -> Option<(usize, Result<Place, RecordError>)> {
+    fn take(&mut self) -> Option<Taken> {
         // The one whose turn it is may have got something since it began.
-        for _ in 0..=self.rings.len() {
-            let ring = self.rings.get_mut(self.turn)?;
-            if let Some(taken) = ring.take() {
-                return Some((self.turn, taken));
+        let mut turns = self.rings.len() + 1;
+        while turns > 0 {
+            if let Some(taken) = self.rings.take() {
+                return Some(taken);
             }
-            self.turn = (self.turn + 1) % self.rings.len();
-            self.rings[self.turn].begin_turn();
+            turns -= 1;
+            // A ring that nobody waits for any more may hold what came after its turn.
+            if self.rings.pass_turn() && self.follow_cpus() {
+                turns = self.rings.len() + 1;
+            }
         }
         None
     }
 
-    fn read(
-        &mut self,
-        (ring, taken): (usize, Result<Place, RecordError>),
-    ) -> Result<Record<'_>, RecordError> {
+    /// Opens the events on CPUs that have come, and closes those of CPUs that have gone. Whether there were any.
+    fn follow_cpus(&mut self) -> bool {
+        let mut any = false;
+        while let Some(changes) = self.cpu_changes() {
+            any = true;
+            let Changes { gone, come } = changes;
+            gone.into_iter().for_each(|cpu| self.rings.leave(cpu));
+            for cpu in come {
+                let covered = self.cover(cpu);
+                if covered.is_err() {
+                    self.rings.leave(cpu);
+                }
+                if let Some(later) = &mut self.later {
+                    later.opened(cpu, covered);
+                }
+            }
+        }
+        any
+    }
+
+    fn cpu_changes(&self) -> Option<Changes> {
+        self.later.as_ref()?.next(self.rings.cpus(), self.opener.events())
+    }
+
+    /// Which events are observed on a CPU that comes later, by their numbers, and where that is.
+    fn events_on(&self, cpu: u32) -> Vec<(Place, usize)> {
+        let Some(later) = &self.later else { return Vec::new() };
+        let numbers = later.numbers_on(cpu, self.opener.events());
+        numbers.map(|number| (Place::on_cpu(cpu), number)).collect()
+    }
+
+    /// Opens the events on a CPU that is online, perhaps again.
+    fn cover(&mut self, cpu: u32) -> Result<(), PerfError> {
+        self.rings.leave(cpu);
+        let events = self.events_on(cpu);
+        self.rings.open(&mut self.opener, events)?;
+        if self.is_enabled { self.rings.enable_on(cpu) } else { Ok(()) }
+    }
+
+    fn read(&mut self, (ring, taken): Taken) -> Result<Record<'_>, RecordError> {
         let Self { rings, layout, counts, .. } = self;
         let read = taken
-            .and_then(|place| Record::with_header(place.header, rings[ring].bytes(place), layout));
+            .and_then(|place| Record::with_header(place.header, rings.bytes(ring, place), layout));
         counts.add(&read);
         read
     }

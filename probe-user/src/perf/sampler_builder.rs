@@ -2,20 +2,16 @@
 
 use super::error::PerfError;
 use super::event::Event;
+use super::event_opener::EventOpener;
 use super::event_source::Rate;
+use super::later_cpus::LaterCpus;
 use super::names::Software;
-use super::opened::{opened_of, share};
-use super::place::Place;
-use super::record::{Layout, ReadFormat, SampleType};
-use super::sample_ring::SampleRing;
+use super::record::{ReadFormat, SampleType};
 use super::sampler::Sampler;
+use super::sampler_rings::SamplerRings;
 use super::scope::Scope;
-use crate::ring::page::RingPages;
 use crate::sys::memory::page_size;
-use crate::sys::perf_event::{Attr, Flags, PerfEvent};
-use std::collections::HashMap;
-use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use crate::sys::perf_event::{Attr, Flags};
 
 /// Builds a [`Sampler`].
 #[derive(Clone, Debug)]
@@ -121,6 +117,12 @@ impl SamplerBuilder {
         Self { read_format: format, ..self.sample(SampleType::READ) }
     }
 
+    /// Has times by perf's own clock, which is that of hardware traces, instead of `CLOCK_MONOTONIC`.
+    #[must_use]
+    pub fn perf_clock(self) -> Self {
+        Self { flags: self.flags - Flags::USE_CLOCKID, ..self }
+    }
+
     /// Has other records than samples, too, or is otherwise.
     #[must_use]
     pub fn flags(self, flags: Flags) -> Self {
@@ -155,22 +157,15 @@ impl SamplerBuilder {
             [] => vec![Software::CpuClock.into()],
             events => events.to_vec(),
         };
-        let mut attrs =
-            events.iter().map(|event| self.attr(event)).collect::<Result<Vec<_>, _>>()?;
-        let mut opening = Opening {
-            builder: self,
-            rings: Vec::new(),
-            opened: Vec::new(),
-            by_ring: HashMap::new(),
-        };
-        let places = self.scope.places_of_each(&events, true)?;
-        let each = places.iter().enumerate();
-        let each = each.flat_map(|(n, places)| places.iter().map(move |place| (place, n)));
-        opened_of(each, |&(place, number)| {
-            opening.open(&events[number], number, &mut attrs[number], place)
-        })?;
-        let layout = attrs.first().map(Layout::of).unwrap_or_default();
-        Sampler::new(events, opening.opened, opening.rings, layout)
+        let attrs = events.iter().map(|event| self.attr(event)).collect::<Result<_, _>>()?;
+        // Before anybody reads which CPUs there are.
+        let later = LaterCpus::of(&self.scope);
+        let places = self.scope.places_of_each(&events, true)?.into_iter().enumerate();
+        let each = places.flat_map(|(n, places)| places.into_iter().map(move |place| (place, n)));
+        let mut opener = EventOpener::new(events, attrs, self.bytes_per_ring);
+        let mut rings = SamplerRings::default();
+        rings.open(&mut opener, each)?;
+        Ok(Sampler::new(opener, rings, later))
     }
 
     fn attr(&self, event: &Event) -> Result<Attr, PerfError> {
@@ -193,7 +188,9 @@ impl SamplerBuilder {
             // not look for. The other one has no records of its own.
             attr.flags |= Flags::COMM_EXEC.bits();
         }
-        attr.clockid = libc::CLOCK_MONOTONIC;
+        if self.flags.contains(Flags::USE_CLOCKID) {
+            attr.clockid = libc::CLOCK_MONOTONIC;
+        }
         attr.sample_regs_user = self.regs_user;
         attr.sample_regs_intr = self.regs_intr;
         attr.sample_stack_user = self.stack_user;
@@ -206,79 +203,6 @@ impl SamplerBuilder {
         }
         Ok(attr)
     }
-}
-
-/// An event that was opened.
-#[derive(Debug)]
-pub(super) struct Opened {
-    pub(super) event: PerfEvent,
-    /// Which of the sampler's events.
-    pub(super) number: usize,
-}
-
-impl AsFd for Opened {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.event.as_fd()
-    }
-}
-
-/// What was opened so far.
-struct Opening<'b> {
-    builder: &'b SamplerBuilder,
-    rings: Vec<SampleRing>,
-    opened: Vec<Opened>,
-    /// Which of those that were opened has the ring that others share.
-    by_ring: HashMap<Place, usize>,
-}
-
-impl Opening<'_> {
-    fn open(
-        &mut self,
-        name: &Event,
-        number: usize,
-        attr: &mut Attr,
-        place: &Place,
-    ) -> Result<(), PerfError> {
-        let (own, pid, cpu) = (place.attr(attr), place.pid(), place.cpu());
-        let event = if own.read_format == ReadFormat::LOST.bits() {
-            Attr { read_format: 0, ..own }.open_telling_lost(pid, cpu, None)
-        } else {
-            own.open_in(pid, cpu, None)
-        };
-        let event = event.map_err(|source| refused(name, &own, place, source))?;
-        // The kernel may be too old to tell what was lost.
-        attr.read_format = event.read_format().bits();
-        match self.by_ring.get(&place.of_ring()) {
-            Some(&first) => share(&event, &self.opened[first].event, name, place)?,
-            None => {
-                let bytes = self.builder.bytes_per_ring;
-                let pages = RingPages::map(event.as_fd(), bytes)
-                    .map_err(|source| PerfError::Map { bytes, place: place.to_string(), source })?;
-                self.rings.push(SampleRing::new(pages));
-                self.by_ring.insert(place.of_ring(), self.opened.len());
-            }
-        }
-        self.opened.push(Opened { event, number });
-        Ok(())
-    }
-}
-
-/// Why an event cannot be opened with this attribute.
-fn refused(event: &Event, attr: &Attr, place: &Place, source: io::Error) -> PerfError {
-    if Flags::from_bits_retain(attr.flags).contains(Flags::FREQ)
-        && source.raw_os_error() == Some(libc::EINVAL)
-        && let Some(most) = most_samples()
-        && attr.sample_period > most
-    {
-        return PerfError::Frequency { frequency: attr.sample_period, most };
-    }
-    place.refused(&event.described(), source)
-}
-
-/// How many samples a second the kernel allows.
-fn most_samples() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/sys/kernel/perf_event_max_sample_rate").ok()?;
-    text.trim().parse().ok()
 }
 
 #[cfg(test)]

@@ -24,7 +24,8 @@ pub enum Scope {
     Cpu(u32),
     /// Whatever these CPUs run.
     Cpus(Vec<u32>),
-    /// Whatever the CPUs run that are online when the event is opened.
+    /// Whatever all CPUs run: those that are online when the event is opened, and, for a
+    /// [`Sampler`](super::Sampler), those that come later.
     System,
 }
 
@@ -69,22 +70,40 @@ impl Scope {
         Ok(())
     }
 
+    /// Whether it is of CPUs, and not of threads.
+    pub(super) fn is_of_cpus(&self) -> bool {
+        matches!(self, Self::Cpu(_) | Self::Cpus(_) | Self::System)
+    }
+
+    /// Whether this event is observed on a CPU, too, that has come later.
+    pub(super) fn takes_in(&self, cpu: u32, event: &Event) -> bool {
+        match self {
+            Self::Cpu(own) => *own == cpu,
+            Self::Cpus(own) => own.contains(&cpu),
+            Self::System => event.cpus().is_none_or(|cpus| cpus.contains(&cpu)),
+            _ => false,
+        }
+    }
+
     /// Where events of it are opened, each of them once. `by_cpu`: those that are inherited have an event for
-    /// each CPU, as the kernel wants it of those that have a ring.
+    /// each CPU, as the kernel wants it of those that have a ring. They have it from the beginning also for CPUs that
+    /// are offline: what is made until these come inherits no event that is opened then.
     pub(crate) fn places(&self, by_cpu: bool) -> Result<Vec<Place>, PerfError> {
-        let of_thread = |thread| Place { thread: Some(thread), cpu: None, inherits: false };
-        let on_cpu = |cpu| Place { thread: None, cpu: Some(cpu), inherits: false };
         Ok(match self {
-            Self::ThisProcess => threads(std::process::id())?.into_iter().map(of_thread).collect(),
-            &Self::Thread(thread) => vec![of_thread(thread)],
-            &Self::Process(process) => threads(process)?.into_iter().map(of_thread).collect(),
+            Self::ThisProcess => Self::Process(std::process::id()).places(by_cpu)?,
+            &Self::Thread(thread) => vec![Place::of_thread(thread)],
+            &Self::Process(process) => {
+                threads(process)?.into_iter().map(Place::of_thread).collect()
+            }
             &Self::ProcessAndChildren(process) => {
-                let cpus = match by_cpu {
-                    true => online()?.into_iter().map(Some).collect(),
-                    false => vec![None],
-                };
+                let cpus = by_cpu.then(present).transpose()?;
                 let places = |thread| {
-                    cpus.iter().map(move |&cpu| Place { thread: Some(thread), cpu, inherits: true })
+                    let whole = Place { inherits: true, ..Place::of_thread(thread) };
+                    let on = move |(cpu, is_offline)| Place { cpu: Some(cpu), is_offline, ..whole };
+                    match &cpus {
+                        Some(cpus) => cpus.iter().copied().map(on).collect(),
+                        None => vec![whole],
+                    }
                 };
                 threads(process)?.into_iter().flat_map(places).collect()
             }
@@ -94,15 +113,22 @@ impl Scope {
                 if let Some(&cpu) = cpus.iter().find(|cpu| !online.contains(cpu)) {
                     return Err(PerfError::CpuOffline { cpu, online });
                 }
-                cpus.into_iter().map(on_cpu).collect()
+                cpus.into_iter().map(Place::on_cpu).collect()
             }
-            Self::System => online()?.into_iter().map(on_cpu).collect(),
+            Self::System => online()?.into_iter().map(Place::on_cpu).collect(),
         })
     }
 }
 
 fn online() -> Result<Vec<u32>, PerfError> {
     cpus::online().map_err(|source| PerfError::Cpus { source })
+}
+
+/// The CPUs that there are, and whether each of them is offline.
+fn present() -> Result<Vec<(u32, bool)>, PerfError> {
+    let online = online()?;
+    let present = cpus::present().map_err(|source| PerfError::Cpus { source })?;
+    Ok(present.into_iter().map(|cpu| (cpu, !online.contains(&cpu))).collect())
 }
 
 /// The threads that a process has.
@@ -122,7 +148,20 @@ fn threads(process: u32) -> Result<Vec<u32>, PerfError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::perf::{PmuEvent, Source};
+    use crate::perf::{PmuEvent, Software, Source};
+    use std::path::Path;
+
+    /// An event of a PMU that counts on these CPUs alone.
+    fn of_some_cpus(devices: &Path, pmu: &str, mask: &str) -> Event {
+        let folder = devices.join(pmu);
+        fs::create_dir(&folder).unwrap();
+        fs::write(folder.join("type"), "9").unwrap();
+        fs::write(folder.join("cpumask"), mask).unwrap();
+        let [event] = &PmuEvent::matching_in(devices, pmu, "").unwrap()[..] else {
+            panic!("{pmu} is there several times")
+        };
+        Source::Pmu(event.clone()).into()
+    }
 
     #[test]
     fn a_process_is_all_of_its_threads() {
@@ -135,7 +174,7 @@ mod tests {
             assert!(places.iter().any(|place| place.thread == Some(pid)), "{places:?}");
             assert!(places.iter().all(|place| place.cpu().is_negative() && !place.inherits));
         }
-        let cpus = cpus::online().unwrap().len();
+        let cpus = cpus::present().unwrap().len();
         let own = Scope::ProcessAndChildren(pid);
         let (by_cpu, whole) = (own.places(true).unwrap(), own.places(false).unwrap());
         assert!(by_cpu.len() >= 2 * cpus && by_cpu.len().is_multiple_of(cpus));
@@ -156,16 +195,7 @@ mod tests {
     #[test]
     fn events_of_some_cpus_are_opened_there_unless_others_are_named() {
         let devices = tempfile::tempdir().unwrap();
-        let event = |pmu: &str, mask: &str| -> [Event; 1] {
-            let folder = devices.path().join(pmu);
-            fs::create_dir(&folder).unwrap();
-            fs::write(folder.join("type"), "9").unwrap();
-            fs::write(folder.join("cpumask"), mask).unwrap();
-            let [event] = &PmuEvent::matching_in(devices.path(), pmu, "").unwrap()[..] else {
-                panic!("{pmu} is there several times")
-            };
-            [Source::Pmu(event.clone()).into()]
-        };
+        let event = |pmu, mask| [of_some_cpus(devices.path(), pmu, mask)];
         let (first, gone) = (event("first", "0,4000"), event("gone", "4000"));
         let cpus = |scope: &Scope| -> Vec<_> {
             scope.places_of(&first, true).unwrap().iter().map(|place| place.cpu).collect()
@@ -185,6 +215,26 @@ mod tests {
         let cpus = |places: &Vec<Place>| places.iter().map(|place| place.cpu).collect::<Vec<_>>();
         assert_eq!(apart.iter().map(cpus).collect::<Vec<_>>(), [[Some(0)], [Some(1)]]);
         assert!(Scope::System.places_of(&both, true).is_err());
+    }
+
+    #[test]
+    fn cpus_that_come_later_are_those_of_the_scope_and_the_events() {
+        let everywhere = Event::from(Software::CpuClock);
+        for (scope, own, other) in [
+            (Scope::System, true, true),
+            (Scope::Cpu(5), true, false),
+            (Scope::Cpus(vec![3, 5]), true, false),
+            (Scope::ThisProcess, false, false),
+            (Scope::ProcessAndChildren(1), false, false),
+        ] {
+            assert_eq!(scope.takes_in(5, &everywhere), own, "{scope:?}");
+            assert_eq!(scope.takes_in(4000, &everywhere), other, "{scope:?}");
+            assert_eq!(scope.is_of_cpus(), own, "{scope:?}");
+        }
+        let devices = tempfile::tempdir().unwrap();
+        let some = of_some_cpus(devices.path(), "some", "5");
+        assert!(Scope::System.takes_in(5, &some) && !Scope::System.takes_in(4000, &some));
+        assert!(Scope::Cpu(4000).takes_in(4000, &some), "those that are named are as they are");
     }
 
     #[test]

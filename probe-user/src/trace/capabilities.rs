@@ -23,6 +23,8 @@ impl Capabilities {
     pub const IPC_LOCK: Self = Self(CapabilitySet::IPC_LOCK);
     /// To read what file modes keep others from: tracefs is root's.
     pub const DAC_READ_SEARCH: Self = Self(CapabilitySet::DAC_READ_SEARCH);
+    /// To read and write what file modes keep others from.
+    pub const DAC_OVERRIDE: Self = Self(CapabilitySet::DAC_OVERRIDE);
     /// To look into other users' processes.
     pub const SYS_PTRACE: Self = Self(CapabilitySet::SYS_PTRACE);
     /// To open the files that other processes have mapped (5.9).

@@ -12,12 +12,17 @@
 //! What is still needed depends on the kernel and its settings, and is found by trying.
 
 use super::capabilities::Capabilities;
+use super::features::is_refusal;
 use super::tracer::Tracer;
+use crate::perf::Sampler;
 use rustix::process::{Resource, getrlimit};
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_no_new_privs,
 };
+use std::fs::OpenOptions;
 use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 
 /// Keeps, of what the thread has, the capabilities by which the tracer can take a CPU in that comes
 /// later, and those in `also`. Returns what is left.
@@ -30,13 +35,54 @@ use std::io;
 ///
 /// If the kernel does not let the thread give them up.
 pub fn keep_for_hotplug(tracer: &Tracer, also: Capabilities) -> io::Result<Capabilities> {
-    let memory = match getrlimit(Resource::Memlock).current {
-        Some(_) => Capabilities::IPC_LOCK,
-        None => Capabilities::NONE,
-    };
-    let wanted = also | memory | Capabilities::BPF | Capabilities::PERFMON;
+    let wanted = also | to_map_rings() | Capabilities::BPF | Capabilities::PERFMON;
     keep([wanted, wanted | Capabilities::SYS_ADMIN], || {
         tracer.may_finish() && tracer.may_open_events()
+    })
+}
+
+/// Keeps, of what the thread has, the capabilities by which the sampler can take a CPU in that comes later, and those
+/// in `also`. Returns what is left.
+///
+/// Of a sampler of threads, nothing else is left. Of one of CPUs, these are `CAP_PERFMON`, unless the sysctl
+/// `kernel.perf_event_paranoid` allows everybody what is sampled; and `CAP_IPC_LOCK` and `CAP_SYS_ADMIN` as for
+/// [`keep_for_hotplug`].
+///
+/// # Errors
+///
+/// If the kernel does not let the thread give them up.
+pub fn keep_for_samples(sampler: &Sampler, also: Capabilities) -> io::Result<Capabilities> {
+    if !sampler.follows_cpus() {
+        return keep_only(also);
+    }
+    let memory = also | to_map_rings();
+    let wanted = memory | Capabilities::PERFMON;
+    keep(
+        [memory, wanted, wanted | Capabilities::SYS_ADMIN],
+        || !matches!(sampler.try_to_cover(), Err(error) if is_refusal(&error)),
+    )
+}
+
+/// Keeps, of what the thread has, these capabilities alone. Returns what is left.
+///
+/// # Errors
+///
+/// If the kernel does not let the thread give them up.
+pub fn keep_only(these: Capabilities) -> io::Result<Capabilities> {
+    keep([these], || true)
+}
+
+/// Keeps, of what the thread has, the capability to create files in a directory, if it takes one, and those in
+/// `also`. Returns what is left.
+///
+/// # Errors
+///
+/// If the kernel does not let the thread give them up.
+pub fn keep_for_files(dir: &Path, also: Capabilities) -> io::Result<Capabilities> {
+    keep([also, also | Capabilities::DAC_OVERRIDE], || {
+        // It is gone when it is closed. Where there can be none, its refusal comes first.
+        let file = OpenOptions::new().write(true).custom_flags(libc::O_TMPFILE).open(dir);
+        !matches!(file, Err(error) if is_refusal(&error))
     })
 }
 
@@ -64,6 +110,14 @@ pub(super) fn drop_in_thread() -> io::Result<()> {
 /// Keeps, of what the calling thread has, only these: for threads with a job of their own.
 pub(super) fn keep_in_thread(kept: Capabilities) -> io::Result<()> {
     fix(capabilities(None)?.effective & kept.0)
+}
+
+/// What the rings take of CPUs that come later.
+fn to_map_rings() -> Capabilities {
+    match getrlimit(Resource::Memlock).current {
+        Some(_) => Capabilities::IPC_LOCK,
+        None => Capabilities::NONE,
+    }
 }
 
 /// Keeps the first of `candidates` with which it `works`, or the last one.

@@ -111,6 +111,8 @@ static int event_init(struct perf_event *event)
 
 static struct pmu probe_aux = {
 	.module = THIS_MODULE,
+	/* Each thread that is traced from now on has a record. */
+	.capabilities = PERF_PMU_CAP_ITRACE,
 	.task_ctx_nr = perf_sw_context,
 	.event_init = event_init,
 	.add = event_add,

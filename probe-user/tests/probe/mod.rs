@@ -172,6 +172,18 @@ impl Run {
         heading
     }
 
+    /// Waits until it has a thread of this name.
+    pub fn wait_for_thread(&self, name: &str) {
+        let tasks = format!("/proc/{}/task", self.child.id());
+        let has_name = |task: std::io::Result<std::fs::DirEntry>| {
+            let comm = task.and_then(|task| std::fs::read_to_string(task.path().join("comm")));
+            comm.is_ok_and(|comm| comm.trim() == name)
+        };
+        while !std::fs::read_dir(&tasks).unwrap().any(has_name) {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+    }
+
     pub fn signal(&self, signal: Signal) {
         kill_process(Pid::from_raw(self.child.id() as i32).unwrap(), signal).unwrap();
     }

@@ -4,10 +4,13 @@ use std::process::Command;
 
 /// Numbers of capabilities: `include/uapi/linux/capability.h`.
 pub const DAC_READ_SEARCH: u32 = 2;
+pub const KILL: u32 = 5;
 pub const IPC_LOCK: u32 = 14;
+pub const SYS_PTRACE: u32 = 19;
 pub const SYS_ADMIN: u32 = 21;
 pub const PERFMON: u32 = 38;
 pub const BPF: u32 = 39;
+pub const CHECKPOINT_RESTORE: u32 = 40;
 
 /// Whether this kernel counts maps against `RLIMIT_MEMLOCK`.
 pub fn maps_are_locked_memory() -> bool {
@@ -64,8 +67,17 @@ impl NotParanoid {
 
     /// The contrary: 3.
     pub fn not_at_all() -> Self {
+        Self::set("3")
+    }
+
+    /// -1, at which perf events are everybody's.
+    pub fn of_all() -> Self {
+        Self::set("-1")
+    }
+
+    fn set(value: &str) -> Self {
         let this = Self::ensure();
-        std::fs::write(Self::SYSCTL, "3").unwrap();
+        std::fs::write(Self::SYSCTL, value).unwrap();
         this
     }
 }

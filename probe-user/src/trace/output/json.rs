@@ -12,7 +12,7 @@ use serde_json::ser::Formatter;
 use std::io::{self, Write};
 
 /// The largest integer that every JSON parser reads as it is: 2^53 - 1.
-const LARGEST: u64 = (1 << 53) - 1;
+pub(super) const LARGEST: u64 = (1 << 53) - 1;
 
 /// Writes a value as its [`Shape`] says.
 pub(super) fn value(out: &mut Vec<u8>, shape: &Shape, value: Value<'_>, names: &mut Names<'_>) {

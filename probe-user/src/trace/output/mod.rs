@@ -10,6 +10,7 @@ mod lines;
 mod names;
 mod perfetto;
 mod printer;
+mod record_lines;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod schema;
 mod stacks;
@@ -21,6 +22,7 @@ pub(super) use clock::realtime_offset;
 pub use latency::LatencyFormat;
 pub(super) use names::Names;
 pub use printer::Printer;
+pub use record_lines::RecordLines;
 pub use stacks::StackFormat;
 
 /// How events are written.
