@@ -178,6 +178,16 @@ pub enum PerfError {
 }
 
 impl PerfError {
+    /// Whether it is that a CPU has gone.
+    #[cfg(feature = "trace")]
+    pub(crate) fn is_of_gone_cpu(&self) -> bool {
+        match self {
+            Self::CpuOffline { .. } => true,
+            Self::Open { source, .. } => source.raw_os_error() == Some(libc::ENODEV),
+            _ => false,
+        }
+    }
+
     /// Whether it is that a thread has ended.
     pub(super) fn is_of_gone_thread(&self) -> bool {
         matches!(self, Self::Open { source, .. } if source.raw_os_error() == Some(libc::ESRCH))

@@ -98,6 +98,21 @@ fn a_period_is_of_the_event() {
     assert_eq!(found("cpu/cycles,period=1000/").unwrap().period(), Some(1000));
 }
 
+#[cfg(feature = "trace")]
+#[test]
+fn what_is_observed_on_a_cpu_that_has_come_is_what_the_kernel_says_then() {
+    let machine = machine();
+    let event = |pmu| PmuEvent::find_in(machine.path(), pmu, "").unwrap();
+    let (power, cpu, software) = (event("power"), event("cpu_atom"), event("software"));
+    let observed = |event: &PmuEvent, cpu| event.is_observed_in(machine.path(), cpu);
+    assert!(observed(&power, 4) && !observed(&power, 1) && !observed(&cpu, 4));
+    assert!(observed(&software, 1) && observed(&event("empty_mask"), 1));
+    fs::write(machine.path().join("cpu_atom/cpus"), "2-4\n").unwrap();
+    assert!(observed(&cpu, 4));
+    fs::remove_dir_all(machine.path().join("power")).unwrap();
+    assert!(observed(&power, 1));
+}
+
 #[test]
 fn some_are_observed_on_some_cpus() {
     for (text, cpus) in [
