@@ -63,8 +63,11 @@ pub mod base {
     pub const COMM: u8 = 23;
     /// How long a call took, in nanoseconds.
     pub const LATENCY: u8 = 24;
-    /// What the CPU counted in a call ([`counter`](crate::counter)). Cannot be read if that is not known.
+    /// What the CPU's first counter counted in a call ([`counter`](crate::counter)); those of the others follow.
+    /// Cannot be read if that is not known.
     pub const COUNTER: u8 = 25;
+    /// Behind the last of them.
+    pub const COUNTERS_END: u8 = COUNTER + crate::counter::COUNTERS as u8;
 }
 
 /// What is read at the end: values of [`FetchField::kind`].

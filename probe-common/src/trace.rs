@@ -29,10 +29,10 @@ impl Task {
 
 /// A probe was hit, whose fields a [`FetchTable`](crate::fetch::FetchTable) names.
 ///
-/// The tail has a word for each field, in the table's order, then, of a call with a counter, what that was where
-/// the call was entered ([`Counted`](crate::counter::Counted)), then strings and arrays. An integer's word
-/// is its value; that of a string or an array tells where in the tail it begins (low half) and its
-/// length in bytes (high half), without a terminating zero.
+/// The tail has a word for each field, in the table's order, then, of a call with counters, what these were where
+/// the call was entered ([`Counted`](crate::counter::Counted), as far as there are counters), then strings and
+/// arrays. An integer's word is its value; that of a string or an array tells where in the tail it begins (low
+/// half) and its length in bytes (high half), without a terminating zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct ProbeHit {

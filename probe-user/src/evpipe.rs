@@ -5,6 +5,8 @@ use crate::consumer::{Consumer, CpuChange};
 use crate::counts::QueueCounts;
 use crate::error::{OpenError, PollError, TallyError};
 use crate::evqueue::EvQueue;
+#[cfg(feature = "trace")]
+use crate::hotplug::Prepare;
 use crate::hotplug::{Changes, CpuWatch};
 use crate::ledger::{Books, Ledger};
 use crate::losses::ToldLosses;
@@ -219,6 +221,12 @@ impl EvPipe {
     #[cfg(feature = "aya")]
     pub fn from_object(object: &mut aya::Ebpf, options: &Options) -> Result<Self, OpenError> {
         Self::open(PipeParts::of_object(object)?, options)
+    }
+
+    /// Has something ready for each CPU that comes from now on, before programs find its event.
+    #[cfg(feature = "trace")]
+    pub(crate) fn prepare_beside(&mut self, beside: Box<dyn Prepare>) {
+        self.queues.prepare_beside(beside);
     }
 
     /// When the kernel wakes the consumer: as was asked for, or what the pipe fell back to.

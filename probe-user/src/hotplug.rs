@@ -2,13 +2,21 @@
 
 use crate::cpus;
 use crate::sys::uevent::Uevents;
+use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::panic::{RefUnwindSafe, UnwindSafe};
 
 /// Hears of CPUs that come and go.
 #[derive(Debug)]
 pub(crate) struct CpuWatch {
     uevents: Uevents,
+}
+
+/// Gets something ready for CPUs that come, beside their queues.
+pub(crate) trait Prepare: fmt::Debug + Send + Sync + UnwindSafe + RefUnwindSafe {
+    /// A CPU is online, perhaps again, and what it emits is given to somebody in a moment.
+    fn prepare(&mut self, cpu: u32);
 }
 
 /// What it has heard.

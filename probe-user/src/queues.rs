@@ -4,6 +4,7 @@ use crate::adaptive::Adaptive;
 use crate::cpus;
 use crate::error::{OpenError, PauseError, descriptor_hint, event_hint, map_type_name};
 use crate::evqueue::{EvQueue, EventRing, Writing};
+use crate::hotplug::Prepare;
 use crate::options::Options;
 use crate::parts::AdaptiveParts;
 use crate::pausing::Pausing;
@@ -29,6 +30,7 @@ pub(crate) struct Queues {
     /// The CPUs that are to have queues, if not all are.
     wanted: Option<Vec<u32>>,
     paused: Option<Pausing>,
+    beside: Option<Box<dyn Prepare>>,
 }
 
 impl Queues {
@@ -48,6 +50,7 @@ impl Queues {
             writing: options.writing(),
             wanted: options.wanted_cpus().map(<[u32]>::to_vec),
             paused: None,
+            beside: None,
         };
         for &cpu in options.wanted_cpus().unwrap_or(&online) {
             // One that went offline since the list was read is not missed.
@@ -59,6 +62,12 @@ impl Queues {
             return Err(OpenError::NoCpu { online });
         }
         Ok(this)
+    }
+
+    /// Has something ready for each CPU that comes from now on, before programs find its event.
+    #[cfg(feature = "trace")]
+    pub(crate) fn prepare_beside(&mut self, beside: Box<dyn Prepare>) {
+        self.beside = Some(beside);
     }
 
     /// Whether somebody waits for what comes into the rings: not where they are overwritten.
@@ -79,6 +88,9 @@ impl Queues {
         let Some(mut ring) = EventRing::open(cpu, self.bytes, self.writing)? else {
             return Ok(false);
         };
+        if let Some(beside) = &mut self.beside {
+            beside.prepare(cpu);
+        }
         if let Err(error) = self.enter(cpu, &mut ring, epoll) {
             // The slots would keep the events, which have no ring then.
             self.leave(cpu);

@@ -3,7 +3,7 @@
 mod probe;
 
 use libc::{SCHED_FIFO, sched_param, sched_setscheduler};
-use probe::{all_json_lines, assert_failure, json_lines, probe, stderr};
+use probe::{all_json_lines, assert_failure, json_lines, probe, stderr, stdout};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde_json::{Value, json};
@@ -155,6 +155,66 @@ fn page_faults_of_a_call_are_the_pages_that_it_touches() {
     }
 }
 
+/// Four events, and what may be known of them together.
+const FOUR: &str = "cpu-clock,page-faults,software/config=2,config1=0/,task-clock";
+
+#[test]
+#[ignore = "needs root, BPF and uprobes: cargo xtask test"]
+fn each_counter_counts_what_it_counts_alone() {
+    // As many fields as a probe can have: what was counted before is not all in the first part of a call.
+    let many = "counted_fixture_touches(pages=arg0:u64, arg1:u64, round=arg2:u64, arg3:u64, arg4:u64, \
+                arg5:u64, retval:u64, latency, pid, tid, uid, comm)";
+    for function in [TOUCHES, many] {
+        for condition in ["", "/counter2 >= 7 && counter4 > 0 && counter3 >= 7/"] {
+            let mut calls = calls(FOUR, &format!("{function}{condition}"), "touches");
+            calls.retain(|call| number(call, "round") > 0);
+            let all: u64 = ROUNDS[1..].iter().map(|pages| pages + 1).sum();
+            let told = if condition.is_empty() { all } else { 1 + 14 };
+            assert_eq!(calls.len() as u64, told, "{condition}");
+            for call in &calls {
+                let pages = number(call, "pages");
+                assert_eq!(number(call, "page-faults"), pages, "{call}");
+                assert_eq!(number(call, "software/config=2,config1=0/"), pages, "{call}");
+                assert!(number(call, "cpu-clock") > 0 && number(call, "task-clock") > 0, "{call}");
+                assert_eq!(number(call, "retval"), pages, "{call}");
+                assert!(call["faults"].is_null(), "{call}");
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs root, BPF and uprobes: cargo xtask test"]
+fn every_counter_is_a_field_of_every_format() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("calls");
+    let file = file.to_str().unwrap();
+    run(&["record", "-o", file], "page-faults,cpu-clock", MOVES, "moves");
+    let printed = |format| {
+        let output = probe(["replay", file, "-F", format]).output().unwrap();
+        assert!(output.status.success(), "{}", stderr(&output));
+        stdout(&output)
+    };
+    let table = printed("table");
+    let counted = table.lines().filter(|line| line.contains(" page-faults="));
+    let is_known = |line: &str| {
+        let unknown = line.ends_with(" page-faults=<fault> cpu-clock=<fault>");
+        assert_eq!(unknown, line.contains("<fault>"), "{line}");
+        assert!(line.contains(" cpu-clock="), "{line}");
+        !unknown
+    };
+    assert_eq!(counted.map(is_known).collect::<Vec<_>>(), [true, false, false, true], "{table}");
+    let lines: Vec<_> = printed("jsonl").lines().map(probe::json_line).collect();
+    let calls: Vec<_> = lines.iter().filter(|line| line["type"] == "call").collect();
+    assert_eq!(calls.len(), 4, "{lines:?}");
+    for call in calls {
+        let moved = number(call, "from") != number(call, "to");
+        for event in ["page-faults", "cpu-clock"] {
+            assert_eq!(call["args"][event].is_null(), moved, "{call}");
+        }
+    }
+}
+
 #[test]
 #[ignore = "needs root, BPF and uprobes: cargo xtask test"]
 fn what_two_cpus_have_counted_is_not_known() {
@@ -221,6 +281,16 @@ fn what_cannot_be_counted_is_refused() {
     let named = format!("{spec}/counter > 1/");
     let output = probe(["trace", "--ret", &named]).output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    let counting = |events| trace(&["--ret", "--counter", "cs", "--counter", events]);
+    assert_failure(&mut counting("faults,cs"), "context-switches is counted once in a call");
+    assert_failure(
+        &mut counting("faults,cpu-clock,task-clock,minor-faults"),
+        "5 counters are more than the 4 that a call can be told with",
+    );
+    let third = format!("{spec}/counter3 > 1/");
+    let output = probe(["trace", "--ret", "--counter", "cs,faults", &third]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    assert!(stderr(&output).contains("counter3"), "{}", stderr(&output));
     let unknown = trace(&["--ret", "--counter", "page-fualts"]).output().unwrap();
     assert!(stderr(&unknown).contains("page-faults"), "{}", stderr(&unknown));
 }

@@ -192,6 +192,7 @@ fn names_of_events_are_completed() {
     assert_eq!(of_sample("sched:sched_process_ex"), ["sched_process_exec", "sched_process_exit"]);
     assert!(of_sample("soft").contains(&"software/".to_owned()));
     assert_eq!(offered_behind("trace --ret --counter", "cpu-m"), ["cpu-migrations"]);
+    assert_eq!(offered_behind("trace --ret --counter", "cs,cpu-m"), ["cs,cpu-migrations"]);
 }
 
 #[test]

@@ -7,15 +7,21 @@ use cpu::{CPU, Restore, switch};
 use probe::{Run, json_line, stderr, stdout};
 use rustix::process::Signal;
 use rustix::thread::{CpuSet, sched_setaffinity};
+use std::collections::HashSet;
 use std::process::Command;
-use std::time::Duration;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+fn stay_there() {
+    let mut set = CpuSet::new();
+    set.set(CPU as usize);
+    sched_setaffinity(None, &set).unwrap();
+}
 
 /// Executes a command on the CPU.
 fn execute_there() {
     let execute = || {
-        let mut set = CpuSet::new();
-        set.set(CPU as usize);
-        sched_setaffinity(None, &set).unwrap();
+        stay_there();
         assert!(Command::new("/bin/true").status().unwrap().success());
     };
     std::thread::scope(|scope| scope.spawn(execute).join().unwrap());
@@ -62,24 +68,117 @@ fn a_cpu_that_comes_to_a_sealed_trace_is_told() {
     assert!(said.contains("no event for the CPU 1); complete"), "{said}");
 }
 
+/// Who counts what `true` takes of this machine.
+const COUNTED: [&str; 9] = [
+    "trace",
+    "-F",
+    "jsonl",
+    "-n",
+    "true",
+    "--ret",
+    "--counter",
+    "cpu-clock,page-faults",
+    "vfs_open",
+];
+
+/// The calls that were told on the CPU, all of which have to have been counted, and the processes that made them.
+fn counted_there(printed: &str) -> (usize, HashSet<u64>) {
+    let lines = printed.lines().map(json_line);
+    let calls: Vec<_> = lines.filter(|line| line["type"] == "call").collect();
+    for call in &calls {
+        assert_eq!(call["cpu"], CPU, "{call}");
+        let is_counted = |event: &str| call["args"][event].is_u64();
+        assert!(is_counted("cpu-clock") && is_counted("page-faults"), "{call}");
+    }
+    (calls.len(), calls.iter().map(|call| call["pid"].as_u64().unwrap()).collect())
+}
+
 #[test]
 #[ignore = "needs a virtual machine: cargo xtask test"]
-fn what_a_cpu_counts_that_was_away_is_not_known() {
+fn a_cpu_that_comes_counts() {
     let _restore = Restore;
-    let args = ["trace", "-F", "jsonl", "-n", "true", "--ret", "--counter", "cpu-clock"];
-    let mut run = Run::start(&[&args[..], &["vfs_open"]].concat());
+    switch(false);
+    let mut run = Run::start(&COUNTED);
+    run.wait_for_heading();
+    let (printed, said) = execute_when_it_comes(run);
+    let (calls, processes) = counted_there(&printed);
+    assert!(calls > 0 && processes.len() == 1, "{printed}{said}");
+}
+
+#[test]
+#[ignore = "needs a virtual machine: cargo xtask test"]
+fn a_cpu_that_was_away_counts_again() {
+    let _restore = Restore;
+    let mut run = Run::start(&COUNTED);
     run.wait_for_heading();
     execute_there();
-    switch(false);
-    let (printed, _) = execute_when_it_comes(run);
-    let mut known = Vec::new();
-    for line in printed.lines().map(json_line).filter(|line| line["type"] == "call") {
-        assert_eq!(line["cpu"], CPU, "{line}");
-        known.push(line["args"]["cpu-clock"].is_u64());
+    for _ in 0..2 {
+        switch(false);
+        switch(true);
+        // It is covered within a second.
+        std::thread::sleep(Duration::from_secs(1));
+        execute_there();
     }
-    let before = known.iter().take_while(|known| **known).count();
-    assert!((1..known.len()).contains(&before), "{known:?}");
-    assert!(known[before..].iter().all(|known| !known), "{known:?}");
+    switch(false);
+    let (printed, said) = execute_when_it_comes(run);
+    let (_, processes) = counted_there(&printed);
+    assert_eq!(processes.len(), 4, "{printed}{said}");
+}
+
+/// Begins and ends on the CPU, and waits between.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn hotplug_fixture_waits(began: &Sender<()>, end: &Receiver<()>) -> u64 {
+    began.send(()).unwrap();
+    end.recv().unwrap();
+    // It was moved when the CPU went.
+    stay_there();
+    1
+}
+
+/// What two events have counted are two counts, even if both have counted all the time, and the one that ended before
+/// for a shorter time than the one that came later.
+#[test]
+#[ignore = "needs a virtual machine: cargo xtask test"]
+fn a_call_that_its_cpu_was_away_in_has_no_count() {
+    let _restore = Restore;
+    let started = Instant::now();
+    let own = std::env::current_exe().unwrap();
+    let spec = format!("uprobe:{}:hotplug_fixture_waits(cpu)", own.display());
+    let counters = ["--ret", "--counter", "cpu-clock,page-faults"];
+    let args = ["trace", "-F", "jsonl", &spec];
+    let mut run = Run::start(&[&args[..], &counters].concat());
+    run.wait_for_heading();
+    let call = |meanwhile: &dyn Fn()| {
+        let (begins, began) = channel();
+        let (ends, end) = channel();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                stay_there();
+                hotplug_fixture_waits(&begins, &end)
+            });
+            began.recv().unwrap();
+            meanwhile();
+            ends.send(()).unwrap();
+        });
+    };
+    call(&|| ());
+    call(&|| {
+        let before = started.elapsed();
+        switch(false);
+        switch(true);
+        std::thread::sleep(before + Duration::from_secs(2));
+    });
+    call(&|| ());
+    run.signal(Signal::INT);
+    let output = run.finish();
+    let lines: Vec<_> = stdout(&output).lines().map(json_line).collect();
+    let calls = lines.iter().filter(|line| line["type"] == "call");
+    let known = calls.map(|call| {
+        assert_eq!(call["cpu"], CPU, "{call}");
+        ["cpu-clock", "page-faults"].map(|event| call["args"][event].is_u64())
+    });
+    assert_eq!(known.collect::<Vec<_>>(), [[true; 2], [false; 2], [true; 2]], "{lines:?}");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Calls: what is read where a function is entered is kept until it returns, and told then, with what it
 //! returned and how long that took.
 
-use super::hit::{self, LONGEST_TAIL, Registers};
+use super::hit::{self, Frame, LONGEST_TAIL, Registers};
 use super::{count, counter, fetch, filter, histogram, sampling, stack};
 use aya_ebpf::{
     EbpfContext,
@@ -46,11 +46,13 @@ const HEAD: usize = HEADER + size_of::<ProbeHit>();
 /// Most parts of a call.
 const PARTS: usize = (HEAD + LONGEST_TAIL).div_ceil(PART);
 
-// The first part has what it takes to know the call by, and what was counted before; a reservation has all
-// parts, whole.
+// The first part has what it takes to know the call by; what was counted before is in it, or ends in the second. A
+// reservation has all parts, whole, and what is counted where a call returns is behind them.
 const _: () = assert!(
-    HEAD + 8 * FIELDS + size_of::<Counted>() <= PART
+    HEAD + 8 * FIELDS <= PART
+        && HEAD + 8 * FIELDS + size_of::<Counted>() <= 2 * PART
         && PARTS * PART <= HEADER + probe_common::limits::MAX_EMIT
+        && PARTS * PART <= HEAD + offset_of!(Frame, returned)
 );
 
 const ANY: u64 = BPF_ANY as u64;
@@ -108,8 +110,14 @@ fn keep(hit: &mut Reservation<ProbeHit>, probe: u32, stack: u64) -> bool {
     let now = unsafe { bpf_ktime_get_ns() };
     // SAFETY: as above.
     unsafe { (*record).time = now };
-    // It is in the first part.
-    counter::enter(hit, probe);
+    let counters_end = counter::enter(hit, probe);
+    // They end behind the first part if there are many fields, too: it was kept without them.
+    if HEAD + counters_end > PART
+        && CALLS.insert(key(probe, stack, 1), part(record, 1), ANY).is_err()
+    {
+        tally(probe, |counts| &raw mut counts.refused);
+        return false;
+    }
     if CALLS.insert(first, part(record, 0), ONLY_NEW).is_err() {
         if CALLS.insert(first, part(record, 0), ANY).is_err() {
             tally(probe, |counts| &raw mut counts.refused);

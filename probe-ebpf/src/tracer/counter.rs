@@ -1,4 +1,4 @@
-//! The counter that calls are told with: what the CPU counts from where a function is entered to where it
+//! The counters that calls are told with: what the CPU counts from where a function is entered to where it
 //! returns.
 
 use super::{fetch, hit};
@@ -7,102 +7,144 @@ use aya_ebpf::{
     bindings::BPF_F_CURRENT_CPU,
     helpers::{bpf_get_smp_processor_id, generated::bpf_perf_event_read_value},
     macros::map,
-    maps::PerfEventByteArray,
+    maps::{Array, PerfEventByteArray},
 };
-use core::mem::offset_of;
-use probe_common::counter::Counted;
+use probe_common::counter::{COUNTERS, Count, Counted};
 use probe_common::fetch::base;
 use probe_common::trace::ProbeHit;
 use probe_ebpf::Reservation;
 
-/// 1: calls are told with a counter. User space sets it before it loads the programs, so that the verifier drops
-/// what is not done.
+/// How many counters calls are told with. User space sets it before it loads the programs, so that the verifier
+/// drops what is not done.
 #[unsafe(no_mangle)]
-static READ_COUNTER: Global<u8> = Global::new(0);
+static READ_COUNTERS: Global<u8> = Global::new(0);
 
-/// User space puts a counter for each CPU into it.
+// User space puts a counter for each CPU into each of them that is wanted.
 #[map]
-static COUNTERS: PerfEventByteArray = PerfEventByteArray::new(0);
+static COUNTERS_0: PerfEventByteArray = PerfEventByteArray::new(0);
+#[map]
+static COUNTERS_1: PerfEventByteArray = PerfEventByteArray::new(0);
+#[map]
+static COUNTERS_2: PerfEventByteArray = PerfEventByteArray::new(0);
+#[map]
+static COUNTERS_3: PerfEventByteArray = PerfEventByteArray::new(0);
 
-/// What the helper fills in.
-const VALUE: usize = offset_of!(Counted, count);
+/// By CPU: user space says how many there are, and adds 1 before it replaces a CPU's counters, and when it has.
+#[map]
+static COUNTER_GENERATIONS: Array<u32> = Array::with_max_entries(1, 0);
 
-const _: () = assert!(offset_of!(Counted, cpu) == 0 && size_of::<Counted>() == VALUE + 24);
+/// A generation of which nothing is known.
+const UNSETTLED: u32 = 1;
 
 #[inline(always)]
-fn is_wanted() -> bool {
-    READ_COUNTER.load() != 0
+fn wanted() -> usize {
+    READ_COUNTERS.load().into()
 }
 
-/// How many bytes of a hit's tail, behind the fields' words, have the counter as it was where the call was
+/// How many bytes of a hit's tail, behind the fields' words, have the counters as they were where the call was
 /// entered.
 #[inline(always)]
 pub(crate) fn room() -> usize {
-    if is_wanted() { size_of::<Counted>() } else { 0 }
+    Counted::bytes(wanted())
 }
 
-/// Reads the counter of a call that is entered, into the room for it.
+/// Reads the counters of a call that is entered, into the room for them: where that ends, in the tail.
 #[inline(always)]
-pub(crate) fn enter(hit: &mut Reservation<ProbeHit>, probe: u32) {
-    if is_wanted()
-        && let Some(entered) = entered(hit, probe)
-    {
-        // SAFETY: the room is the hit's.
-        unsafe { read(entered) };
+pub(crate) fn enter(hit: &mut Reservation<ProbeHit>, probe: u32) -> usize {
+    if wanted() == 0 {
+        return 0;
     }
+    let Some(behind_words) = behind_words(probe) else { return 0 };
+    let entered = entered(hit, behind_words);
+    // Before they are read: whoever replaces them meanwhile changes it first.
+    // SAFETY: the room is the hit's.
+    unsafe { (&raw mut (*entered).source).write(source()) };
+    // SAFETY: as above.
+    unsafe { read((&raw mut (*entered).counts).cast()) };
+    behind_words + room()
 }
 
-/// Reads the counter of a call that returns.
+/// Reads the counters of a call that returns.
 #[inline(always)]
 pub(crate) fn leave(hit: &mut Reservation<ProbeHit>) {
-    if is_wanted() {
-        let returned = &raw mut hit::frame(hit).returned;
-        // SAFETY: it is the frame's.
-        unsafe { read(returned) };
+    if wanted() == 0 {
+        return;
     }
+    let returned = &raw mut hit::frame(hit).returned;
+    // SAFETY: they are the frame's.
+    unsafe { read((&raw mut (*returned).counts).cast()) };
+    // Now that they are read, for the same reason.
+    // SAFETY: as above.
+    unsafe { (&raw mut (*returned).source).write(source()) };
 }
 
 /// Tells what was counted in a call that has been restored.
 #[inline(always)]
 pub(crate) fn tell(hit: &mut Reservation<ProbeHit>, probe: u32) {
-    if is_wanted()
-        && let Some(entered) = entered(hit, probe)
-    {
-        // SAFETY: the room is the hit's.
-        let entered = unsafe { entered.read() };
-        let frame = hit::frame(hit);
-        frame.registers[base::COUNTER as usize] = frame.returned.since(&entered);
+    if wanted() == 0 {
+        return;
+    }
+    let Some(behind_words) = behind_words(probe) else { return };
+    // SAFETY: the frame has room for all counters there, and any bytes are some.
+    let entered = unsafe { &*entered(hit, behind_words).cast_const() };
+    let frame = hit::frame(hit);
+    for n in 0..COUNTERS {
+        if n < wanted() {
+            let counted = frame.returned.since(entered, n);
+            frame.registers[base::COUNTER as usize + n] = counted;
+        }
     }
 }
 
-/// Where the counter is as it was where the call was entered.
+/// Where in the tail the counters are as they were where the call was entered.
 #[inline(always)]
-fn entered(hit: &mut Reservation<ProbeHit>, probe: u32) -> Option<*mut Counted> {
-    let behind_words = 8 * usize::from(fetch::table(probe)?.field_count);
-    Some(hit::frame(hit).tail.as_mut_ptr().wrapping_add(behind_words).cast())
+fn behind_words(probe: u32) -> Option<usize> {
+    Some(8 * usize::from(fetch::table(probe)?.field_count))
 }
 
-/// Reads this CPU's counter.
+#[inline(always)]
+fn entered(hit: &mut Reservation<ProbeHit>, behind_words: usize) -> *mut Counted {
+    hit::frame(hit).tail.as_mut_ptr().wrapping_add(behind_words).cast()
+}
+
+/// Whose counters this CPU reads.
+#[inline(always)]
+fn source() -> u64 {
+    // SAFETY: the helper has no preconditions.
+    let cpu = unsafe { bpf_get_smp_processor_id() };
+    let generation = match COUNTER_GENERATIONS.get_ptr(cpu) {
+        // SAFETY: it is the map's. User space may write it meanwhile.
+        Some(generation) => unsafe { generation.read_volatile() },
+        None => UNSETTLED,
+    };
+    Counted::source(cpu, generation)
+}
+
+/// Reads this CPU's counters, always in the same order: so each counts as much of the reading of the others.
 ///
 /// # Safety
 ///
-/// There is room for it.
+/// There is room for those that are wanted.
 #[inline(always)]
-unsafe fn read(to: *mut Counted) {
-    // SAFETY: the helper has no preconditions.
-    let cpu = unsafe { bpf_get_smp_processor_id() };
-    // SAFETY: the caller's promise. It begins with the CPU.
-    unsafe { to.cast::<u64>().write(cpu.into()) };
-    let value = to.cast::<u8>().wrapping_add(VALUE);
-    let len = (size_of::<Counted>() - VALUE) as u32;
-    // It fills in zeros if it fails.
-    // SAFETY: as above.
-    let _ = unsafe {
-        bpf_perf_event_read_value(
-            (&raw const COUNTERS).cast_mut().cast(),
-            BPF_F_CURRENT_CPU,
-            value.cast(),
-            len,
-        )
-    };
+unsafe fn read(to: *mut Count) {
+    let maps = [
+        &raw const COUNTERS_0,
+        &raw const COUNTERS_1,
+        &raw const COUNTERS_2,
+        &raw const COUNTERS_3,
+    ];
+    for (n, map) in maps.into_iter().enumerate() {
+        if n < wanted() {
+            // It fills in zeros if it fails.
+            // SAFETY: the caller's promise.
+            let _ = unsafe {
+                bpf_perf_event_read_value(
+                    map.cast_mut().cast(),
+                    BPF_F_CURRENT_CPU,
+                    to.wrapping_add(n).cast(),
+                    size_of::<Count>() as u32,
+                )
+            };
+        }
+    }
 }

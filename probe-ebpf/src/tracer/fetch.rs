@@ -213,7 +213,8 @@ impl Fetch<'_> {
     #[inline(always)]
     fn locate(&mut self, field: &FetchField) -> Option<u64> {
         let begin = self.base(field.base);
-        if field.base == base::COUNTER && begin == counter::UNKNOWN {
+        let is_count = field.base >= base::COUNTER && field.base < base::COUNTERS_END;
+        if is_count && begin == counter::UNKNOWN {
             return None;
         }
         let mut address = add(begin, field.offsets[0]);

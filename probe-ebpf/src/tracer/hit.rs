@@ -11,7 +11,7 @@ use probe_ebpf::{Reservation, pipe};
 /// index.
 pub(crate) type Registers = [u64; 32];
 
-const _: () = assert!(base::CONTEXT < 32 && base::COUNTER < 32);
+const _: () = assert!(base::CONTEXT < 32 && base::COUNTERS_END <= 32);
 
 /// Where strings and arrays may begin, at most.
 pub(crate) const LAST_DATA: usize = 8 * FIELDS + size_of::<Counted>() + DATA;
@@ -22,14 +22,14 @@ pub(crate) const LONGEST_TAIL: usize = LAST_DATA + LONGEST;
 /// The tail of a hit that is being built, and behind it what is not sent.
 #[repr(C)]
 pub(crate) struct Frame {
-    /// A word for each field, then the counter of a call, then strings and arrays.
+    /// A word for each field, then the counters of a call, then strings and arrays.
     pub(crate) tail: [u8; LONGEST_TAIL],
     pub(crate) registers: Registers,
     /// How much of the tail is used.
     pub(crate) len: usize,
     /// Where the field is that is being read.
     pub(crate) address: u64,
-    /// The counter where a call returns.
+    /// The counters where a call returns.
     pub(crate) returned: Counted,
 }
 

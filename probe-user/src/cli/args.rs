@@ -139,6 +139,8 @@ Examples:
   probe trace --ret 'uprobe:libc:malloc(size=arg0:u64)/retval == 0/'
                                                        who gets no memory?
   probe trace --ret --counter page-faults vfs_read     what do reads cost?
+  probe trace --ret --counter cycles,instructions vfs_read
+                                                       and how much of that are instructions?
   probe trace -K tracepoint:skb:kfree_skb -M 10        where are packets dropped?
   probe trace 'rawtp:*' --flight-recorder 8M --trigger tracepoint:oom:mark_victim
                                                        what went on before memory ran out?
@@ -249,10 +251,11 @@ pub(crate) struct Traced {
     pub(crate) longer: Option<Duration>,
 
     /// Tell what the CPU counted in each call, as perf names it: page-faults, cycles, cpu-clock,
-    /// CATEGORY:TRACEPOINT. It counts whatever else it runs meanwhile, too; of a call that ends on another CPU, it
-    /// is not known. In fields and conditions, it is counter. Takes --ret
-    #[arg(long, value_name = "EVENT", add = ArgValueCompleter::new(completions::events))]
-    pub(crate) counter: Option<Event>,
+    /// CATEGORY:TRACEPOINT; up to four, with commas between them. It counts whatever else it runs meanwhile, too;
+    /// of a call that ends on another CPU, it is not known. In fields and conditions, they are counter, counter2,
+    /// and so on. Takes --ret
+    #[arg(long = "counter", value_name = "EVENT", add = ArgValueCompleter::new(completions::events))]
+    counters: Vec<EventList>,
 
     /// Tell one in N hits of each probe, on each CPU: 1/100
     #[arg(long, value_name = "1/N", value_parser = one_in)]
@@ -319,6 +322,11 @@ impl Flight {
 }
 
 impl Traced {
+    /// All events that are counted in calls.
+    pub(crate) fn counters(&self) -> impl Iterator<Item = Event> {
+        each_of(&self.counters)
+    }
+
     /// How the pipe of the trace is opened.
     pub(crate) fn options(&self) -> Options {
         match self.flight.bytes {
@@ -519,7 +527,7 @@ pub(crate) struct Aux {
 impl Sample {
     /// All events that are named.
     pub(crate) fn events(&self) -> Vec<Event> {
-        self.events.iter().flat_map(|EventList(events)| events).cloned().collect()
+        each_of(&self.events).collect()
     }
 
     /// Bytes of each ring.
@@ -531,6 +539,10 @@ impl Sample {
 /// Events, with commas between them.
 #[derive(Clone, Debug)]
 struct EventList(Vec<Event>);
+
+fn each_of(lists: &[EventList]) -> impl Iterator<Item = Event> {
+    lists.iter().flat_map(|EventList(events)| events).cloned()
+}
 
 impl FromStr for EventList {
     type Err = EventError;
@@ -887,6 +899,15 @@ mod tests {
         let Command::Sample(sample) = args.command else { panic!("{args:?}") };
         let events: Vec<_> = sample.events().iter().map(Event::to_string).collect();
         assert_eq!(events, ["context-switches", "software/config=2,config1=0/u", "page-faults"]);
+    }
+
+    #[test]
+    fn counters_are_apart_from_each_other() {
+        let list = "cs,software/config=2,config1=0/u";
+        let args = ["probe", "trace", "--ret", "--counter", list, "--counter", "faults", "f"];
+        let Command::Trace(trace) = Args::parse_from(args).command else { panic!("{args:?}") };
+        let counters: Vec<_> = trace.traced.counters().map(|event| event.to_string()).collect();
+        assert_eq!(counters, ["context-switches", "software/config=2,config1=0/u", "page-faults"]);
     }
 
     #[test]

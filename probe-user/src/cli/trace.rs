@@ -58,8 +58,8 @@ fn attach(
     if let Some(per_second) = args.rate {
         builder = builder.rate(per_second);
     }
-    if let Some(event) = &args.counter {
-        builder = builder.counter(event.clone());
+    for event in args.counters() {
+        builder = builder.counter(event);
     }
     if args.kernel_stack {
         builder = builder.kernel_stacks();

@@ -199,8 +199,8 @@ impl PerfError {
     }
 
     /// Whether it is that a CPU is offline.
-    pub(super) fn is_of_gone_cpu(&self) -> bool {
-        self.is_of_opening(libc::ENODEV)
+    pub(crate) fn is_of_gone_cpu(&self) -> bool {
+        matches!(self, Self::CpuOffline { .. }) || self.is_of_opening(libc::ENODEV)
     }
 
     fn is_of_opening(&self, errno: i32) -> bool {

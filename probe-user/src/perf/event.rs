@@ -239,6 +239,14 @@ impl Event {
         }
     }
 
+    /// Whether it is observed on a CPU that has come.
+    pub(crate) fn is_observed_on(&self, cpu: u32) -> bool {
+        match &self.source {
+            Source::Pmu(event) => event.is_observed_on(cpu),
+            _ => true,
+        }
+    }
+
     /// What the kernel calls it, with a period if it has one of its own. Finds the id of a tracepoint.
     pub(crate) fn attr(&self) -> Result<Attr, EventError> {
         let of = |kind, config| Attr { kind, config, flags: self.excluded.bits(), ..Attr::new() };

@@ -151,14 +151,13 @@ pub(crate) fn map_set_fd(map: BorrowedFd<'_>, key: u32, value: BorrowedFd<'_>) -
     unsafe { bpf(BPF_MAP_UPDATE_ELEM, &attr, 32) }.map(drop)
 }
 
-/// `BPF_MAP_UPDATE_ELEM` of the first value of an array, which has as many bytes.
+/// `BPF_MAP_UPDATE_ELEM` of a value of an array, which has as many bytes.
 #[cfg(feature = "trace")]
-pub(crate) fn map_set_bytes(map: BorrowedFd<'_>, value: &[u8]) -> io::Result<()> {
+pub(crate) fn map_set_bytes(map: BorrowedFd<'_>, key: u32, value: &[u8]) -> io::Result<()> {
     let info = map_info(map)?;
     if info.value_size as usize != value.len() {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    let key = 0u32;
     let attr =
         Attr::default().fd_at(0, map).pointer_at(8, &raw const key).pointer_at(16, value.as_ptr());
     // SAFETY: an array has keys of 4 bytes; the kernel reads one, and as many bytes as there are.

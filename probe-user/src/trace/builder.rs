@@ -4,6 +4,7 @@ use super::aggregate::Aggregate;
 use super::attach::{Attacher, Links};
 use super::calls;
 use super::count::Counter;
+use super::counters::Counters;
 use super::delivery::{Delivery, Order};
 use super::error::TraceError;
 use super::expand::{Choice, LeftOut};
@@ -22,7 +23,8 @@ use super::spec::{FieldSpec, Literal, ProbeSpec, Provider};
 use super::tracer::Tracer;
 use crate::evpipe::EvPipe;
 use crate::options::Options;
-use crate::perf::{self, Event};
+use crate::perf::Event;
+use probe_common::counter::COUNTERS;
 use std::fs::File;
 use std::num::NonZeroU32;
 use std::os::fd::AsFd;
@@ -161,18 +163,20 @@ impl TracerBuilder {
     }
 
     /// Tells, with every [call](Self::calls), what its CPU counted from where the function was entered to where it
-    /// returned: a field that is called as the event, beside the others. In fields and conditions of specs, it is
-    /// `counter`.
+    /// returned: a field that is called as the event, beside the others. Up to four events can be counted, each
+    /// once. In fields and conditions of specs, they are `counter`, `counter2`, `counter3` and `counter4`, in the
+    /// order in which they were given.
     ///
     /// The CPU counts whatever it runs: what interrupts the call is in its count, and what runs while it waits, even
     /// if it is elsewhere for a time. So `cpu-clock` and `task-clock` both count all of the time that a call takes,
     /// context switches and sleep included, in nanoseconds. The count is not known,
-    /// and [`Value::Fault`](super::Value::Fault), of calls that return on another CPU than they were entered on; on CPUs that
-    /// were not online when the probes were attached, or have been offline since; and where the CPU did not
-    /// count all the time, for it has fewer counters than are asked for.
+    /// and [`Value::Fault`](super::Value::Fault), of calls that return on another CPU than they were entered on, or
+    /// that were under way when it was offline; and where the CPU did not count all the time, for it has fewer
+    /// counters than are asked for. CPUs that come later count as soon as their calls are told
+    /// ([`attach`](Self::attach)), or not at all ([`time_with`](Self::time_with)).
     #[must_use]
     pub fn counter(mut self, event: Event) -> Self {
-        self.fields.counter = Some(event);
+        self.fields.counters.push(event);
         self
     }
 
@@ -260,7 +264,11 @@ impl TracerBuilder {
     /// As [`attach`](Self::attach).
     pub fn attach_with(self, mut progress: impl FnMut(Attaching)) -> Result<Tracer, TraceError> {
         let open = |object: &mut Object| {
-            let pipe = EvPipe::open(object.pipe_parts()?, &self.options)?;
+            let mut pipe = EvPipe::open(object.pipe_parts()?, &self.options)?;
+            // Now that it hears of CPUs that come.
+            if let Some(counters) = self.open_counters(object)? {
+                pipe.prepare_beside(Box::new(counters));
+            }
             Ok(Delivery::new(pipe, self.order)?)
         };
         let plan = |planner: &mut Planner, spec: &_| planner.plan(spec, &self.filter);
@@ -276,7 +284,7 @@ impl TracerBuilder {
     ///
     /// As [`attach`](Self::attach), and if a probe has fields.
     pub fn count_with(self, progress: impl FnMut(Attaching)) -> Result<Counter, TraceError> {
-        let fields = Fields { counter: None, ..self.fields };
+        let fields = Fields { counters: Vec::new(), ..self.fields };
         let counted = Self { calls: false, fields, ..self };
         Ok(Counter::new(counted.aggregate(progress)?))
     }
@@ -294,7 +302,13 @@ impl TracerBuilder {
     fn aggregate(self, mut progress: impl FnMut(Attaching)) -> Result<Aggregate, TraceError> {
         let config = Config { count_only: true, ..self.config()? };
         let plan = |planner: &mut Planner, spec: &_| planner.plan_count(spec, &self.filter);
-        Aggregate::new(self.attach_as(&config, plan, |_| Ok(()), &mut progress)?)
+        let open = |object: &mut Object| self.open_counters(object).map(drop);
+        Aggregate::new(self.attach_as(&config, plan, open, &mut progress)?)
+    }
+
+    fn open_counters(&self, object: &Object) -> Result<Option<Counters>, TraceError> {
+        let events = &self.fields.counters;
+        (!events.is_empty()).then(|| Counters::open(events, object)).transpose()
     }
 
     /// Loads the programs, opens what their output goes to, and attaches the probes, each as `plan` has it.
@@ -327,7 +341,7 @@ impl TracerBuilder {
             sampling: self.sampling,
             log_level: self.log_level.map_or(0, |level| level as u8),
             in_cgroup: self.cgroup.is_some().into(),
-            reads_counter: self.fields.counter.is_some().into(),
+            counters: self.fields.counters.len() as u8,
             ..Config::default()
         };
         match self.scope {
@@ -335,9 +349,7 @@ impl TracerBuilder {
             Scope::Process(pid) => config.only_pid = existing(pid)?,
             Scope::Descendants(pid) => config.root_pid = existing(pid)?,
         }
-        if self.fields.counter.is_some() && !self.calls {
-            return Err(TraceError::CounterWithoutCalls);
-        }
+        self.check_counters()?;
         if self.calls {
             self.check_calls()?;
             let parts = self.call_parts.unwrap_or_else(calls::default_parts);
@@ -347,6 +359,19 @@ impl TracerBuilder {
             config.user_calls = if has(true) { parts } else { 0 };
         }
         Ok(config)
+    }
+
+    fn check_counters(&self) -> Result<(), TraceError> {
+        let events = &self.fields.counters;
+        let is_twice = |(n, event): &(usize, &Event)| events[..*n].contains(event);
+        match events.iter().enumerate().find(is_twice) {
+            Some((_, event)) => Err(TraceError::CounterTwice { event: event.to_string() }),
+            None if events.len() > COUNTERS => {
+                Err(TraceError::TooManyCounters { counters: events.len() })
+            }
+            None if !events.is_empty() && !self.calls => Err(TraceError::CounterWithoutCalls),
+            None => Ok(()),
+        }
     }
 
     /// Checks that all probes can be calls.
@@ -365,9 +390,6 @@ impl TracerBuilder {
         let mut object = Object::load(config, &selection.tables)?;
         if let Some(cgroup) = &self.cgroup {
             only_in(&mut object, cgroup)?;
-        }
-        if let Some(event) = &self.fields.counter {
-            count(&object, event).map_err(TraceError::Counter)?;
         }
         Ok(object)
     }
@@ -423,13 +445,6 @@ fn only_in(object: &mut Object, cgroup: &Path) -> Result<(), TraceError> {
     let failed = |source| TraceError::NoCgroup { path: cgroup.to_owned(), source };
     let directory = File::open(cgroup).map_err(|error| failed(error.into()))?;
     object.only_in(directory.as_fd()).map_err(|error| failed(error.into()))
-}
-
-/// Has every CPU count, for programs to read. What is open stays so for as long as it is in the object's map.
-fn count(object: &Object, event: &Event) -> Result<(), perf::PerfError> {
-    let counter = perf::Counter::open(event, &perf::Scope::System)?;
-    counter.enable()?;
-    object.counters().map_or(Ok(()), |counters| counter.put_into(counters))
 }
 
 /// How far the attaching of probes is.

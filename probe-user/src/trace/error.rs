@@ -8,6 +8,7 @@ use crate::escape::Escaped;
 use crate::nearest::suggestion;
 use crate::pattern::BadPattern;
 use crate::perf::PerfError;
+use probe_common::counter::COUNTERS;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -72,7 +73,19 @@ pub enum TraceError {
          (TracerBuilder::calls)"
     )]
     CounterWithoutCalls,
-    /// The counter that calls are to be told with cannot be had.
+    /// A counter twice.
+    #[error("{event} is counted once in a call: leave the other one out")]
+    CounterTwice {
+        /// What is counted.
+        event: String,
+    },
+    /// More counters than a call is told with.
+    #[error("{counters} counters are more than the {COUNTERS} that a call can be told with")]
+    TooManyCounters {
+        /// How many.
+        counters: usize,
+    },
+    /// A counter that calls are to be told with cannot be had.
     #[error(transparent)]
     Counter(PerfError),
     /// There is no such function.

@@ -41,6 +41,7 @@ mod capabilities;
 pub mod check;
 mod command;
 mod count;
+mod counters;
 mod delivery;
 mod deny;
 mod error;

@@ -14,7 +14,7 @@ use aya::Ebpf;
 use aya::maps::{Array, CgroupArray, Map, MapError};
 use maps::{Maps, NUMBER, fd_of};
 use probe_common::control::FLUSH_PROGRAM;
-use probe_common::counter::COUNTERS;
+use probe_common::counter;
 use probe_common::fetch::{FetchTable, PROBES};
 use programs::{Linked, Number};
 use std::collections::HashMap;
@@ -35,9 +35,9 @@ pub(super) struct Config {
     pub(super) root_pid: u32,
     /// Trace the tasks of a cgroup alone: 1. Which one, [`Object::only_in`] says.
     pub(super) in_cgroup: u8,
-    /// Have programs read a counter where calls are entered, and where they return: 1. Which one,
-    /// [`Object::counters`] is told.
-    pub(super) reads_counter: u8,
+    /// How many counters programs read where calls are entered, and where they return. Which ones,
+    /// [`Object::counters`] are told.
+    pub(super) counters: u8,
     /// Do not trace this process.
     pub(super) tracer_pid: u32,
     /// How many parts of calls of the kernel's functions are kept at one time; 0 if no probe is such a call.
@@ -123,9 +123,19 @@ impl Object {
         CgroupArray::try_from(self.map_mut("CGROUP")?)?.set(0, cgroup, 0)
     }
 
-    /// The map of the CPUs' counters.
-    pub(super) fn counters(&self) -> Option<BorrowedFd<'_>> {
-        self.maps.get(COUNTERS).and_then(fd_of)
+    /// The maps of the CPUs' counters, each by the CPU's number.
+    pub(super) fn counters(&self) -> Result<Vec<BorrowedFd<'_>>, MapError> {
+        counter::MAPS.iter().map(|name| self.map_fd(name)).collect()
+    }
+
+    /// The array that tells, by the CPU's number, which counters of it these are.
+    pub(super) fn counter_generations(&self) -> Result<BorrowedFd<'_>, MapError> {
+        self.map_fd(counter::GENERATIONS)
+    }
+
+    fn map_fd(&self, name: &str) -> Result<BorrowedFd<'_>, MapError> {
+        let fd = fd_of(self.map(name)?);
+        fd.ok_or_else(|| MapError::InvalidName { name: name.to_owned() })
     }
 
     /// What a pipe works with. Loads the flush program.

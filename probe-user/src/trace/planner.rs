@@ -7,7 +7,7 @@ use super::kernel_types::KernelTypes;
 use super::probe::Probe;
 use super::resolve::{
     CountedScope, FunctionScope, Plan, PlannedField, RawTracepointScope, Scope, SyscallScope,
-    TracepointScope, UntypedScope, field_of, plan,
+    TracepointScope, UntypedScope, fields_of, plan,
 };
 use super::spec::{FieldSpec, ProbeSpec, Provider};
 use super::symbols::NO_MODULE;
@@ -25,7 +25,7 @@ pub(super) struct Fields {
     /// What every event has.
     pub(super) also: Vec<FieldSpec>,
     /// What is counted in every call.
-    pub(super) counter: Option<Event>,
+    pub(super) counters: Vec<Event>,
 }
 
 /// Plans probes, and keeps what it has looked up for that.
@@ -51,8 +51,8 @@ impl Planner {
 
     /// What a probe reads, and which of its hits are told: where its own predicate holds, and `filter`.
     pub(super) fn plan(&mut self, spec: &ProbeSpec, filter: &Filter) -> Result<Plan, TraceError> {
-        let Fields { no_own, mut also, counter } = self.fields.clone();
-        also.extend(counter.as_ref().map(field_of));
+        let Fields { no_own, mut also, counters } = self.fields.clone();
+        also.extend(fields_of(&counters));
         let own = match no_own {
             true => refuse_fields(spec, "stacks are counted").map(|()| Some(&[][..]))?,
             false => spec.fields(),
@@ -82,8 +82,8 @@ impl Planner {
         filter: &Filter,
     ) -> Result<Plan, TraceError> {
         let mut scope = self.scope(spec)?;
-        if let Some(event) = &self.fields.counter {
-            scope = Box::new(CountedScope::new(scope, event));
+        if !self.fields.counters.is_empty() {
+            scope = Box::new(CountedScope::new(scope, &self.fields.counters));
         }
         let predicate = filter.and(spec.predicate());
         plan(&*scope, fields, also, predicate.as_ref())

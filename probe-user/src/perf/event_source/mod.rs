@@ -129,6 +129,18 @@ impl PmuEvent {
         self.cpus.as_deref()
     }
 
+    /// Whether it is observed on a CPU, by what the kernel says now, for CPUs come and go.
+    pub(super) fn is_observed_on(&self, cpu: u32) -> bool {
+        self.is_observed_in(DEVICES.as_ref(), cpu)
+    }
+
+    fn is_observed_in(&self, devices: &Path, cpu: u32) -> bool {
+        let name = self.text.split('/').next().unwrap_or_default();
+        // What cannot be read is no reason not to try.
+        let cpus = Pmu::of(devices, name).cpus().ok().flatten();
+        cpus.is_none_or(|cpus| cpus.contains(&cpu))
+    }
+
     /// As it was written, without where it is observed.
     pub(super) fn text(&self) -> &str {
         &self.text

@@ -208,6 +208,20 @@ fn what_no_pmu_of_a_sort_has_is_told_of_the_first() {
 }
 
 #[test]
+fn what_is_observed_on_a_cpu_that_has_come_is_what_the_kernel_says_then() {
+    let machine = machine();
+    let event = |pmu| PmuEvent::matching_in(machine.path(), pmu, "").unwrap().remove(0);
+    let (power, cpu, software) = (event("power"), event("cpu_atom"), event("software"));
+    let observed = |event: &PmuEvent, cpu| event.is_observed_in(machine.path(), cpu);
+    assert!(observed(&power, 4) && !observed(&power, 1) && !observed(&cpu, 4));
+    assert!(observed(&software, 1) && observed(&event("empty_mask"), 1));
+    fs::write(machine.path().join("cpu_atom/cpus"), "2-4\n").unwrap();
+    assert!(observed(&cpu, 4));
+    fs::remove_dir_all(machine.path().join("power")).unwrap();
+    assert!(observed(&power, 1));
+}
+
+#[test]
 fn some_are_observed_on_some_cpus() {
     for (text, cpus) in [
         ("power/event=1/", Some(&[0, 4, 5][..])),

@@ -1,17 +1,20 @@
 //! The object's maps: how many entries each has, created, and filled with what programs are told.
 
 use super::{Config, OBJECT};
+use crate::cpus;
 use crate::sys::bpf;
 use aya::maps::{Map, MapData};
 use aya::{Ebpf, EbpfLoader};
 use aya_obj::{EbpfSectionKind, Object};
 use probe_common::call::{CALL_COUNTS, CALLS, USER_CALLS};
 use probe_common::count::COUNTS;
+use probe_common::counter::GENERATIONS;
 use probe_common::fetch::{FetchTable, PROBES};
 use probe_common::histogram::HISTOGRAMS;
 use probe_common::sampling::{self, LATEST, SAMPLED, SECONDS};
 use std::collections::HashMap;
 use std::error::Error;
+use std::io;
 use std::num::NonZeroU32;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -47,7 +50,7 @@ pub(super) fn configure(
     let small = [
         ("IN_CGROUP", config.in_cgroup),
         ("READ_STACKS", reads_stacks.into()),
-        ("READ_COUNTER", config.reads_counter),
+        ("READ_COUNTERS", config.counters),
         (aya_log::LEVEL, config.log_level),
     ]
     .map(|(name, value)| (name, [value]));
@@ -68,11 +71,17 @@ pub(super) fn configure(
         (CALL_COUNTS, or_one(has_calls, probes)),
         (CALLS, config.calls.max(1)),
         (USER_CALLS, config.user_calls.max(1)),
+        (GENERATIONS, or_one(config.counters > 0, cpu_ids()?)),
     ] {
         let map = object.maps.get_mut(name).ok_or_else(|| format!("it has no map {name}"))?;
         map.set_max_entries(entries);
     }
     Ok(())
+}
+
+/// How many ids CPUs have, up to the highest.
+fn cpu_ids() -> io::Result<u32> {
+    Ok(cpus::possible()?.last().map_or(1, |highest| highest + 1))
 }
 
 /// Creates the maps that an object declares; that of the log only if there is none yet.
@@ -115,7 +124,7 @@ fn create_one(
 ) -> Result<MapData, Box<dyn Error + Send + Sync>> {
     let map = MapData::create(declared.clone(), name, types)?;
     if !declared.data().is_empty() {
-        bpf::map_set_bytes(map.fd().as_fd(), declared.data())?;
+        bpf::map_set_bytes(map.fd().as_fd(), 0, declared.data())?;
     }
     if declared.section_kind() == EbpfSectionKind::Rodata {
         bpf::map_freeze(map.fd().as_fd())?;

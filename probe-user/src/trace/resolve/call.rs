@@ -39,5 +39,6 @@ pub(super) fn needs_ret(function: &str) -> String {
 
 /// Whether a field is of those that are known when a call returns.
 pub(super) fn is_late(field: &FetchField) -> bool {
-    matches!(field.base, base::RETVAL | base::LATENCY | base::COUNTER)
+    let is_counted = (base::COUNTER..base::COUNTERS_END).contains(&field.base);
+    is_counted || matches!(field.base, base::RETVAL | base::LATENCY)
 }

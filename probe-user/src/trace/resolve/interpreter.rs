@@ -8,7 +8,7 @@ use std::ops::Range;
 #[derive(Default)]
 pub(super) struct Machine {
     /// By [`base`].
-    pub(super) registers: [u64; 26],
+    pub(super) registers: [u64; base::COUNTERS_END as usize],
     pub(super) comm: Vec<u8>,
     kernel: BTreeMap<u64, u8>,
     user: BTreeMap<u64, u8>,

@@ -27,7 +27,7 @@ mod way;
 
 pub(crate) use builtin::{KERNEL_STACK, USER_STACK};
 pub(crate) use call::LATENCY;
-pub(crate) use counter::{CountedScope, field_of};
+pub(crate) use counter::{CountedScope, fields_of};
 pub(crate) use function::FunctionScope;
 pub(crate) use raw_tracepoint::RawTracepointScope;
 pub(crate) use syscall::SyscallScope;

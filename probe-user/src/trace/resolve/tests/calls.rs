@@ -1,4 +1,5 @@
 use super::*;
+use crate::perf::Event;
 use probe_common::fetch::base;
 
 fn look() -> FunctionScope {
@@ -31,31 +32,47 @@ fn a_call_has_arguments_result_and_latency() {
 #[test]
 fn what_is_counted_has_the_events_name_and_is_known_last() {
     let mut machine = machine();
-    machine.registers[usize::from(base::COUNTER)] = 77;
-    for (event, shape) in [
-        ("page-faults", Shape::Unsigned),
-        ("cpu-clock:k", Shape::Duration),
-        ("sched:sched_switch", Shape::Unsigned),
-    ] {
-        let event: crate::perf::Event = event.parse().unwrap();
-        let scope = CountedScope::new(Box::new(look()), &event);
-        assert_eq!(integer(&scope, &machine, "counter"), (77, shape.clone()));
-        assert_eq!(error(&scope, "counter->x"), "9: counter has no members");
+    machine.registers[usize::from(base::COUNTER)..][..4].copy_from_slice(&[77, 78, 79, 80]);
+    let shapes = [Shape::Unsigned, Shape::Duration, Shape::Unsigned, Shape::Unsigned];
+    let all = Event::list("page-faults,cpu-clock:k,sched:sched_switch,software/config=2/").unwrap();
+    for count in 1..=all.len() {
+        let (events, shapes) = (&all[..count], &shapes[..count]);
+        let scope = CountedScope::new(Box::new(look()), events);
+        let also: Vec<_> = fields_of(events).collect();
+        let names = &["counter", "counter2", "counter3", "counter4"][..count];
+        for (n, (name, shape)) in names.iter().zip(shapes).enumerate() {
+            assert_eq!(integer(&scope, &machine, name), (77 + n as i64, shape.clone()));
+            let no_members = format!("{}: {name} has no members", name.len() + 2);
+            assert_eq!(error(&scope, &format!("{name}->x")), no_members);
+        }
+        for other in ["counter0", "counter1", &format!("counter{}", count + 1)] {
+            assert!(error(&scope, other).starts_with("0: "), "{other}");
+        }
         let fields = |fields: Option<&[FieldSpec]>| {
-            let plan = plan(&scope, fields, &[field_of(&event)], None).unwrap();
-            let last = plan.fields.last().unwrap().clone();
-            assert_eq!(plan.table.late_fields >> last.slot & 1, 1);
-            (plan.fields.len(), last.field)
+            let plan = plan(&scope, fields, &also, None).unwrap();
+            let (own, last) = plan.fields.split_at(plan.fields.len() - count);
+            assert!(last.iter().all(|field| plan.table.late_fields >> field.slot & 1 == 1));
+            (own.len(), last.iter().map(|one| one.field.clone()).collect::<Vec<_>>())
         };
-        let counted = Field { name: event.to_string(), shape: shape.clone() };
-        assert_eq!(fields(None), (look().defaults().len() + 1, counted.clone()));
-        assert_eq!(fields(Some(&[])), (1, counted));
+        let field_of = |(event, shape): (&Event, &Shape)| Field {
+            name: event.to_string(),
+            shape: shape.clone(),
+        };
+        let counted: Vec<_> = events.iter().zip(shapes).map(field_of).collect();
+        assert_eq!(fields(None), (look().defaults().len(), counted.clone()));
+        assert_eq!(fields(Some(&[])), (0, counted.clone()));
         // Who gives it another name has it once.
-        let cost = FieldSpec { name: Some("cost".into()), ..field("counter", None) };
-        assert_eq!(fields(Some(&[cost])), (1, Field { name: "cost".into(), shape }));
-        let taken = FieldSpec { name: Some(event.to_string()), ..field("count", None) };
-        let error = plan(&scope, Some(&[taken]), &[field_of(&event)], None).unwrap_err();
-        assert!(error.what.contains(&format!("two fields are called {event}")), "{}", error.what);
+        let last = names[count - 1];
+        let cost = FieldSpec { name: Some("cost".into()), ..field(last, None) };
+        let cost_field = Field { name: "cost".into(), shape: shapes[count - 1].clone() };
+        let (_, told) = fields(Some(&[cost]));
+        assert_eq!((told.len(), &told[0]), (count, &cost_field));
+        assert_eq!(told[1..], counted[..count - 1]);
+        for event in events {
+            let taken = FieldSpec { name: Some(event.to_string()), ..field("count", None) };
+            let error = plan(&scope, Some(&[taken]), &also, None).unwrap_err().what;
+            assert!(error.contains(&format!("two fields are called {event}")), "{error}");
+        }
     }
     assert!(error(&look(), "counter").contains("counter"));
 }
