@@ -55,12 +55,17 @@ pub(crate) fn enter(hit: &mut Reservation<ProbeHit>, probe: u32) -> usize {
         return 0;
     }
     let Some(behind_words) = behind_words(probe) else { return 0 };
-    let entered = entered(hit, behind_words);
-    // Before they are read: whoever replaces them meanwhile changes it first.
+    let at = hit::frame(hit).tail.as_mut_ptr().wrapping_add(behind_words);
+    let entered = at.cast::<Counted>();
     // SAFETY: the room is the hit's.
-    unsafe { (&raw mut (*entered).source).write(source()) };
+    let of = unsafe { &raw mut (*entered).source };
+    // Before they are read: whoever replaces them meanwhile changes it first.
     // SAFETY: as above.
-    unsafe { read((&raw mut (*entered).counts).cast()) };
+    unsafe { of.write(source()) };
+    // SAFETY: as above.
+    let counts = unsafe { &raw mut (*entered).counts };
+    // SAFETY: as above.
+    unsafe { read(counts.cast()) };
     behind_words + room()
 }
 
@@ -70,12 +75,11 @@ pub(crate) fn leave(hit: &mut Reservation<ProbeHit>) {
     if wanted() == 0 {
         return;
     }
-    let returned = &raw mut hit::frame(hit).returned;
+    let returned = &mut hit::frame(hit).returned;
     // SAFETY: they are the frame's.
-    unsafe { read((&raw mut (*returned).counts).cast()) };
+    unsafe { read(returned.counts.as_mut_ptr()) };
     // Now that they are read, for the same reason.
-    // SAFETY: as above.
-    unsafe { (&raw mut (*returned).source).write(source()) };
+    returned.source = source();
 }
 
 /// Tells what was counted in a call that has been restored.
@@ -85,9 +89,9 @@ pub(crate) fn tell(hit: &mut Reservation<ProbeHit>, probe: u32) {
         return;
     }
     let Some(behind_words) = behind_words(probe) else { return };
-    // SAFETY: the frame has room for all counters there, and any bytes are some.
-    let entered = unsafe { &*entered(hit, behind_words).cast_const() };
     let frame = hit::frame(hit);
+    // SAFETY: the frame's tail has room for all counters there, nothing else is written in it, and any bytes are some.
+    let entered = unsafe { &*frame.tail.as_ptr().wrapping_add(behind_words).cast::<Counted>() };
     for n in 0..COUNTERS {
         if n < wanted() {
             let counted = frame.returned.since(entered, n);
@@ -100,11 +104,6 @@ pub(crate) fn tell(hit: &mut Reservation<ProbeHit>, probe: u32) {
 #[inline(always)]
 fn behind_words(probe: u32) -> Option<usize> {
     Some(8 * usize::from(fetch::table(probe)?.field_count))
-}
-
-#[inline(always)]
-fn entered(hit: &mut Reservation<ProbeHit>, behind_words: usize) -> *mut Counted {
-    hit::frame(hit).tail.as_mut_ptr().wrapping_add(behind_words).cast()
 }
 
 /// Whose counters this CPU reads.
