@@ -28,15 +28,8 @@ impl LaterCpus {
     }
 
     /// What has changed next, where `known` are the CPUs that have events.
-    pub(super) fn next(
-        &self,
-        known: impl Iterator<Item = u32>,
-        events: &[Event],
-    ) -> Option<Changes> {
-        let notice = self.watch.as_ref().ok()?.next()?;
-        let mut changes = notice.changes(known);
-        changes.come.retain(|&cpu| self.numbers_on(cpu, events).next().is_some());
-        Some(changes)
+    pub(super) fn next(&self, known: impl Iterator<Item = u32>) -> Option<Changes> {
+        Some(self.watch.as_ref().ok()?.next()?.changes(known))
     }
 
     /// Which of these events are observed on a CPU, by their numbers.

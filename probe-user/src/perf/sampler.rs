@@ -221,7 +221,11 @@ impl Sampler {
             let Changes { gone, come } = changes;
             gone.into_iter().for_each(|cpu| self.rings.leave(cpu));
             for cpu in come {
-                let covered = self.cover(cpu);
+                let events = self.events_on(cpu);
+                if events.is_empty() {
+                    continue;
+                }
+                let covered = self.cover(cpu, events);
                 if covered.is_err() {
                     self.rings.leave(cpu);
                 }
@@ -234,7 +238,7 @@ impl Sampler {
     }
 
     fn cpu_changes(&self) -> Option<Changes> {
-        self.later.as_ref()?.next(self.rings.cpus(), self.opener.events())
+        self.later.as_ref()?.next(self.rings.cpus())
     }
 
     /// Which events are observed on a CPU that comes later, by their numbers, and where that is.
@@ -244,10 +248,9 @@ impl Sampler {
         numbers.map(|number| (Place::on_cpu(cpu), number)).collect()
     }
 
-    /// Opens the events on a CPU that is online, perhaps again.
-    fn cover(&mut self, cpu: u32) -> Result<(), PerfError> {
+    /// Opens these events on a CPU that is online, perhaps again.
+    fn cover(&mut self, cpu: u32, events: Vec<(Place, usize)>) -> Result<(), PerfError> {
         self.rings.leave(cpu);
-        let events = self.events_on(cpu);
         self.rings.open(&mut self.opener, events)?;
         if self.is_enabled { self.rings.enable_on(cpu) } else { Ok(()) }
     }
