@@ -6,6 +6,7 @@ use anyhow::{Result, anyhow};
 use probe_user::perf::{AuxFlags, AuxPiece, AuxTrace, AuxTraces};
 use signal_hook::consts::SIGUSR2;
 use signal_hook::low_level::pipe;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -81,6 +82,8 @@ pub(super) struct Snapshots<'d> {
     dir: &'d Path,
     pub(super) files: Vec<Snapshot>,
     pub(super) count: u64,
+    /// What each trace has lost up to its last snapshot, in records.
+    told_losses: BTreeMap<String, u64>,
 }
 
 impl<'d> Snapshots<'d> {
@@ -89,7 +92,7 @@ impl<'d> Snapshots<'d> {
         let (asked, asks) = UnixStream::pair()?;
         asked.set_nonblocking(true)?;
         pipe::register(SIGUSR2, asks)?;
-        Ok(Self { asked, dir, files: Vec::new(), count: 0 })
+        Ok(Self { asked, dir, files: Vec::new(), count: 0, told_losses: BTreeMap::new() })
     }
 
     /// Readable when one is asked for.
@@ -111,7 +114,8 @@ impl<'d> Snapshots<'d> {
         self.count += 1;
         traces.disable()?;
         for trace in traces.traces() {
-            let path = self.dir.join(format!("{}.{}.aux", name(trace), self.count));
+            let of = name(trace);
+            let path = self.dir.join(format!("{of}.{}.aux", self.count));
             let mut file = create(&path)?;
             let write = |piece: AuxPiece<'_>| {
                 write(&mut file, &path, &piece)?;
@@ -119,9 +123,9 @@ impl<'d> Snapshots<'d> {
             };
             let taken = trace.snapshot_and(write, |record| records.write(record));
             let (bytes, from, flags) = taken.map_err(|error| failed("take", &path, &error))??;
-            let before = self.files.iter().filter(|file| file.of == name(trace));
-            let lost = trace.lost_records() - before.map(|file| file.lost).sum::<u64>();
-            self.files.push(Snapshot { path, of: name(trace), bytes, from, lost, flags });
+            let lost = trace.lost_records();
+            let lost = lost - self.told_losses.insert(of, lost).unwrap_or(0);
+            self.files.push(Snapshot { path, bytes, from, lost, flags });
         }
         Ok(())
     }
@@ -131,8 +135,6 @@ impl<'d> Snapshots<'d> {
 pub(super) struct Snapshot {
     path: PathBuf,
     pub(super) bytes: usize,
-    /// What it is of.
-    of: String,
     /// Where it begins, in all that was written.
     from: u64,
     /// Records that the ring had no room for, since the snapshot before.
@@ -142,7 +144,7 @@ pub(super) struct Snapshot {
 
 impl Snapshot {
     pub(super) fn line(&self) -> String {
-        let Self { path, bytes, from, lost, flags, .. } = self;
+        let Self { path, bytes, from, lost, flags } = self;
         let has = |flag| u8::from(flags.contains(flag));
         format!(
             "{bytes:>14} {from:>14} {lost:>6} {:>9} {:>8} {:>8} {}\n",

@@ -1,6 +1,7 @@
 //! What the kernel tells of tasks and of their mappings, a JSON object a line: `docs/aux.md` describes them.
 
 use super::json;
+use super::value::Hex;
 use crate::perf::AuxFlags;
 use crate::perf::record::{Body, MappedFile, Mapping, Record, Switch, Task, Thread};
 use serde::{Serialize, Serializer};
@@ -182,10 +183,7 @@ impl<'r> MappingLine<'r> {
                 generation: Some(Exact(generation)),
                 ..self
             },
-            MappedFile::BuildId(id) => {
-                let id = id.iter().map(|byte| format!("{byte:02x}")).collect();
-                Self { build_id: Some(id), ..self }
-            }
+            MappedFile::BuildId(id) => Self { build_id: Some(Hex(id).to_string()), ..self },
         }
     }
 }
