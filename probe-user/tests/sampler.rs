@@ -1,11 +1,12 @@
 //! Samples of what is known to happen.
 
+mod sampled;
+
 use probe_user::perf::record::{Body, Mapping, Record, SampleType, Switch};
 use probe_user::perf::{Event, Flags, Next, Sampler, SamplerBuilder, Scope, Software};
-use probe_user::trace::TracedCommand;
 use rustix::thread::gettid;
+use sampled::sampled;
 use std::collections::BTreeSet;
-use std::ffi::OsString;
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
@@ -29,25 +30,9 @@ fn drain(sampler: &mut Sampler, mut each: impl FnMut(&Record<'_>)) {
     }
 }
 
-/// Runs a command to its end, and gives everything that there was of it.
-fn sampled(builder: &SamplerBuilder, command: &[&str], mut each: impl FnMut(&Record<'_>)) -> u64 {
-    let command: Vec<OsString> = command.iter().map(OsString::from).collect();
-    let held = TracedCommand::hold(&command).unwrap();
-    let scope = Scope::ProcessAndChildren(held.pid());
-    let builder = builder.clone().scope(scope).flags(Flags::ENABLE_ON_EXEC).bytes_per_ring(4 << 20);
-    let mut sampler = builder.open().unwrap();
-    let mut child = held.release().unwrap();
-    loop {
-        match sampler.next_blocking(LONG).unwrap() {
-            Next::Record(record) => each(&record),
-            Next::End => break,
-            other => panic!("{other:?}"),
-        }
-    }
-    assert!(child.wait().unwrap().success());
-    let counts = sampler.counts().unwrap();
-    assert_eq!((counts.lost, counts.malformed), (0, 0));
-    counts.samples
+/// There is room for whatever a command does.
+fn in_large_rings(builder: SamplerBuilder) -> SamplerBuilder {
+    builder.bytes_per_ring(4 << 20)
 }
 
 /// Writes to every page of fresh memory: addresses of the first and the last byte.
@@ -121,7 +106,7 @@ fn a_tracepoint_is_sampled_once_for_each_hit_of_a_command_and_its_children() {
     let builder =
         Sampler::builder().event(event("syscalls:sys_enter_exit_group")).sample(SampleType::RAW);
     let mut threads = BTreeSet::new();
-    let samples = sampled(&builder, &["sh", "-c", script], |record| {
+    let samples = sampled(in_large_rings(builder), &["sh", "-c", script], |record| {
         let Body::Sample(sample) = record.body else { return };
         assert!(sample.raw.unwrap().len() >= 16);
         assert!(threads.insert(sample.thread.unwrap().tid), "each exits once");
@@ -255,7 +240,7 @@ fn tasks_and_mappings_have_records() {
     let builder = Sampler::builder().event(Software::Dummy).flags(flags | Flags::CONTEXT_SWITCH);
     let (mut names, mut files, mut forks, mut exits) = (Vec::new(), Vec::new(), vec![], vec![]);
     let (mut ins, mut outs) = (0, 0);
-    sampled(&builder, &["sh", "-c", "/bin/true; :"], |record| {
+    sampled(in_large_rings(builder), &["sh", "-c", "/bin/true; :"], |record| {
         assert!(record.ids.time.is_some() && record.ids.cpu.is_some() && record.ids.id.is_some());
         match record.body {
             Body::Comm { comm, is_exec: true, thread } => {
@@ -300,7 +285,7 @@ fn page_faults_of_a_command_are_those_that_perf_counts() {
     for _ in 0..5 {
         let Some(counted) = counted() else { return eprintln!("skipped: there is no perf here") };
         theirs.push(counted);
-        ours.push(sampled(&builder, &command, |_| {}));
+        ours.push(sampled(in_large_rings(builder.clone()), &command, |_| {}));
     }
     // The pages of files are mapped several at a time, as they happen to be in memory: there are a few more, or
     // less, each time. And perf has its own way to start a command.

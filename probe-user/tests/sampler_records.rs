@@ -5,15 +5,15 @@
 //! hardware. What of those perf says, `perf_dump.rs` has; AUX records, `aux_area.rs`.
 
 mod cgroup;
+mod sampled;
 mod suite;
 
 use cgroup::Cgroup;
 use probe_user::perf::record::{Body, ReadFormat, Record, Sample, SampleType, Switch, Throttled};
-use probe_user::perf::{Flags, Next, Sampler, SamplerBuilder, Scope, Software};
-use probe_user::trace::TracedCommand;
+use probe_user::perf::{Flags, Sampler, SamplerBuilder, Scope, Software};
 use rustix::thread::gettid;
+use sampled::sampled;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsString;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
@@ -58,25 +58,6 @@ fn during<T>(
     let counts = sampler.counts().unwrap();
     assert_eq!((counts.lost, counts.malformed), (0, 0));
     said
-}
-
-/// Runs a command to its end, and has each record that there is of it, and of its children.
-fn of_command(builder: SamplerBuilder, command: &[&str], mut each: impl FnMut(&Record<'_>)) {
-    let command: Vec<OsString> = command.iter().map(OsString::from).collect();
-    let held = TracedCommand::hold(&command).unwrap();
-    let scope = Scope::ProcessAndChildren(held.pid());
-    let mut sampler = builder.scope(scope).flags(Flags::ENABLE_ON_EXEC).open().unwrap();
-    let mut child = held.release().unwrap();
-    loop {
-        match sampler.next_blocking(Some(LONG)).unwrap() {
-            Next::Record(record) => each(&record),
-            Next::End => break,
-            other => panic!("{other:?}"),
-        }
-    }
-    assert!(child.wait().unwrap().success());
-    let counts = sampler.counts().unwrap();
-    assert_eq!((counts.lost, counts.malformed), (0, 0));
 }
 
 /// Pages of fresh memory, each written to.
@@ -229,7 +210,7 @@ fn samples_tell_the_cgroup() {
     let script = format!("echo $$ > {} && exec /bin/true", procs.display());
     let faults = Sampler::builder().event(Software::PageFaults).sample(SampleType::CGROUP);
     let mut cgroups = Vec::new();
-    of_command(faults.flags(Flags::COMM | Flags::COMM_EXEC), &["sh", "-c", &script], |record| {
+    sampled(faults.flags(Flags::COMM | Flags::COMM_EXEC), &["sh", "-c", &script], |record| {
         match record.body {
             Body::Sample(sample) => cgroups.push(sample.cgroup.unwrap()),
             // The shell has not been moved yet; the next program has.
@@ -474,7 +455,7 @@ fn what_a_thread_has_counted_is_told_when_it_ends() {
     let has_formats = has("the counter in samples of those that are inherited", (6, 12));
     let builder = if has_formats { builder.counters(format) } else { builder };
     let builder = builder.flags(Flags::INHERIT_STAT | Flags::TASK);
-    of_command(builder, &["sh", "-c", "/bin/true; /bin/true; :"], |record| match record.body {
+    sampled(builder, &["sh", "-c", "/bin/true; /bin/true; :"], |record| match record.body {
         Body::Sample(sample) => *faults.entry(sample.thread.unwrap().tid).or_default() += 1,
         Body::Read { thread, values } => {
             let counter = values.counters().next().unwrap();
