@@ -11,8 +11,13 @@ pub const BLOCK_KINDS: usize = 4;
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct SlotHead {
-    /// How many programs hold the slot, or have just found that another one does.
+    /// How many programs have claimed the slot so far. Nobody holds it if as many have withdrawn or
+    /// given it back.
     pub claims: u64,
+    /// How many of them found that another one had claimed it, too.
+    pub withdrawn: u64,
+    /// How many of them had it, and have given it back. Only who has it writes this.
+    pub given_back: u64,
     /// Bytes of records in the block.
     pub fill: u32,
     /// The next block's sequence number.

@@ -3,7 +3,7 @@
 //!
 //! The steps are those of `take_any`, `take` and `give_back` in `probe-ebpf/src/slot.rs`, which is
 //! not built for the machine that tests run on: what changes there has to change here. A step is
-//! one access to the counter of a slot, since a program can be preempted between any two. On one
+//! one access to a counter of a slot, since a program can be preempted between any two. On one
 //! CPU, all see the accesses in one order.
 
 use std::collections::HashSet;
@@ -18,21 +18,43 @@ const SLOTS: usize = 2;
 /// What a program does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Next {
-    /// See whether somebody holds the slot.
-    Look,
-    /// Claim it, atomically.
+    /// See whether somebody holds the slot: one counter after the other.
+    LookClaims,
+    LookWithdrawn(u8),
+    LookGivenBack(u8, u8),
+    /// Claim the slot, atomically.
     Claim,
     /// Load the counter for a claim that is not atomic, and store one more than was loaded.
     LoadClaim,
     StoreClaim(u8),
-    /// See whether the claim is the only one.
-    Check,
-    /// Take back a claim that is not.
+    /// See whether the claim is the only one: what has ended first.
+    CheckWithdrawn,
+    CheckGivenBack(u8),
+    CheckClaims(u8),
+    /// The same in another order.
+    EarlyClaims,
+    LateEnded(u8),
+    /// Take back a claim that is not the only one.
     Withdraw,
-    /// Have the slot, and give it back.
-    GiveBack,
+    /// Have the slot, and give it back: only who has it stores this counter.
+    LoadGiven,
+    StoreGiven(u8),
     /// All records are emitted.
     Nothing,
+}
+
+/// What is done as it is in the programs, or worse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Protocol {
+    AsItIs,
+    /// A claim is loaded and stored.
+    ClaimOfTwoSteps,
+    /// Who withdraws adds to the counter that who has the slot loads and stores.
+    OneCounterOfEnds,
+    /// Who looks wants the claims to be as many as have ended, not to be no more.
+    ExactLook,
+    /// Who checks sees claims first.
+    ClaimsFirst,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -43,53 +65,83 @@ struct Program {
     left: u8,
 }
 
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Counters {
+    claims: u8,
+    withdrawn: u8,
+    given_back: u8,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct State {
-    claims: [u8; SLOTS],
+    slots: [Counters; SLOTS],
     programs: [Program; PROGRAMS],
 }
 
 impl State {
     fn first() -> Self {
-        let program = Program { next: Next::Look, slot: 0, left: RECORDS };
-        Self { claims: [0; SLOTS], programs: [program; PROGRAMS] }
+        let program = Program { next: Next::LookClaims, slot: 0, left: RECORDS };
+        Self { slots: [Counters::default(); SLOTS], programs: [program; PROGRAMS] }
     }
 
     /// The state after the next step of the program `at`.
-    fn step(mut self, at: usize, claim: Next) -> Self {
+    fn step(mut self, at: usize, protocol: Protocol) -> Self {
         let Program { next, slot, left } = &mut self.programs[at];
-        let claims = &mut self.claims[*slot];
+        let Counters { claims, withdrawn, given_back } = &mut self.slots[*slot];
+        let check = match protocol {
+            Protocol::ClaimsFirst => Next::EarlyClaims,
+            _ => Next::CheckWithdrawn,
+        };
+        let is_only = |claims: u8, ended: u8| match claims == ended + 1 {
+            true => Next::LoadGiven,
+            false => Next::Withdraw,
+        };
         let mut is_taken = false;
         match *next {
-            Next::Look if *claims == 0 => *next = claim,
-            Next::Look => is_taken = true,
+            Next::LookClaims => *next = Next::LookWithdrawn(*claims),
+            Next::LookWithdrawn(claims) => *next = Next::LookGivenBack(claims, *withdrawn),
+            Next::LookGivenBack(claims, withdrawn) => {
+                let ended = withdrawn + *given_back;
+                match protocol {
+                    Protocol::ExactLook if claims != ended => is_taken = true,
+                    _ if claims > ended => is_taken = true,
+                    Protocol::ClaimOfTwoSteps => *next = Next::LoadClaim,
+                    _ => *next = Next::Claim,
+                }
+            }
             Next::Claim => {
                 *claims += 1;
-                *next = Next::Check;
+                *next = check;
             }
+            Next::CheckWithdrawn => *next = Next::CheckGivenBack(*withdrawn),
+            Next::CheckGivenBack(withdrawn) => *next = Next::CheckClaims(withdrawn + *given_back),
+            Next::CheckClaims(ended) => *next = is_only(*claims, ended),
+            Next::EarlyClaims => *next = Next::LateEnded(*claims),
+            Next::LateEnded(claims) => *next = is_only(claims, *withdrawn + *given_back),
             Next::LoadClaim => *next = Next::StoreClaim(*claims),
             Next::StoreClaim(loaded) => {
                 *claims = loaded + 1;
-                *next = Next::Check;
+                *next = check;
             }
-            Next::Check if *claims == 1 => *next = Next::GiveBack,
-            Next::Check => *next = Next::Withdraw,
             Next::Withdraw => {
-                // Below 0 it goes on from the other end, as in the kernel.
-                *claims = claims.wrapping_sub(1);
+                match protocol {
+                    Protocol::OneCounterOfEnds => *given_back += 1,
+                    _ => *withdrawn += 1,
+                }
                 is_taken = true;
             }
-            Next::GiveBack => {
-                *claims = claims.wrapping_sub(1);
+            Next::LoadGiven => *next = Next::StoreGiven(*given_back),
+            Next::StoreGiven(loaded) => {
+                *given_back = loaded + 1;
                 *left -= 1;
                 *slot = 0;
-                *next = Next::Look;
+                *next = Next::LookClaims;
             }
             Next::Nothing => unreachable!("it has ended"),
         }
         if is_taken {
             *slot += 1;
-            *next = Next::Look;
+            *next = Next::LookClaims;
             if *slot == SLOTS {
                 // The record is refused.
                 *slot = 0;
@@ -104,31 +156,57 @@ impl State {
 
     fn check(&self) -> Result<(), String> {
         for slot in 0..SLOTS {
-            let has = |program: &&Program| program.next == Next::GiveBack && program.slot == slot;
+            let has = |program: &&Program| {
+                matches!(program.next, Next::LoadGiven | Next::StoreGiven(_))
+                    && program.slot == slot
+            };
             if self.programs.iter().filter(has).count() > 1 {
                 return Err(format!("two have slot {slot}: {self:?}"));
             }
         }
         let is_over = self.programs.iter().all(|program| program.next == Next::Nothing);
-        if is_over && self.claims != [0; SLOTS] {
+        let is_held = |slot: &Counters| slot.claims != slot.withdrawn + slot.given_back;
+        if is_over && self.slots.iter().any(is_held) {
             return Err(format!("a slot is held for ever: {self:?}"));
         }
         Ok(())
     }
 }
 
+/// How programs come between each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    /// After any step, any goes on.
+    Preempting,
+    /// Who has begun a record goes on once those after it have none begun: they interrupt.
+    Interrupting,
+}
+
+impl Order {
+    /// Whether the program `at` may go on.
+    fn lets(self, state: &State, at: usize) -> bool {
+        let has_begun = |program: &Program| {
+            program.slot != 0 || ![Next::LookClaims, Next::Nothing].contains(&program.next)
+        };
+        state.programs[at].next != Next::Nothing
+            && (self == Self::Preempting || !state.programs[at + 1..].iter().any(has_begun))
+    }
+}
+
 /// Goes to every state that there is a way to. How many there are, or what is wrong with one.
-fn explore(claim: Next) -> Result<usize, String> {
+fn explore(protocol: Protocol, order: Order) -> Result<usize, String> {
     let mut seen = HashSet::from([State::first()]);
     let mut to_do = vec![State::first()];
     while let Some(state) = to_do.pop() {
         state.check()?;
-        for at in 0..PROGRAMS {
-            if state.programs[at].next != Next::Nothing {
-                let after = state.step(at, claim);
-                if seen.insert(after) {
-                    to_do.push(after);
-                }
+        let first = state.programs[0];
+        if order == Order::Interrupting && (first.slot != 0 || first.next == Next::Withdraw) {
+            return Err(format!("who is only interrupted has not the first slot: {state:?}"));
+        }
+        for at in (0..PROGRAMS).filter(|&at| order.lets(&state, at)) {
+            let after = state.step(at, protocol);
+            if seen.insert(after) {
+                to_do.push(after);
             }
         }
     }
@@ -137,12 +215,36 @@ fn explore(claim: Next) -> Result<usize, String> {
 
 #[test]
 fn a_slot_is_never_had_by_two_and_is_free_in_the_end() {
-    let states = explore(Next::Claim).unwrap();
+    let states = explore(Protocol::AsItIs, Order::Preempting).unwrap();
     assert!(states > 1000, "{states} states are not all");
+}
+
+/// Otherwise its records would overtake those that wait in the first slot.
+#[test]
+fn who_is_only_interrupted_has_the_first_slot() {
+    let states = explore(Protocol::AsItIs, Order::Interrupting).unwrap();
+    assert!(states > 100, "{states} states are not all");
+}
+
+#[test]
+fn a_look_that_is_exact_does_not_give_it_to_who_is_interrupted() {
+    explore(Protocol::ExactLook, Order::Preempting).unwrap();
+    explore(Protocol::ExactLook, Order::Interrupting).unwrap_err();
+}
+
+#[test]
+fn to_check_claims_first_is_found_out() {
+    let wrong = explore(Protocol::ClaimsFirst, Order::Preempting).unwrap_err();
+    assert!(wrong.starts_with("two have"), "{wrong}");
 }
 
 /// What the model is good for.
 #[test]
 fn a_claim_that_is_not_atomic_is_found_out() {
-    explore(Next::LoadClaim).unwrap_err();
+    explore(Protocol::ClaimOfTwoSteps, Order::Preempting).unwrap_err();
+}
+
+#[test]
+fn who_withdraws_needs_a_counter_apart() {
+    explore(Protocol::OneCounterOfEnds, Order::Preempting).unwrap_err();
 }

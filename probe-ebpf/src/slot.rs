@@ -64,35 +64,70 @@ pub(crate) fn take_any() -> Option<(*mut Slot, u32)> {
 ///
 /// Programs that interrupt each other give back in the reverse order; programs that can be preempted
 /// do not, and two of them can find a slot free at the same time. Both claim it, then. To claim is
-/// atomic, so that at most one of them reads a count of 1 after it. Perhaps none does, which is as
-/// good: they take another slot. `probe-common/tests/slots.rs` tries out every order of these steps.
+/// atomic, so that at most one of them finds no claim beside its own after it. Perhaps none does, which
+/// is as good: they withdraw, and take another slot. Who is only interrupted, by programs that end before
+/// it goes on, has the slot that it found free. `probe-common/tests/slots.rs` tries out every order of these
+/// steps.
+///
+/// An atomic addition waits for the processor's store buffer, so there is one for a record, and who has
+/// the slot gives it back without: it alone writes that counter.
 #[inline(always)]
 pub(crate) fn take(slot: *mut Slot) -> bool {
-    if is_held(slot) {
+    if seems_held(slot) {
         return false;
     }
     // SAFETY: the counter is in this CPU's map value.
-    let claims = unsafe { &raw mut (*slot).head.claims };
-    // SAFETY: as above.
-    unsafe { atomic::add(claims, 1) };
-    // SAFETY: as above.
-    if unsafe { claims.read_volatile() } == 1 {
+    unsafe { atomic::add(&raw mut (*slot).head.claims, 1) };
+    if outstanding(slot) == 1 {
         return true;
     }
-    give_back(slot);
+    // SAFETY: as above.
+    unsafe { atomic::add(&raw mut (*slot).head.withdrawn, 1) };
     false
 }
 
 #[inline(always)]
 pub(crate) fn is_held(slot: *mut Slot) -> bool {
-    // SAFETY: the counter is in this CPU's map value.
-    unsafe { (&raw const (*slot).head.claims).read_volatile() != 0 }
+    outstanding(slot) != 0
 }
 
 /// Gives back what [`take`] took.
 #[inline(always)]
 pub(crate) fn give_back(slot: *mut Slot) {
-    // Others may have claimed it in vain just now, so this is atomic, too.
+    // SAFETY: the counter is in this CPU's map value, and the slot is the caller's.
+    let given_back = unsafe { &raw mut (*slot).head.given_back };
+    // SAFETY: as above.
+    unsafe { given_back.write_volatile(given_back.read_volatile().wrapping_add(1)) };
+}
+
+/// Whether it is worth a claim. Programs that interrupt this, and end, make no difference; others may, and the
+/// claim is in vain then.
+#[inline(always)]
+fn seems_held(slot: *mut Slot) -> bool {
+    let claims = claims(slot);
+    claims.wrapping_sub(ended(slot)).cast_signed() > 0
+}
+
+/// How many claims are neither withdrawn nor given back, or more: what ends is seen before what
+/// begins.
+#[inline(always)]
+fn outstanding(slot: *mut Slot) -> u64 {
+    let ended = ended(slot);
+    claims(slot).wrapping_sub(ended)
+}
+
+#[inline(always)]
+fn claims(slot: *mut Slot) -> u64 {
     // SAFETY: the counter is in this CPU's map value.
-    unsafe { atomic::add(&raw mut (*slot).head.claims, 1u64.wrapping_neg()) };
+    unsafe { (&raw const (*slot).head.claims).read_volatile() }
+}
+
+#[inline(always)]
+fn ended(slot: *mut Slot) -> u64 {
+    // SAFETY: the slot is a value of this CPU's map.
+    let head = unsafe { &raw const (*slot).head };
+    // SAFETY: as above.
+    let withdrawn = unsafe { (&raw const (*head).withdrawn).read_volatile() };
+    // SAFETY: as above.
+    withdrawn.wrapping_add(unsafe { (&raw const (*head).given_back).read_volatile() })
 }
