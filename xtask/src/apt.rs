@@ -1,6 +1,6 @@
 //! Debian's packages: installed on this machine, or only unpacked, from any suite.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -13,6 +13,8 @@ use crate::say::Step;
 
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 const ATTEMPTS: u32 = 4;
+/// Who holds it installs packages: apt has locks for its parts only, and does not wait for them.
+const LOCK: &str = "/run/probe-xtask-apt.lock";
 
 /// One suite of the archive this machine uses, with an apt state of its own.
 pub(crate) struct Suite {
@@ -94,7 +96,7 @@ impl Suite {
 
 /// Installs those of the packages that this machine has not.
 pub(crate) fn install(packages: &[&str]) -> Result<()> {
-    let missing = packages.iter().copied().filter(|one| !is_installed(one)).collect::<Vec<_>>();
+    let missing = missing(packages);
     if missing.is_empty() {
         return Ok(());
     }
@@ -102,6 +104,13 @@ pub(crate) fn install(packages: &[&str]) -> Result<()> {
     let command = format!("apt-get install --no-install-recommends {names}");
     ensure!(which::which("apt-get").is_ok(), "these are missing: {names} (Debian's names)");
     ensure!(is_root(), "these packages are missing; as root: {command}");
+    let lock = File::create(LOCK).with_context(|| format!("cannot create {LOCK}"))?;
+    lock.lock().with_context(|| format!("cannot lock {LOCK}"))?;
+    // Another xtask may have done it meanwhile.
+    let missing = self::missing(packages);
+    if missing.is_empty() {
+        return Ok(());
+    }
     let step = Step::begin(format_args!("installing {names} (apt)"));
     let apt = |args: &[&str]| {
         let mut command = Command::new("apt-get");
@@ -112,7 +121,17 @@ pub(crate) fn install(packages: &[&str]) -> Result<()> {
     retry(|| apt(&["update"])).context("cannot read the archive's index")?;
     let mut args = vec!["install", "--no-install-recommends"];
     args.extend(missing);
-    retry(|| apt(&args)).with_context(|| format!("cannot install; try: {command}"))
+    retry(|| {
+        apt(&args).inspect_err(|_| {
+            // What was cut off half-way is in the way of all that comes after it.
+            let _ = apt(&["-f", "install", "--no-remove"]);
+        })
+    })
+    .with_context(|| format!("cannot install; try: {command}"))
+}
+
+fn missing<'a>(packages: &[&'a str]) -> Vec<&'a str> {
+    packages.iter().copied().filter(|one| !is_installed(one)).collect()
 }
 
 fn is_installed(package: &str) -> bool {
