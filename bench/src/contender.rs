@@ -117,7 +117,6 @@ impl Emitter {
             Self::RingNowakeUntimed => "ring_nowake_untimed",
             Self::Floor => "floor",
         };
-        let name = std::env::var("PROG").unwrap_or(name.into());
         format!("{name}_{payload}")
     }
 }
