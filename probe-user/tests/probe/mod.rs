@@ -22,6 +22,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::sync::{LazyLock, OnceLock};
+use std::time::{Duration, Instant};
 
 pub fn binary() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_probe"))
@@ -179,8 +180,10 @@ impl Run {
             let comm = task.and_then(|task| std::fs::read_to_string(task.path().join("comm")));
             comm.is_ok_and(|comm| comm.trim() == name)
         };
+        let start = Instant::now();
         while !std::fs::read_dir(&tasks).unwrap().any(has_name) {
-            std::thread::sleep(std::time::Duration::from_millis(10));
+            assert!(start.elapsed() < Duration::from_secs(60), "probe has no thread {name}");
+            std::thread::sleep(Duration::from_millis(10));
         }
     }
 
