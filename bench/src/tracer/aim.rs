@@ -1,7 +1,7 @@
 //! What the tracer is meant to reach, beside its peers.
 
 use super::figure::{Figure, ratio};
-use super::report::Row;
+use super::row::Row;
 use super::tool::Tool;
 use serde::Serialize;
 

@@ -13,6 +13,7 @@ mod output;
 mod report;
 mod ring;
 mod round;
+mod row;
 mod start;
 mod table;
 mod tool;

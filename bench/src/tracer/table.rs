@@ -1,12 +1,34 @@
-//! The figures for a reader.
+//! A report for a reader.
 
 use super::figure::Figure;
-use super::report::{Report, Row};
+use super::report::Report;
+use super::ring::Enough;
+use super::row::Row;
 use crate::report::table::new;
 use comfy_table::Table;
 use std::fmt;
 
-pub(super) fn write(report: &Report, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}, medians of {} rounds\n", self.machine, self.rounds)?;
+        figures(self, f)?;
+        if let Some(Enough { bytes, floods }) = self.enough {
+            writeln!(
+                f,
+                "\nprobe loses nothing with -B {bytes}: {floods} floods of {floods} were whole"
+            )?;
+        }
+        for (tool, reason) in &self.missing {
+            writeln!(f, "not measured: {tool}: {reason}")?;
+        }
+        for failure in &self.failures {
+            writeln!(f, "failed: {failure}")?;
+        }
+        Ok(())
+    }
+}
+
+fn figures(report: &Report, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     for (tool, version) in &report.versions {
         writeln!(f, "{tool}: {version}")?;
     }
