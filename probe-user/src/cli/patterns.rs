@@ -1,14 +1,7 @@
-//! Patterns on the command line.
+//! What patterns match and is not probed.
 
-use super::args::Choice;
-use probe_user::trace::{LeftOut, TraceError, TracerBuilder};
+use probe_user::trace::LeftOut;
 use std::io::{self, Write};
-
-/// Leaves out what is not meant.
-pub(crate) fn choose(builder: TracerBuilder, choice: &Choice) -> Result<TracerBuilder, TraceError> {
-    let builder = builder.force(choice.force);
-    choice.exclude.iter().try_fold(builder, |builder, glob| builder.exclude(glob))
-}
 
 /// Says what is not probed though it matches, on standard error.
 pub(crate) fn tell(left_out: &[LeftOut]) {

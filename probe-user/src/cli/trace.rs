@@ -3,7 +3,7 @@
 use super::args::{Trace, Traced};
 use super::follow::{Extent, follow};
 use super::output::Output;
-use super::{patterns, progress};
+use super::progress;
 use anyhow::Result;
 use probe_user::trace::output::Printer;
 use probe_user::trace::{Probe, Symbols, TraceError, Tracer, TracerBuilder};
@@ -73,5 +73,5 @@ fn attach(
     for probe in &args.probes {
         builder = builder.probe(probe.clone());
     }
-    patterns::choose(builder, &args.choice)?.attach_with(progress::bar())
+    args.choice.apply(builder)?.attach_with(progress::bar())
 }

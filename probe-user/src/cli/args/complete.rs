@@ -1,0 +1,57 @@
+//! What completes the values of options: probes and events that there are.
+
+use clap_complete::engine::CompletionCandidate;
+use probe_user::perf::Event;
+use probe_user::trace::{Provider, list};
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+
+/// The probes that begin so: up to the next colon, as far as one is written `PROVIDER:`.
+pub(super) fn probes(begun: &OsStr) -> Vec<CompletionCandidate> {
+    let Some(begun) = begun.to_str() else { return Vec::new() };
+    let found = match begun.rsplit_once(':') {
+        None => functions(begun),
+        Some(("tracepoint" | "t", category)) => categories(begun, category),
+        Some((before, _)) => names(&format!("{begun}*"), &format!("{before}:")),
+    };
+    found.into_iter().filter(|one| one.starts_with(begun)).map(CompletionCandidate::new).collect()
+}
+
+/// The events that begin so, behind the last comma.
+pub(super) fn events(begun: &OsStr) -> Vec<CompletionCandidate> {
+    let Some(begun) = begun.to_str() else { return Vec::new() };
+    let last = begun.rfind(',').map_or(0, |comma| comma + 1);
+    let (before, begun) = begun.split_at(last);
+    let mut found = match begun.split_once(':') {
+        Some((category, _)) => names(&format!("tracepoint:{begun}*"), &format!("{category}:")),
+        None => categories(begun, begun),
+    };
+    found.extend(Event::names());
+    let wanted = found.into_iter().filter(|one| one.starts_with(begun));
+    wanted.map(|one| CompletionCandidate::new(format!("{before}{one}"))).collect()
+}
+
+fn functions(begun: &str) -> BTreeSet<String> {
+    let mut found: BTreeSet<_> =
+        Provider::ALL.iter().map(|provider| format!("{}:", provider.name())).collect();
+    // All of them are more than anybody reads, and more than a shell shows in time.
+    if begun.len() > 1 {
+        found.extend(names(&format!("kprobe:{begun}*"), ""));
+    }
+    found
+}
+
+fn categories(begun: &str, category: &str) -> BTreeSet<String> {
+    let start = &begun[..begun.len() - category.len()];
+    let events = list(&format!("tracepoint:{category}*:*")).unwrap_or_default().probes;
+    let category = |name: &str| Some(format!("{start}{}:", name.split_once(':')?.0));
+    events.iter().filter_map(|event| category(&event.name)).collect()
+}
+
+/// The names that a pattern stands for, behind what has been typed before them. An error is for whoever runs
+/// the command, not for whoever types it.
+fn names(pattern: &str, before: &str) -> BTreeSet<String> {
+    let own = |name: &str| name.rsplit(':').next().map(|own| format!("{before}{own}"));
+    let found = list(pattern).unwrap_or_default().probes;
+    found.iter().filter_map(|probe| own(&probe.name)).collect()
+}
