@@ -12,11 +12,9 @@ use probe::version::kernel;
 use probe::{Run, probe, stderr, stdout};
 use rustix::process::Signal;
 use std::fs;
-use std::io::{self, BufRead, BufReader};
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
 
 const EXEC: &str = "tracepoint:sched:sched_process_exec";
 
@@ -47,22 +45,6 @@ fn of_threads(pid: u32) -> Vec<(String, u64)> {
             (name, capabilities(&read("status", &task).unwrap()))
         })
         .collect()
-}
-
-/// Waits until every thread has given up what it does. One that was started early may still wait for its first turn,
-/// with what it was started with.
-fn wait_for_every_thread(pid: u32) {
-    let start = Instant::now();
-    let has_given_up = |task: io::Result<fs::DirEntry>| {
-        let status = task.and_then(|task| fs::read_to_string(task.path().join("status")));
-        status.is_ok_and(|status| status.contains("NoNewPrivs:\t1"))
-    };
-    while !fs::read_dir(format!("/proc/{pid}/task")).unwrap().all(has_given_up) {
-        if start.elapsed() > Duration::from_secs(10) {
-            return; // What is wrong, the caller tells.
-        }
-        thread::sleep(Duration::from_millis(10));
-    }
 }
 
 /// What a trace is seen to have.
@@ -109,7 +91,10 @@ fn memory_is_limited(pid: u32) -> bool {
 fn of_sampling(args: &[&str]) -> (Vec<u64>, bool) {
     let run = Run::start(&[&["sample", "-F", "99"][..], args].concat());
     run.wait_for_thread("duration");
-    wait_for_every_thread(run.child.id());
+    // One that was started early may still wait for its first turn, with what it was started with. What is wrong
+    // for longer is seen below.
+    let has_given_up = |status: &String| status.contains("NoNewPrivs:\t1");
+    run.wait_for_threads("status", |statuses| statuses.iter().all(has_given_up));
     let mut threads = of_threads(run.child.id());
     let memory_is_limited = memory_is_limited(run.child.id());
     run.signal(Signal::TERM);

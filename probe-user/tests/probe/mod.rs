@@ -175,16 +175,26 @@ impl Run {
 
     /// Waits until it has a thread of this name.
     pub fn wait_for_thread(&self, name: &str) {
+        let has = self.wait_for_threads("comm", |names| names.iter().any(|one| one.trim() == name));
+        assert!(has, "probe has no thread {name}");
+    }
+
+    /// Waits until what its threads have in their files of this name in /proc is as it should be. Whether it ever was.
+    pub fn wait_for_threads(&self, file: &str, is_right: impl Fn(&[String]) -> bool) -> bool {
         let tasks = format!("/proc/{}/task", self.child.id());
-        let has_name = |task: std::io::Result<std::fs::DirEntry>| {
-            let comm = task.and_then(|task| std::fs::read_to_string(task.path().join("comm")));
-            comm.is_ok_and(|comm| comm.trim() == name)
+        let read = |task: std::io::Result<std::fs::DirEntry>| {
+            // A thread that has just ended has none.
+            task.and_then(|task| std::fs::read_to_string(task.path().join(file)))
+                .unwrap_or_default()
         };
         let start = Instant::now();
-        while !std::fs::read_dir(&tasks).unwrap().any(has_name) {
-            assert!(start.elapsed() < Duration::from_secs(60), "probe has no thread {name}");
+        while !is_right(&std::fs::read_dir(&tasks).unwrap().map(read).collect::<Vec<_>>()) {
+            if start.elapsed() > Duration::from_secs(60) {
+                return false;
+            }
             std::thread::sleep(Duration::from_millis(10));
         }
+        true
     }
 
     pub fn signal(&self, signal: Signal) {
