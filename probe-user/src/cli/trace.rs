@@ -70,8 +70,5 @@ fn attach(
     if let Some(latency) = args.longer {
         builder = builder.longer(latency);
     }
-    for probe in &args.probes {
-        builder = builder.probe(probe.clone());
-    }
-    args.choice.apply(builder)?.attach_with(progress::bar())
+    args.choice.probe(&args.probes, builder)?.attach_with(progress::bar())
 }

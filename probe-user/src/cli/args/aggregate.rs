@@ -105,7 +105,6 @@ pub(crate) struct Aggregate {
 impl Aggregate {
     /// Probes what is chosen.
     pub(crate) fn choose(&self, builder: TracerBuilder) -> Result<TracerBuilder, TraceError> {
-        let builder = self.probes.iter().cloned().fold(builder, TracerBuilder::probe);
-        self.choice.apply(builder)
+        self.choice.probe(&self.probes, builder)
     }
 }

@@ -2,7 +2,7 @@
 
 use super::value;
 use clap::ValueHint;
-use probe_user::trace::{Scope, TraceError, TracedCommand, TracerBuilder};
+use probe_user::trace::{ProbeSpec, Scope, TraceError, TracedCommand, TracerBuilder};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -95,9 +95,13 @@ pub(crate) struct Choice {
 }
 
 impl Choice {
-    /// Leaves out what is not meant.
-    pub(crate) fn apply(&self, builder: TracerBuilder) -> Result<TracerBuilder, TraceError> {
-        let builder = builder.force(self.force);
+    /// Has what is meant of them probed.
+    pub(crate) fn probe(
+        &self,
+        probes: &[ProbeSpec],
+        builder: TracerBuilder,
+    ) -> Result<TracerBuilder, TraceError> {
+        let builder = probes.iter().cloned().fold(builder, TracerBuilder::probe).force(self.force);
         self.exclude.iter().try_fold(builder, |builder, glob| builder.exclude(glob))
     }
 }
