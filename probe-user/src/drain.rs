@@ -61,13 +61,13 @@ impl<M: RingMemory> Drain<M> {
     }
 
     /// Where the records come from.
-    #[cfg(any(test, fuzzing))]
+    #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn memory_mut(&mut self) -> &mut M {
         &mut self.memory
     }
 
     /// Begins anew at position `tail`, with the same memory.
-    #[cfg(any(test, fuzzing))]
+    #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn restart(&mut self, tail: u64) -> &mut M {
         (self.tail, self.published, self.in_block, self.lost) = (tail, tail, 0, 0);
         &mut self.memory

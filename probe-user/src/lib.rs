@@ -66,7 +66,7 @@ mod escape;
 mod evhandler;
 mod evpipe;
 mod evqueue;
-#[cfg(any(test, fuzzing))]
+#[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
 mod held;

@@ -4,8 +4,9 @@
 //! test is safe, and what it must not do, it asserts itself.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::num::NonZero;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,10 +21,8 @@ use crate::workspace::{self, Workspace, cargo};
 use crate::{apt, process, say};
 
 const PACKAGE: &str = "probe-fuzz";
-/// The flags of `cargo fuzz`.
-const FLAGS: [&str; 9] = [
-    "--cfg=fuzzing",
-    "-Cdebug-assertions",
+/// The flags of `cargo fuzz`, for what is ours: the crates that it is built on are those of the tests.
+const FLAGS: [&str; 7] = [
     "-Ccodegen-units=1",
     "-Cpasses=sancov-module",
     "-Cllvm-args=-sanitizer-coverage-level=4",
@@ -42,6 +41,15 @@ pub(crate) struct Args {
     targets: Vec<String>,
     #[command(flatten)]
     extent: Extent,
+}
+
+/// How the targets are built.
+#[derive(Clone, Copy)]
+pub(crate) enum Build {
+    /// As the tests are, on what was built for them.
+    Soon,
+    /// For more inputs a second.
+    Optimised,
 }
 
 /// How much is to be tried.
@@ -70,14 +78,19 @@ impl Extent {
 
 impl Args {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let counts = fuzz(&Workspace::load()?, &self.targets, self.extent)?;
+        let counts = fuzz(&Workspace::load()?, &self.targets, self.extent, Build::Optimised)?;
         Ok(if counts.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }
 
 /// Runs these targets, or all, as many at a time as there are CPUs.
-pub(crate) fn fuzz(workspace: &Workspace, names: &[String], extent: Extent) -> Result<Counts> {
-    let built = build(workspace)?;
+pub(crate) fn fuzz(
+    workspace: &Workspace,
+    names: &[String],
+    extent: Extent,
+    how: Build,
+) -> Result<Counts> {
+    let built = build(workspace, how)?;
     let known = built.iter().map(|one| one.target.as_str()).collect::<Vec<_>>().join(", ");
     for name in names {
         ensure!(built.iter().any(|one| one.target == *name), "no target {name}; there is {known}");
@@ -115,33 +128,40 @@ pub(crate) fn fuzz(workspace: &Workspace, names: &[String], extent: Extent) -> R
 }
 
 /// Builds all targets.
-fn build(workspace: &Workspace) -> Result<Vec<Executable>> {
+fn build(workspace: &Workspace, how: Build) -> Result<Vec<Executable>> {
     // libFuzzer is C++.
     if which::which("c++").is_err() {
         apt::install(&["g++"])?;
     }
     say::line("building the fuzz targets");
-    let mut build = instrumented(workspace, "build")?;
-    executables(build.arg("--release"))
+    let compiler = instrumenting_compiler(workspace)?;
+    let mut build = cargo();
+    // What it compiles is kept apart from what others do.
+    build.args(["build", "--package", PACKAGE]).env("RUSTC_WORKSPACE_WRAPPER", compiler);
+    match how {
+        Build::Soon => {}
+        Build::Optimised => {
+            build.arg("--release");
+            // What is wrong is noticed, and told with its line.
+            build.env("CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS", "true");
+            build.env("CARGO_PROFILE_RELEASE_DEBUG", "line-tables-only");
+        }
+    }
+    executables(&mut build)
 }
 
-/// Lints the targets, which nobody else builds.
-pub(crate) fn clippy(workspace: &Workspace, options: &[&str]) -> Result<()> {
-    process::loud(instrumented(workspace, "clippy")?.args(options))
-}
-
-/// `cargo VERB` for the targets, as they are built.
-fn instrumented(workspace: &Workspace, verb: &str) -> Result<Command> {
-    let about = process::read(Command::new("rustc").arg("-vV"))?;
-    let host = about.lines().find_map(|line| line.strip_prefix("host: "));
-    let mut command = cargo();
-    // With a target, the flags are not for build scripts and derives.
-    command.args([verb, "--package", PACKAGE, "--target", host.context("rustc has no host")?]);
-    command.arg("--target-dir").arg(workspace.target().join("fuzz"));
-    command.env("CARGO_ENCODED_RUSTFLAGS", FLAGS.join("\x1f")).env_remove("RUSTFLAGS");
-    // Panics tell lines.
-    command.env("CARGO_PROFILE_RELEASE_DEBUG", "line-tables-only");
-    Ok(command)
+/// Writes what is run instead of the compiler, with its words, for the workspace's own crates.
+fn instrumenting_compiler(workspace: &Workspace) -> Result<PathBuf> {
+    let folder = workspace.target().join("fuzz");
+    fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    let path = folder.join("instrumenting-compiler");
+    let script = format!("#!/bin/sh\nexec \"$@\" {}\n", FLAGS.join(" "));
+    // One that is there may be running.
+    if fs::read_to_string(&path).ok().as_ref() != Some(&script) {
+        fs::write(&path, script).with_context(|| format!("cannot write {}", path.display()))?;
+        fs::set_permissions(&path, Permissions::from_mode(0o755))?;
+    }
+    Ok(path)
 }
 
 /// A target and its files.

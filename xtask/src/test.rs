@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 
 use crate::cache::Cache;
-use crate::fuzz::Extent;
+use crate::fuzz::{Build, Extent};
 use crate::host::Host;
 use crate::kernel::{Kernel, SERIES, Series};
 use crate::libtest::Counts;
@@ -32,9 +32,9 @@ pub(crate) struct Args {
     /// Test on this machine only
     #[arg(long, conflicts_with = "kernels")]
     no_vm: bool,
-    /// CPUs of a VM
-    #[arg(long, default_value_t = 4)]
-    cpus: u32,
+    /// CPUs of a VM [default: 4 with the first and the last kernel, 2 with the others]
+    #[arg(long)]
+    cpus: Option<u32>,
     #[arg(long, default_value = "1G")]
     memory: String,
     /// VMs at a time; without KVM, a VM keeps one CPU of this machine busy
@@ -51,7 +51,7 @@ pub(crate) struct Args {
     #[arg(long)]
     no_fuzz: bool,
     /// Seconds to fuzz each target
-    #[arg(long, default_value_t = 30, value_name = "SECONDS")]
+    #[arg(long, default_value_t = 10, value_name = "SECONDS")]
     fuzz_seconds: u64,
 }
 
@@ -63,7 +63,7 @@ impl Args {
         report.step("unit and doc tests", unit_tests);
         if !self.no_fuzz {
             let extent = Extent::seconds(self.fuzz_seconds);
-            report.step("fuzz", || fuzz::fuzz(&workspace, &[], extent));
+            report.step("fuzz", || fuzz::fuzz(&workspace, &[], extent, Build::Soon));
         }
 
         let mut suite = None;
@@ -153,7 +153,8 @@ impl Args {
         let log = logs.join(format!("{series}.log"));
         fs::write(&script, suite.script(machine)?)?;
         let options = Options {
-            cpus: self.cpus,
+            // How many there are is one more difference between machines, and few are sooner done.
+            cpus: self.cpus.unwrap_or(if share.extremes { 4 } else { 2 }),
             memory: self.memory.clone(),
             icount: false,
             limit: Some(Duration::from_secs(self.timeout * 60)),
@@ -207,7 +208,8 @@ fn check_sources(workspace: &Workspace, report: &mut Report) {
         // Its peers, which take a C library to build, stay out.
         let bench = ["clippy", "--package", "probe-bench"];
         process::loud(hushed(&mut cargo(), &bench).args(DENY))?;
-        fuzz::clippy(workspace, &DENY)
+        let fuzz = ["clippy", "--package", "probe-fuzz"];
+        process::loud(hushed(&mut cargo(), &fuzz).args(DENY))
     });
     report.check("clippy, eBPF", || ebpf::clippy(workspace));
     report.check("doc", || {

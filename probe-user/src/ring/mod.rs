@@ -2,7 +2,7 @@
 //! between those positions.
 
 pub(crate) mod cursor;
-#[cfg(any(test, fuzzing))]
+#[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod memory;
 pub(crate) mod page;
 pub(crate) mod perf_record;

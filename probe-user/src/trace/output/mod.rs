@@ -11,7 +11,7 @@ mod names;
 mod perfetto;
 mod printer;
 mod record_lines;
-#[cfg(any(test, fuzzing))]
+#[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod schema;
 mod stacks;
 mod table;
