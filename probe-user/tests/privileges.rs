@@ -175,7 +175,7 @@ fn samples_keep_what_later_cpus_need() {
 #[test]
 #[ignore = "needs root: cargo xtask test"]
 fn samples_of_threads_keep_nothing() {
-    let busy = Busy::start();
+    let busy = Busy::beside_us();
     let (threads, _) = of_sampling(&["-p", &busy.pid(), "-d", "60s"]);
     assert!(threads.len() > 1 && threads.iter().all(|&thread| thread == 0), "{threads:x?}");
     let (threads, _) = of_sampling(&["-d", "60s", "--", "sleep", "60"]);

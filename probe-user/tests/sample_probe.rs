@@ -76,7 +76,8 @@ fn a_flame_graph_replaces_what_was_in_its_file() {
 #[test]
 #[ignore = "needs root: cargo xtask test"]
 fn whose_samples_there_are_is_as_for_perf() {
-    let busy = Busy::start();
+    let cpus = format!("0-{}", std::thread::available_parallelism().unwrap().get() - 1);
+    let busy = Busy::beside_us();
     let pid = busy.pid();
     let all = [&["-p", &*pid][..], &["-p", &pid, "--per-thread"], &["-t", &pid]];
     for who in all {
@@ -87,7 +88,6 @@ fn whose_samples_there_are_is_as_for_perf() {
         assert!(folded.lines().next().is_some(), "{who:?}: {}", stderr(&output));
         assert!(folded.lines().all(|line| line.starts_with("dd;")), "{who:?}: {folded}");
     }
-    let cpus = format!("0-{}", std::thread::available_parallelism().unwrap().get() - 1);
     for who in [&["-a"][..], &["-C", &cpus]] {
         let mut run = probe(["sample", "-F", "499", "-f", "folded", "-d", "500ms"]);
         let folded = stdout(&run.args(who).output().unwrap());

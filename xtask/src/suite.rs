@@ -28,12 +28,13 @@ const OF_USER_SPACE: [&str; 7] =
 
 /// What the names of test executables begin with that are about what the tracer does with the kernel, beside the
 /// pipe: the oldest kernel and the newest run them.
-const OF_EXTREMES: [&str; 9] = [
+const OF_EXTREMES: [&str; 10] = [
     "check",
     "counter",
     "filters",
     "flight_probe",
     "kprobe_stacks",
+    "patterns",
     "privileges",
     "sampl",
     "stacks",
@@ -110,7 +111,6 @@ impl Suite {
         // A machine that is emulated has not the time for all.
         let faults = match place {
             Machine::Here { .. } => "all",
-            Machine::Virtual(share) if share.user_space => "some",
             Machine::Virtual(_) => "few",
         };
         writeln!(script, "export PROBE_FAULTS={faults}")?;

@@ -32,7 +32,7 @@ pub(crate) struct Args {
     /// Test on this machine only
     #[arg(long, conflicts_with = "kernels")]
     no_vm: bool,
-    /// CPUs of a VM [default: 4 with the first and the last kernel, 2 with the others]
+    /// CPUs of a VM [default: 4 with the first and the last kernel, 3 with the others]
     #[arg(long)]
     cpus: Option<u32>,
     #[arg(long, default_value = "1G")]
@@ -154,7 +154,7 @@ impl Args {
         fs::write(&script, suite.script(machine)?)?;
         let options = Options {
             // How many there are is one more difference between machines, and few are sooner done.
-            cpus: self.cpus.unwrap_or(if share.extremes { 4 } else { 2 }),
+            cpus: self.cpus.unwrap_or(if share.extremes { 4 } else { 3 }),
             memory: self.memory.clone(),
             icount: false,
             limit: Some(Duration::from_secs(self.timeout * 60)),

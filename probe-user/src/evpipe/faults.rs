@@ -81,9 +81,9 @@ fn every_fault(run: impl FnMut(Fault) -> Option<&'static str>) -> BTreeSet<&'sta
     faults_of(1, run)
 }
 
-/// The same, for what takes longer: with `PROBE_FAULTS=few`, one call in five fails.
+/// The same, for what takes longer: with `PROBE_FAULTS=few`, one call in eleven fails.
 fn many_faults(run: impl FnMut(Fault) -> Option<&'static str>) -> BTreeSet<&'static str> {
-    faults_of(if few_faults() { 5 } else { 1 }, run)
+    faults_of(if few_faults() { 11 } else { 1 }, run)
 }
 
 fn faults_of(

@@ -3,11 +3,12 @@
 use super::{json_lines, probe, stderr, version};
 use serde_json::Value;
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
-use tempfile::TempDir;
+use tempfile::{NamedTempFile, TempDir};
 
 /// A program whose calls go through functions of these names, compiled with frame pointers.
 pub struct Chain {
@@ -17,7 +18,6 @@ pub struct Chain {
 
 impl Chain {
     pub fn compile() -> Self {
-        // Once, which takes long on an emulated machine.
         static COMPILED: LazyLock<Vec<u8>> = LazyLock::new(compile);
         let dir = tempfile::tempdir().unwrap();
         let program = dir.path().join("chain");
@@ -37,16 +37,28 @@ impl Chain {
     }
 }
 
+/// Compiles it, unless that was done before: an emulated machine takes a minute.
 fn compile() -> Vec<u8> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/chain.c");
+    let compiled = Path::new(env!("CARGO_TARGET_TMPDIR")).join("chain");
+    let written = |path: &Path| fs::metadata(path)?.modified();
+    if written(&compiled).is_ok_and(|compiled| compiled > written(&source).unwrap()) {
+        return fs::read(compiled).unwrap();
+    }
     let dir = tempfile::tempdir().unwrap();
     let program = dir.path().join("chain");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/chain.c");
     // Whatever the C library has, of debug information, too, is not read, then.
     let options = ["-O0", "-fno-omit-frame-pointer", "-static"];
     let mut cc = Command::new("cc");
     let output = cc.args(options).arg("-o").arg(&program).arg(source).output().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
-    fs::read(program).unwrap()
+    let bytes = fs::read(program).unwrap();
+    // Others may be reading it, or be here, too. Without a folder to write into, it is compiled each time.
+    if let Ok(mut file) = NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")) {
+        file.write_all(&bytes).unwrap();
+        file.persist(compiled).unwrap();
+    }
+    bytes
 }
 
 /// The names of a stack's functions, the innermost first: those that are known.
