@@ -28,12 +28,14 @@ const OF_USER_SPACE: [&str; 7] =
 
 /// What the names of test executables begin with that are about what the tracer does with the kernel, beside the
 /// pipe: the oldest kernel and the newest run them.
-const OF_EXTREMES: [&str; 10] = [
+const OF_EXTREMES: [&str; 12] = [
+    "aux_",
     "check",
     "counter",
     "filters",
     "flight_probe",
     "kprobe_stacks",
+    "multiplexed",
     "patterns",
     "privileges",
     "sampl",

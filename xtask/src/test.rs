@@ -41,7 +41,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = default_jobs())]
     jobs: usize,
     /// Minutes that the tests of one kernel may take
-    #[arg(long, default_value_t = 40, value_name = "MINUTES")]
+    #[arg(long, default_value_t = 60, value_name = "MINUTES")]
     timeout: u64,
     /// Run all tests in each VM: else, what is about user space runs in one, and what the tracer does with the
     /// kernel beside the pipe in the first and the last
