@@ -272,7 +272,8 @@ fn a_recorder_that_runs_waits_for_triggers_alone() {
         stop.stop();
         consumer.join().unwrap()
     });
-    assert!(waited <= 2, "it woke {waited} times");
+    // A wakeup for each time that a ring was full would be hundreds. Code that is read from a file is waited for, too.
+    assert!(waited <= 10, "it woke {waited} times");
     assert!(tails.dumps.is_empty());
     assert!(!is_readable(&pipe, Duration::from_millis(300)), "somebody is to look");
     std::thread::scope(|scope| {
