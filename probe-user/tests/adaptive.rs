@@ -5,7 +5,8 @@ mod suite;
 use probe_user::{EvHandlers, EvPipe, Options, Progress, Stop, Wakeup};
 use std::time::{Duration, Instant};
 use suite::records::Numbered;
-use suite::{Received, classifier, emit_one_on, generate_on, load, online, strict, waits};
+use suite::switches::waits;
+use suite::{Received, classifier, emit_one_on, generate_on, load, online, strict};
 
 fn adaptive(max_latency: Duration) -> Options {
     Options::new().bytes_per_cpu(4 << 20).wakeup(Wakeup::Adaptive { max_latency })

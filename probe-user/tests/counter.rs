@@ -1,5 +1,8 @@
 //! Counters, beside what is known to have happened, and beside what `perf stat` says.
 
+#[path = "suite/switches.rs"]
+mod switches;
+
 use probe_user::perf::{
     Clock, Counter, CounterOptions, Event, Group, PerfError, ReadBy, Reading, Scope,
 };
@@ -16,6 +19,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use switches::switches;
 
 /// A system call that nothing else in these tests makes.
 const GETPPID: &str = "syscalls:sys_enter_getppid";
@@ -98,13 +102,6 @@ fn a_tracepoint_is_counted_in_its_thread_alone() {
     calls.enable().unwrap();
     call(1);
     assert_eq!(calls.read().unwrap().value, 1235, "goes on where it was");
-}
-
-/// How often this thread has left its CPU.
-fn switches() -> u64 {
-    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
-    let of = |line: &str| line.split_once("ctxt_switches:")?.1.trim().parse::<u64>().ok();
-    status.lines().filter_map(of).sum()
 }
 
 #[test]

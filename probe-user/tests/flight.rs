@@ -18,7 +18,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use suite::records::Numbered;
 use suite::set_on_drop::SetOnDrop;
-use suite::{Received, classifier, emit_one_on, generate_on, load, online, waits};
+use suite::switches::waits;
+use suite::{Received, classifier, emit_one_on, generate_on, load, online};
 use zerocopy::transmute;
 
 /// Records in all that the recorder sees, at full speed: 800 MB of them.

@@ -290,14 +290,14 @@ fn an_idle_pipe_does_not_wake() {
         records +=
             pipe.poll(Some(Duration::from_millis(100)), &mut EvHandlers::new()).unwrap().records;
     }
-    let before = suite::waits();
+    let before = suite::switches::waits();
     let until = Instant::now() + Duration::from_secs(3);
     while Instant::now() < until {
         let left = until.saturating_duration_since(Instant::now());
         assert_eq!(pipe.poll(Some(left), &mut EvHandlers::new()).unwrap().records, 0);
     }
     // The timeout ends one wait, and the reading of the counter may be two. Ticks would be hundreds.
-    let woken = suite::waits() - before;
+    let woken = suite::switches::waits() - before;
     assert!(woken <= 10, "woke {woken} times");
 }
 

@@ -18,6 +18,7 @@ use std::io::{Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
+use suite::switches::waits;
 use suite::version::kernel;
 
 const PAGE: u64 = 4096;
@@ -483,9 +484,12 @@ fn a_cpu_tells_which_threads_it_switches_between() {
     let cpu = suite::online()[0];
     let builder = dummy(Flags::CONTEXT_SWITCH).scope(Scope::Cpu(cpu)).bytes_per_ring(4 << 20);
     let own = gettid().as_raw_nonzero().get() as u32;
+    let mut waited = 0;
     let sleep = || {
         suite::stay_on(cpu);
+        let before = waits();
         (0..20).for_each(|_| std::thread::sleep(Duration::from_millis(1)));
+        waited = waits() - before;
     };
     let switches = during(&builder, sleep, |record| match record.body {
         Body::SwitchCpuWide { switch, other } => {
@@ -494,6 +498,8 @@ fn a_cpu_tells_which_threads_it_switches_between() {
         }
         ref other => panic!("{other:?}"),
     });
+    // A sleep whose time is over before the thread has left its CPU is no switch.
+    assert!(waited > 0, "twenty sleeps, and none of them was long enough");
     // Each switch is told twice: by whom it is away from, and by whom it is to.
     let mut both = 0;
     for pair in switches.windows(2) {
@@ -502,9 +508,10 @@ fn a_cpu_tells_which_threads_it_switches_between() {
             both += 1;
         }
     }
-    assert!(both >= 20, "{both} in {}", switches.len());
+    assert!(both >= waited, "{both} of {waited}, in {}", switches.len());
     let slept = switches.iter().filter(|(switch, who, _)| {
         matches!(switch, Switch::Out { is_preempted: false }) && *who == own
     });
-    assert!(slept.count() >= 20);
+    let slept = slept.count();
+    assert!(slept >= waited as usize, "{slept} of {waited}");
 }

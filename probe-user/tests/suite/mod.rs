@@ -8,6 +8,7 @@
 pub mod left;
 pub mod records;
 pub mod set_on_drop;
+pub mod switches;
 pub mod version;
 
 use aya::programs::{
@@ -178,13 +179,6 @@ pub fn nested(object: &Ebpf, kind: RecordKind) -> u64 {
     let attempted =
         |bank| map.get(&bank, 0).unwrap().iter().map(|kinds| kinds[index][0]).sum::<u64>();
     (1..DEPTH).map(attempted).sum()
-}
-
-/// How often this thread has given up the CPU to wait.
-pub fn waits() -> u64 {
-    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
-    line.unwrap().trim().parse().unwrap()
 }
 
 /// What each CPU delivered: checks contents and order as they come.
