@@ -261,6 +261,9 @@ fn virtme(
         // One thread for all CPUs: with one each, qemu 7.2 was seen to go on executing breakpoints
         // that the kernel had patched out again (`Oops: int3`), and kprobes are such patches.
         virtme.args(["--disable-kvm", "--qemu-opt=-accel", "--qemu-opt=tcg,thread=single"]);
+        // Where `rep movsb` is said to be fast, the kernel clears its pages and copies by it; qemu does a
+        // byte of it at a time.
+        virtme.args(["--qemu-opt=-cpu", "--qemu-opt=max,erms=off,fsrm=off"]);
     }
     if options.icount {
         virtme.args(["--qemu-opt=-icount", "--qemu-opt=shift=0,sleep=off"]);
@@ -274,6 +277,8 @@ fn virtme(
     }
     // Warnings and worse: what a crash is told from.
     virtme.args(["--kopt", "loglevel=5"]);
+    // Probes that go wait for grace periods, and nothing here gains from long ones.
+    virtme.args(["--kopt", "rcupdate.rcu_expedited=1"]);
     for option in [
         // A serial device has 31 ports, unless told, with two queues each; there are six, and on every turn
         // of its main loop qemu polls a descriptor of each queue, which took half of its time.
