@@ -328,6 +328,7 @@ fn no_entry(cpu: u32) -> io::Error {
 /// Asks for nothing any more: every record goes out at once, and what is packed goes out now.
 impl Drop for Adaptive {
     fn drop(&mut self) {
+        // In a forked child, which has no page to ask in, this only has blocks sent.
         self.ask(false, 0);
         self.flush_all();
     }

@@ -169,6 +169,13 @@ impl From<io::Error> for PollError {
     }
 }
 
+/// What a pipe says in a process that was forked from the one that opened it.
+pub(crate) fn forked() -> io::Error {
+    let what = "this process was forked from the one that opened the pipe, and has none of its rings: \
+                open the pipe in the process that is to read it";
+    io::Error::new(io::ErrorKind::Unsupported, what)
+}
+
 impl From<PauseError> for PollError {
     fn from(PauseError { cpu, source }: PauseError) -> Self {
         Self { what: format!("cannot pause the ring of CPU {cpu} for a dump"), source }

@@ -3,7 +3,7 @@
 use crate::adaptive::{Adaptive, Sweep};
 use crate::consumer::{Consumer, CpuChange};
 use crate::counts::QueueCounts;
-use crate::error::{OpenError, PollError, TallyError};
+use crate::error::{OpenError, PollError, TallyError, forked};
 use crate::evqueue::EvQueue;
 #[cfg(feature = "trace")]
 use crate::hotplug::Prepare;
@@ -44,6 +44,9 @@ use std::time::{Duration, Instant};
 ///
 /// To drop it closes it; [`close`](Self::close) also consumes what is left, and tells what was
 /// lost. Detach the programs that emit first, or they count what they emit afterwards as failed.
+///
+/// A forked child has no ring of it: there, [`poll`](Self::poll) fails, a drain finds nothing, and to drop the
+/// pipe, or to close it, does the parent's no harm.
 ///
 /// CPUs may come and go meanwhile: one that comes gets a queue, and what is in the ring of one that
 /// goes is consumed. [`Consumer::cpu_changed`] tells of it.
@@ -258,9 +261,14 @@ impl EvPipe {
     ///
     /// # Errors
     ///
-    /// If the pipe has no [`tally`](Self::tally), or it cannot be read.
+    /// If the pipe has no [`tally`](Self::tally), or it cannot be read; or this process was forked from the one
+    /// that opened the pipe.
     pub fn ledger(&self) -> Result<Ledger, TallyError> {
-        self.books.as_ref().ok_or(TallyError::NoTally)?.read(self.queues())
+        let books = self.books.as_ref().ok_or(TallyError::NoTally)?;
+        if !self.queues.are_here() {
+            return Err(forked().into());
+        }
+        books.read(self.queues())
     }
 
     /// Why the pipe does not learn of CPUs that come and go, if it does not: programs on CPUs that
@@ -279,6 +287,9 @@ impl EvPipe {
     ///
     /// A flight recorder gives a [dump](Self::dump), if somebody has asked for one; and nothing if it cannot.
     pub fn drain<C: Consumer>(&mut self, consumer: &mut C) -> Progress {
+        if !self.queues.are_here() {
+            return Progress::NONE;
+        }
         if self.flight.is_some() {
             return self.dump_if_asked(consumer).unwrap_or(Progress::NONE);
         }
@@ -396,7 +407,8 @@ impl EvPipe {
     ///
     /// # Errors
     ///
-    /// If the kernel refuses to wait, or to pause a ring that a dump is to be of.
+    /// If the kernel refuses to wait, or to pause a ring that a dump is to be of; or this process was forked from
+    /// the one that opened the pipe.
     pub fn poll<C: Consumer>(
         &mut self,
         timeout: Option<Duration>,
@@ -439,7 +451,9 @@ impl EvPipe {
         if self.flight.is_some() {
             return self.drain(consumer).flow;
         }
-        if let Some(adaptive) = &self.adaptive {
+        if let Some(adaptive) = &self.adaptive
+            && self.queues.are_here()
+        {
             adaptive.flush_all();
             self.pending = true;
         }
@@ -460,6 +474,22 @@ impl EvPipe {
     pub fn close<C: Consumer>(mut self, consumer: &mut C) -> Summary {
         // Everything packed is sent before the maps are empty.
         let refused = self.adaptive.take().map(Adaptive::close).unwrap_or_default();
+        if self.queues.are_here() {
+            self.end(&refused, consumer);
+        }
+        let mut summary =
+            Summary { cpus: Vec::new(), total: QueueCounts::default(), ledger: self.ledger() };
+        for queue in self.queues() {
+            let counts = queue.counts();
+            summary.cpus.push((queue.cpu(), counts));
+            summary.total += counts;
+        }
+        summary
+    }
+
+    /// Takes the events out of the map, and gives what is left. `refused` are the CPUs that have not sent their
+    /// block.
+    fn end<C: Consumer>(&mut self, refused: &[u32], consumer: &mut C) {
         self.queues.leave_map();
         // A program that has found an event there may yet write to its ring. Where the kernel cannot wait
         // for it, that is left to luck.
@@ -470,17 +500,9 @@ impl EvPipe {
         };
         if flow.is_continue() {
             // A break here has nothing left to stop.
-            let _ = self.settle(&refused, consumer);
+            let _ = self.settle(refused, consumer);
         }
-        let mut summary =
-            Summary { cpus: Vec::new(), total: QueueCounts::default(), ledger: self.ledger() };
-        for queue in self.queues() {
-            queue.disable();
-            let counts = queue.counts();
-            summary.cpus.push((queue.cpu(), counts));
-            summary.total += counts;
-        }
-        summary
+        self.queues().iter().for_each(EvQueue::disable);
     }
 
     /// Gives what offline CPUs have not sent, nor those that refused to, and tells of losses that no
@@ -521,6 +543,9 @@ impl EvPipe {
 
     /// Waits until the descriptor is readable. Takes the readiness, so a drain has to follow.
     pub(crate) fn wait(&mut self, timeout: Option<Duration>) -> Result<(), PollError> {
+        if !self.queues.are_here() {
+            return Err(forked().into());
+        }
         let timeout =
             if self.pending { Some(Duration::ZERO) } else { timeout.or(self.poll_interval) };
         self.epoll.wait(timeout)?;

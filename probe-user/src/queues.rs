@@ -10,6 +10,7 @@ use crate::parts::AdaptiveParts;
 use crate::pausing::Pausing;
 use crate::sys::bpf::{self, MapInfo};
 use crate::sys::epoll::Epoll;
+use crate::sys::fork::Process;
 use crate::sys::membarrier;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -22,6 +23,8 @@ use std::time::Duration;
 pub(crate) struct Queues {
     map: OwnedFd,
     info: MapInfo,
+    /// Who has the rings.
+    process: Process,
     /// The map of the events that wake with every record.
     eager: Option<OwnedFd>,
     queues: Vec<EvQueue>,
@@ -44,6 +47,7 @@ impl Queues {
         let mut this = Self {
             map,
             info,
+            process: Process::this(),
             eager: None,
             queues: Vec::new(),
             bytes: options.bytes(),
@@ -245,6 +249,11 @@ impl Queues {
         self.queues.iter().any(EvQueue::has_records)
     }
 
+    /// Whether this process has the rings: not one that was forked from the one that opened them.
+    pub(crate) fn are_here(&self) -> bool {
+        self.process.is_this()
+    }
+
     /// Takes the events out of the map.
     pub(crate) fn leave_map(&mut self) {
         for queue in &self.queues {
@@ -262,6 +271,8 @@ impl Queues {
 
 impl Drop for Queues {
     fn drop(&mut self) {
-        self.leave_map();
+        if self.are_here() {
+            self.leave_map();
+        }
     }
 }

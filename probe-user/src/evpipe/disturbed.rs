@@ -5,6 +5,7 @@ use super::EvPipe;
 use crate::asynchronous::AsyncEvPipe;
 use crate::evhandler::EvHandlers;
 use crate::options::{Options, Wakeup};
+use crate::pausing::Pausing;
 use crate::stop::Stop;
 use crate::suite::left::mappings;
 use crate::suite::records::Numbered;
@@ -176,6 +177,46 @@ fn a_forked_child_has_no_rings_and_does_no_harm() {
     let ledger = pipe.close(&mut received).ledger.unwrap();
     received.assert_complete(&online(), 3);
     assert!(ledger.is_complete(), "{ledger}");
+}
+
+/// A child does with its parent's pipe whatever it can. 0 if it is told that it cannot.
+fn whatever_a_child_can(mut pipe: EvPipe, drops: bool) -> u8 {
+    let mut received = Received::default();
+    let polled = pipe.poll(Some(Duration::ZERO), &mut received);
+    let told = [
+        polled.map(|_| ()).map_err(|error| error.to_string()),
+        pipe.pause(Pausing::Output).map_err(|error| error.to_string()),
+        pipe.resume().map_err(|error| error.to_string()),
+        pipe.ledger().map(|_| ()).map_err(|error| error.to_string()),
+    ];
+    let is_told = told.iter().all(|one| one.as_ref().is_err_and(|told| told.contains("forked")));
+    let mut records = pipe.drain(&mut received).records;
+    let _ = pipe.drain_all(&mut received);
+    if !drops {
+        records += pipe.close(&mut received).total.records;
+    }
+    u8::from(!is_told || records + received.total() != 0)
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_forked_child_that_ends_its_pipe_does_no_harm() {
+    let watermark = Options::new().wakeup(Wakeup::Watermark(1 << 10));
+    let recorder = Options::new().overwrite();
+    for options in [Options::new(), watermark, recorder] {
+        let mut object = load();
+        let mut pipe = Some(EvPipe::from_object(&mut object, &options).unwrap());
+        let mut received = Received::default();
+        for drops in [true, false] {
+            generate_on(classifier(&mut object, "emit_numbered"), &online(), 50);
+            let child = in_child(|| whatever_a_child_can(pipe.take().unwrap(), drops)).unwrap();
+            assert_eq!(child, 0, "{options:?}, drops: {drops}");
+        }
+        generate_on(classifier(&mut object, "emit_numbered"), &online(), 50);
+        let ledger = pipe.unwrap().close(&mut received).ledger.unwrap();
+        assert_eq!(ledger.handled(), 150 * online().len() as u64, "{options:?}");
+        assert!(ledger.is_complete(), "{options:?}: {ledger}");
+    }
 }
 
 #[test]

@@ -29,13 +29,15 @@ impl EvPipe {
     ///
     /// # Errors
     ///
-    /// If the kernel refuses to pause a ring. Nothing is given, then, and the next dump has it.
+    /// If the kernel refuses to pause a ring. Nothing is given, then, and the next dump has it. And if this
+    /// process was forked from the one that opened the pipe.
     pub fn dump<C: Consumer>(&mut self, consumer: &mut C) -> Result<Progress, PauseError> {
         if self.flight.is_none() {
             let before = self.given();
             let flow = self.drain_all(consumer);
             return Ok(Progress { records: self.given() - before, flow, pending: self.pending });
         }
+        self.check_rings()?;
         self.follow_cpus(consumer);
         let mut progress = if self.queues.paused().is_some() {
             self.give_tails(consumer)

@@ -1,7 +1,8 @@
 //! Pausing a pipe.
 
 use super::EvPipe;
-use crate::error::PauseError;
+use crate::error::{PauseError, forked};
+use crate::evqueue::EvQueue;
 use crate::pausing::Pausing;
 use crate::sys::membarrier;
 
@@ -13,8 +14,10 @@ impl EvPipe {
     ///
     /// # Errors
     ///
-    /// If the kernel refuses to pause a ring (before 4.7); the pipe is not paused, then.
+    /// If the kernel refuses to pause a ring (before 4.7), or this process was forked from the one that opened
+    /// the pipe; it is not paused, then.
     pub fn pause(&mut self, how: Pausing) -> Result<(), PauseError> {
+        self.check_rings()?;
         if self.queues.paused().is_some() {
             return Ok(());
         }
@@ -33,8 +36,10 @@ impl EvPipe {
     ///
     /// # Errors
     ///
-    /// If an event cannot be put back into the map. Other CPUs go on; this can be tried again.
+    /// If an event cannot be put back into the map. Other CPUs go on; this can be tried again. And if this
+    /// process was forked from the one that opened the pipe.
     pub fn resume(&mut self) -> Result<(), PauseError> {
+        self.check_rings()?;
         let result = self.queues.resume();
         self.pack();
         result
@@ -43,6 +48,17 @@ impl EvPipe {
     /// How the pipe is paused, if it is.
     pub fn paused(&self) -> Option<Pausing> {
         self.queues.paused()
+    }
+
+    /// Whether this process has the rings.
+    pub(super) fn check_rings(&self) -> Result<(), PauseError> {
+        match self.queues.are_here() {
+            true => Ok(()),
+            false => Err(PauseError {
+                cpu: self.queues().first().map_or(0, EvQueue::cpu),
+                source: forked(),
+            }),
+        }
     }
 
     /// Lets programs pack again.

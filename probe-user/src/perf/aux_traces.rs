@@ -14,7 +14,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::slice;
 use std::time::{Duration, Instant};
 
-/// An event with AUX areas: one for each CPU, or for each thread that is observed wherever it runs.
+/// An event with AUX areas: one for each CPU, or for each thread that is observed wherever it runs. They are mapped
+/// in the process that opened it alone: a child that is forked must not read them.
 #[derive(Debug)]
 pub struct AuxTraces {
     traces: Vec<AuxTrace>,

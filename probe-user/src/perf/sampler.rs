@@ -39,6 +39,8 @@ use std::time::{Duration, Instant};
 /// # Ok(())
 /// # }
 /// ```
+///
+/// Its rings are mapped in the process that opened it alone: a child that is forked must not read them.
 #[derive(Debug)]
 pub struct Sampler {
     opener: EventOpener,

@@ -210,10 +210,10 @@ impl ControlPage {
         Ok(Self { mapping: Mapping::new(map, len)? })
     }
 
-    /// One CPU's entry, if there is one.
+    /// One CPU's entry, if there is one, and this process has the page.
     pub(crate) fn cpu(&self, cpu: u32) -> Option<CpuFlags<'_>> {
         let at = cpu as usize * size_of::<CpuControl>();
-        (cpu < CONTROL_CPUS).then_some(CpuFlags { page: self, at })
+        (cpu < CONTROL_CPUS && self.mapping.is_here()).then_some(CpuFlags { page: self, at })
     }
 
     fn field(&self, at: usize) -> &AtomicU32 {

@@ -1,5 +1,6 @@
 //! `mmap(2)` and its kin.
 
+use super::fork::Process;
 use super::{attempt, call};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -19,6 +20,8 @@ const WRITABLE: libc::c_int = libc::PROT_READ | libc::PROT_WRITE;
 pub(crate) struct Mapping {
     address: NonNull<u8>,
     len: usize,
+    /// Who has it.
+    process: Process,
 }
 
 // SAFETY: a mapping belongs to the process, not to a thread.
@@ -70,7 +73,7 @@ impl Mapping {
         })?;
         let address = NonNull::new(address.cast())
             .ok_or_else(|| io::Error::from_raw_os_error(libc::EFAULT))?;
-        let mapping = Self { address, len };
+        let mapping = Self { address, len, process: Process::this() };
         // A child that inherited the ring could move its tail.
         // SAFETY: the range is the mapping that was just made.
         call("madvise", || unsafe {
@@ -79,7 +82,13 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// The first byte; as many as were asked for are mapped for as long as `self` lives.
+    /// Whether this process has it: not one that was forked from the one that made it.
+    pub(crate) fn is_here(&self) -> bool {
+        self.process.is_this()
+    }
+
+    /// The first byte; as many as were asked for are mapped for as long as `self` lives, in the
+    /// process that has it.
     pub(crate) fn address(&self) -> NonNull<u8> {
         self.address
     }
@@ -87,8 +96,44 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        if !self.is_here() {
+            // Something else may be there by now.
+            return;
+        }
         // SAFETY: the mapping is ours, unmapped whole and once, and its borrowers are gone. It can
         // only fail for a range that is not a mapping.
         unsafe { libc::munmap(self.address.as_ptr().cast(), self.len) };
+    }
+}
+
+#[cfg(all(test, feature = "aya"))]
+mod tests {
+    use super::*;
+    use crate::sys::disturb::in_child;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn a_forked_child_keeps_what_it_has_at_that_address() {
+        let len = page_size();
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(len as u64).unwrap();
+        let mut mapping = Some(Mapping::new(file.as_fd(), len).unwrap());
+        let child = in_child(|| {
+            let address = mapping.as_ref().map(|mapping| mapping.address().as_ptr().cast());
+            let address = address.unwrap_or(std::ptr::null_mut());
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+            // SAFETY: nothing is mapped over.
+            let own = unsafe { libc::mmap(address, len, libc::PROT_READ, flags, -1, 0) };
+            drop(mapping.take());
+            // SAFETY: the range is that of the mapping, if it is still there.
+            let is_kept = unsafe { libc::madvise(own, len, libc::MADV_NORMAL) } == 0;
+            u8::from(own != address || !is_kept)
+        });
+        assert_eq!(child.unwrap(), 0);
+        // SAFETY: as above.
+        let own = unsafe {
+            libc::madvise(mapping.unwrap().address().as_ptr().cast(), len, libc::MADV_NORMAL)
+        };
+        assert_eq!(own, 0, "the parent still has it");
     }
 }

@@ -11,6 +11,7 @@ pub(crate) mod disturb;
 pub(crate) mod epoll;
 pub(crate) mod eventfd;
 pub(crate) mod fault;
+pub(crate) mod fork;
 #[cfg(feature = "perf")]
 pub(crate) mod hardware;
 pub(crate) mod membarrier;

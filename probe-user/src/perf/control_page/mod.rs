@@ -26,7 +26,7 @@ pub(super) struct UserRead {
     pub(super) running: u64,
 }
 
-/// The mapped control page of an event.
+/// The mapped control page of an event, for the process that mapped it: a child that is forked must not read it.
 #[derive(Debug)]
 pub struct ControlPage {
     page: UserPage,
