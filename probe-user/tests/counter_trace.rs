@@ -9,13 +9,14 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde_json::{Value, json};
 use std::hint::black_box;
 use std::process::Output;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Touches as many pages that nobody has touched, each one call deeper.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn counted_fixture_touches(pages: u64, first: *mut u8, round: u64) -> u64 {
     if pages == 0 {
+        pass_ticks();
         return 0;
     }
     // SAFETY: it is one of the pages that are mapped.
@@ -29,6 +30,7 @@ extern "C" fn counted_fixture_touches(pages: u64, first: *mut u8, round: u64) ->
 #[inline(never)]
 extern "C" fn counted_fixture_moves(from: u64, to: u64) -> u64 {
     pin(to);
+    pass_ticks();
     black_box(from)
 }
 
@@ -40,6 +42,16 @@ extern "C" fn counted_fixture_naps(milliseconds: u64, naps: u64) -> u64 {
     }
     std::thread::sleep(Duration::from_millis(milliseconds));
     1 + black_box(counted_fixture_naps(black_box(milliseconds), naps - 1))
+}
+
+/// Goes on until the CPU has had ticks. Where a machine's TSC is unstable, perf's clock may stand still up to the
+/// next one, and what is counted while it does is not known.
+fn pass_ticks() {
+    let begin = Instant::now();
+    let mut turns = 0;
+    while begin.elapsed() < Duration::from_millis(20) || turns < 1_000 {
+        turns = black_box(turns + 1);
+    }
 }
 
 const TOUCHES: &str = "counted_fixture_touches(pages=arg0:u64, round=arg2:u64, retval:u64)";

@@ -18,11 +18,11 @@ fn stay_there() {
     sched_setaffinity(None, &set).unwrap();
 }
 
-/// Executes a command on the CPU.
+/// Executes a command on the CPU, that sleeps there.
 fn execute_there() {
     let execute = || {
         stay_there();
-        assert!(Command::new("/bin/true").status().unwrap().success());
+        assert!(Command::new("/bin/sleep").arg("0.05").status().unwrap().success());
     };
     std::thread::scope(|scope| scope.spawn(execute).join().unwrap());
 }
@@ -54,7 +54,7 @@ fn execute_when_it_comes(run: Run) -> (String, String) {
 #[ignore = "needs a virtual machine: cargo xtask test"]
 fn a_cpu_that_comes_is_traced() {
     let (printed, said) = trace_a_cpu_that_comes(None);
-    assert!(printed.contains("filename=\"/bin/true\""), "{printed}{said}");
+    assert!(printed.contains("filename=\"/bin/sleep\""), "{printed}{said}");
     assert!(said.contains(" + lost 0; complete"), "{said}");
 }
 
@@ -62,23 +62,24 @@ fn a_cpu_that_comes_is_traced() {
 #[ignore = "needs a virtual machine: cargo xtask test"]
 fn a_cpu_that_comes_to_a_sealed_trace_is_told() {
     let (printed, said) = trace_a_cpu_that_comes(Some("--sealed"));
-    assert!(!printed.contains("filename=\"/bin/true\""), "{printed}{said}");
+    assert!(!printed.contains("filename=\"/bin/sleep\""), "{printed}{said}");
     assert!(said.contains("CPU 1 is online, and its events are lost: "), "{said}");
     // The command, and nothing else was executed there.
     assert!(said.contains("no event for the CPU 1); complete"), "{said}");
 }
 
-/// Who counts what `true` takes of this machine.
+/// Counts while `sleep` sleeps. A shorter call may have no count: perf's clock may stand still up to the CPU's next
+/// tick.
 const COUNTED: [&str; 9] = [
     "trace",
     "-F",
     "jsonl",
     "-n",
-    "true",
+    "sleep",
     "--ret",
     "--counter",
     "cpu-clock,page-faults",
-    "vfs_open",
+    "ksyscall:clock_nanosleep",
 ];
 
 /// The calls that were told on the CPU, all of which have to have been counted, and the processes that made them.
@@ -190,6 +191,6 @@ fn a_cpu_that_comes_is_sampled() {
     let run = Run::start(&["sample", "-a", "-e", event, "-c", "1", "-f", "folded"]);
     run.wait_for_thread("signals");
     let (printed, said) = execute_when_it_comes(run);
-    assert!(printed.lines().any(|way| way.starts_with("true;")), "{printed}{said}");
+    assert!(printed.lines().any(|way| way.starts_with("sleep;")), "{printed}{said}");
     assert!(said.contains(" 0 lost, ") && !said.contains("not sampled"), "{said}");
 }

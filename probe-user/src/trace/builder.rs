@@ -171,8 +171,9 @@ impl TracerBuilder {
     /// if it is elsewhere for a time. So `cpu-clock` and `task-clock` both count all of the time that a call takes,
     /// context switches and sleep included, in nanoseconds. The count is not known,
     /// and [`Value::Fault`](super::Value::Fault), of calls that return on another CPU than they were entered on, or
-    /// that were under way when it was offline; and where the CPU did not count all the time, for it has fewer
-    /// counters than are asked for. CPUs that come later count as soon as their calls are told
+    /// that were under way when it was offline; where the CPU did not count all the time, for it has fewer
+    /// counters than are asked for; and of short calls where the clock of perf events stood still, as it may up to
+    /// the CPU's next tick on machines whose TSC is unstable (`kernel/sched/clock.c`). CPUs that come later count as soon as their calls are told
     /// ([`attach`](Self::attach)), or not at all ([`time_with`](Self::time_with)).
     #[must_use]
     pub fn counter(mut self, event: Event) -> Self {
