@@ -169,10 +169,10 @@ impl From<io::Error> for PollError {
     }
 }
 
-/// What a pipe says in a process that was forked from the one that opened it.
+/// What whatever has rings says in a process that was forked from the one that opened it.
 pub(crate) fn forked() -> io::Error {
-    let what = "this process was forked from the one that opened the pipe, and has none of its rings: \
-                open the pipe in the process that is to read it";
+    let what = "this process was forked from the one that opened the rings, and has none of them: open them in \
+                the process that is to read them";
     io::Error::new(io::ErrorKind::Unsupported, what)
 }
 

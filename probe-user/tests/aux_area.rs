@@ -2,8 +2,11 @@
 
 #[path = "suite/aux_module.rs"]
 mod aux_module;
+#[path = "suite/child.rs"]
+mod child;
 
 use aux_module::{is_loaded, pattern};
+use child::in_child;
 use probe_user::perf::{AuxFlags, AuxMode, AuxTrace, Event, Software};
 
 const AREA: usize = 32 << 10;
@@ -103,6 +106,31 @@ fn a_snapshot_has_the_newest_bytes() {
         assert!(trace.next_piece().is_none());
     }
     assert_eq!(count, 200_000);
+}
+
+#[test]
+#[ignore = "needs root and a kernel module: cargo xtask test"]
+fn a_forked_child_has_nothing_of_an_area() {
+    for mode in [AuxMode::Full(AREA), AuxMode::Snapshot(AREA)] {
+        let Some(trace) = open(1000, mode) else { return };
+        assert_eq!(trace.count().unwrap(), 1000);
+        let mut trace = Some(trace);
+        let has_nothing = in_child(|| {
+            let mut trace = trace.take().unwrap();
+            let snapshot = trace.snapshot(|_| ());
+            trace.look(|_| ());
+            let has_none = trace.next_piece().is_none() && trace.untold() == 0;
+            drop(trace);
+            snapshot.is_err_and(|error| error.to_string().contains("forked")) && has_none
+        });
+        assert!(has_nothing, "{mode:?}");
+        let mut trace = trace.unwrap();
+        let bytes = match mode {
+            AuxMode::Full(_) => trace.next_piece().unwrap().to_vec(),
+            _ => trace.snapshot(|piece| piece.to_vec()).unwrap(),
+        };
+        assert_eq!(bytes, expected(0, 1000), "{mode:?}");
+    }
 }
 
 #[test]

@@ -6,6 +6,7 @@ use super::opened;
 use super::place::Place;
 use super::record::{Body, Layout, Record, SampleType};
 use super::sample_ring::SampleRing;
+use crate::error::forked;
 use crate::ring::page::{AuxPages, RingPages};
 use crate::sys::memory::page_size;
 use crate::sys::perf_event::{Flags, PerfEvent};
@@ -45,7 +46,8 @@ pub enum AuxMode {
 
 /// An event with an AUX area, on a CPU; or of threads, all of whose data is in one ([`AuxTraces`]).
 ///
-/// Which events have one, and what their data means, is a matter of the hardware.
+/// Which events have one, and what their data means, is a matter of the hardware. A child that is forked does not have
+/// the area: there, it has no pieces, and no snapshot can be taken.
 ///
 /// [`AuxTraces`]: super::AuxTraces
 #[derive(Debug)]
@@ -193,6 +195,9 @@ impl AuxTrace {
     /// Their times are of perf's own clock.
     pub fn next_piece_and(&mut self, mut besides: impl FnMut(&Record<'_>)) -> Option<AuxPiece<'_>> {
         let AuxMode::Full(_) = self.mode else { return None };
+        if !self.area.are_here() {
+            return None;
+        }
         self.ring.pages_mut().publish_aux_tail(self.given);
         let Claim { position, len, flags } = self.next_claim(&mut besides)?;
         self.skipped += position.wrapping_sub(self.given);
@@ -212,7 +217,7 @@ impl AuxTrace {
     ///
     /// # Errors
     ///
-    /// If the event cannot be switched off, or on again.
+    /// If the event cannot be switched off, or on again; or this process was forked from the one that opened it.
     pub fn snapshot<T>(&mut self, take: impl FnOnce(AuxPiece<'_>) -> T) -> io::Result<T> {
         self.snapshot_and(take, |_| ())
     }
@@ -227,6 +232,9 @@ impl AuxTrace {
         take: impl FnOnce(AuxPiece<'_>) -> T,
         besides: impl FnMut(&Record<'_>),
     ) -> io::Result<T> {
+        if !self.area.are_here() {
+            return Err(forked());
+        }
         self.disable()?;
         self.look(besides);
         let (head, size) = (self.ring.pages_mut().aux_head(), self.area.geometry().size());
@@ -248,6 +256,9 @@ impl AuxTrace {
     /// `besides`, as [`next_piece_and`](Self::next_piece_and). Of an area that is read whole, it does nothing.
     pub fn look(&mut self, mut besides: impl FnMut(&Record<'_>)) {
         let AuxMode::Snapshot(_) = self.mode else { return };
+        if !self.area.are_here() {
+            return;
+        }
         while let Some((end, _, flags)) = self.next_told(&mut besides) {
             self.flagged.note(AuxFlags::from_bits_retain(flags), end);
         }
@@ -262,8 +273,10 @@ impl AuxTrace {
     /// event that is off and has no [next piece](Self::next_piece), they are as good as skipped.
     pub fn untold(&mut self) -> u64 {
         match self.mode {
-            AuxMode::Full(_) => self.ring.pages_mut().aux_head().wrapping_sub(self.given),
-            AuxMode::Snapshot(_) => 0,
+            AuxMode::Full(_) if self.area.are_here() => {
+                self.ring.pages_mut().aux_head().wrapping_sub(self.given)
+            }
+            _ => 0,
         }
     }
 

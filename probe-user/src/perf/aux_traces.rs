@@ -15,7 +15,7 @@ use std::slice;
 use std::time::{Duration, Instant};
 
 /// An event with AUX areas: one for each CPU, or for each thread that is observed wherever it runs. They are mapped
-/// in the process that opened it alone: a child that is forked must not read them.
+/// in the process that opened it alone: in a child that is forked, they have nothing.
 #[derive(Debug)]
 pub struct AuxTraces {
     traces: Vec<AuxTrace>,

@@ -8,7 +8,9 @@ use super::place::Place;
 use super::record::{Body, Layout, Record, RecordError};
 use super::sampler_builder::SamplerBuilder;
 use super::sampler_rings::{SamplerRings, Taken};
+use crate::error::forked;
 use crate::hotplug::Changes;
+use crate::sys::fork::Process;
 use std::collections::HashMap;
 use std::io;
 use std::time::{Duration, Instant};
@@ -40,7 +42,8 @@ use std::time::{Duration, Instant};
 /// # }
 /// ```
 ///
-/// Its rings are mapped in the process that opened it alone: a child that is forked must not read them.
+/// Its rings are mapped in the process that opened it alone. In a child that is forked, it has no records, and to
+/// wait for one fails; to drop it does its parent's no harm.
 #[derive(Debug)]
 pub struct Sampler {
     opener: EventOpener,
@@ -49,6 +52,8 @@ pub struct Sampler {
     is_enabled: bool,
     layout: Layout,
     counts: SamplerCounts,
+    /// Who has the rings.
+    process: Process,
 }
 
 /// What there was.
@@ -89,7 +94,7 @@ impl Sampler {
 
     pub(super) fn new(opener: EventOpener, rings: SamplerRings, later: Option<LaterCpus>) -> Self {
         let (layout, counts) = (opener.layout(), SamplerCounts::default());
-        Self { opener, rings, later, is_enabled: false, layout, counts }
+        Self { opener, rings, later, is_enabled: false, layout, counts, process: Process::this() }
     }
 
     /// Switches the events on, and those of CPUs that come later.
@@ -153,8 +158,11 @@ impl Sampler {
     ///
     /// # Errors
     ///
-    /// If waiting fails.
+    /// If waiting fails, or this process was forked from the one that opened the sampler.
     pub fn next_blocking(&mut self, timeout: Option<Duration>) -> Result<Next<'_>, PerfError> {
+        if !self.process.is_this() {
+            return Err(PerfError::Wait { source: forked() });
+        }
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let mut is_over = false;
         loop {
@@ -200,6 +208,9 @@ impl Sampler {
 
     /// Takes the next record out of the ring whose turn it is, or of another one, and says which.
     fn take(&mut self) -> Option<Taken> {
+        if !self.process.is_this() {
+            return None;
+        }
         // The one whose turn it is may have got something since it began.
         let mut turns = self.rings.len() + 1;
         while turns > 0 {

@@ -175,6 +175,11 @@ impl RingPages {
 
 #[cfg(feature = "perf")]
 impl AuxPages {
+    /// Whether this process has the area, and the ring that tells of it.
+    pub(crate) fn are_here(&self) -> bool {
+        self.mapping.is_here()
+    }
+
     pub(crate) fn geometry(&self) -> Geometry {
         self.geometry
     }

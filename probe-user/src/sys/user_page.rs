@@ -21,13 +21,17 @@ impl UserPage {
         Ok(Self { mapping: Mapping::new(event, page_size())? })
     }
 
-    /// The page, which the kernel writes at any time.
+    /// The page, which the kernel writes at any time. `None` in a process that was forked from the one that
+    /// mapped it.
     #[inline]
-    pub(crate) fn words(&self) -> &[AtomicU64; WORDS] {
+    pub(crate) fn words(&self) -> Option<&[AtomicU64; WORDS]> {
+        if !self.mapping.is_here() {
+            return None;
+        }
         let page = self.mapping.address().cast();
-        // SAFETY: a page is longer than that, aligned, mapped for as long as `self` lives, and neither
+        // SAFETY: a page is longer than that, aligned, mapped here for as long as `self` lives, and neither
         // side has any other reference to it than atomic ones.
-        unsafe { page.as_ref() }
+        Some(unsafe { page.as_ref() })
     }
 }
 

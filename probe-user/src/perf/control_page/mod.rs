@@ -26,7 +26,7 @@ pub(super) struct UserRead {
     pub(super) running: u64,
 }
 
-/// The mapped control page of an event, for the process that mapped it: a child that is forked must not read it.
+/// The mapped control page of an event, for the process that mapped it: in a child that is forked, it gives nothing.
 #[derive(Debug)]
 pub struct ControlPage {
     page: UserPage,
@@ -49,14 +49,14 @@ impl ControlPage {
     /// All fields, as they were at one moment. `None` if the kernel kept writing it, which it has no reason
     /// to.
     pub fn snapshot(&self) -> Option<Snapshot> {
-        locked(self.page.words(), |_| ()).map(|(snapshot, ())| snapshot)
+        locked(self.page.words()?, |_| ()).map(|(snapshot, ())| snapshot)
     }
 
     /// Nanoseconds of perf's clock: the one that records have their time of if no other was asked for, which
     /// no system call reads, and which is not `CLOCK_MONOTONIC`. `None` where the page does not give it
     /// (`cap_user_time_zero`): if the event has another clock, too.
     pub fn time(&self) -> Option<u64> {
-        let (page, ticks) = locked(self.page.words(), |_| hardware::ticks())?;
+        let (page, ticks) = locked(self.page.words()?, |_| hardware::ticks())?;
         page.capabilities.time_zero().then_some(page.time(ticks?))
     }
 
@@ -64,7 +64,7 @@ impl ControlPage {
     /// and whenever a thread that it counts gets or leaves a CPU. `None` where the page does not give it
     /// (`cap_user_time`).
     pub fn since_written(&self) -> Option<u64> {
-        let (page, ticks) = locked(self.page.words(), |_| hardware::ticks())?;
+        let (page, ticks) = locked(self.page.words()?, |_| hardware::ticks())?;
         page.capabilities.time().then_some(page.since_written(ticks?))
     }
 
@@ -74,7 +74,7 @@ impl ControlPage {
         if self.counted? != thread::current().id() {
             return None;
         }
-        let (page, (pmc, ticks)) = locked(self.page.words(), |page| {
+        let (page, (pmc, ticks)) = locked(self.page.words()?, |page| {
             if page.capabilities.counter() && page.index != 0 {
                 (hardware::counter(page.index - 1), hardware::ticks())
             } else {
