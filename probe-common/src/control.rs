@@ -27,7 +27,8 @@ pub const SCRATCH_MAP: &str = "PIPE_SCRATCH";
 /// A memory-mappable array of [`CpuControl`], indexed by CPU.
 pub const CONTROL_MAP: &str = "PIPE_CONTROL";
 
-/// The raw tracepoint program that sends a CPU's open block. User space runs it on that CPU.
+/// The raw tracepoint program that sends a CPU's open block. User space runs it on that CPU, and is
+/// answered with a [`Flushed`].
 pub const FLUSH_PROGRAM: &str = "pipe_flush";
 
 /// The read-only global, a `u32`, that says which [`Clock`] gives records their time. A loader sets
@@ -48,6 +49,31 @@ pub enum Clock {
     /// Each record has the time of the last timer tick before it (`bpf_ktime_get_coarse_ns`, kernel
     /// 5.11).
     Coarse = 2,
+}
+
+/// What became of a CPU's open block that user space has asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Flushed {
+    /// All that was emitted is in the ring, or was counted as failed.
+    Sent = 0,
+    /// A program is in the middle of a record.
+    Held = 1,
+    /// The CPU has no active event, since it was offline. It keeps the block, to be asked for again once
+    /// it has one.
+    Kept = 2,
+}
+
+impl Flushed {
+    /// What a program has answered; `None` for what none does.
+    pub const fn of(answer: u32) -> Option<Self> {
+        match answer {
+            0 => Some(Self::Sent),
+            1 => Some(Self::Held),
+            2 => Some(Self::Kept),
+            _ => None,
+        }
+    }
 }
 
 /// How many CPUs [`CONTROL_MAP`] has entries for. On CPUs past that, nothing is packed.

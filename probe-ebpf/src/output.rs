@@ -79,17 +79,45 @@ pub(crate) fn send(
     uncounted: KindCount,
     control: Option<*mut CpuControl>,
 ) -> i64 {
+    let errno = offer(ctx, slot, fill, depth, control);
+    empty(slot, depth, uncounted, control, errno);
+    errno
+}
+
+/// Sends the open block of the first slot, and keeps it open if this CPU's event is not active: the CPU was
+/// offline, and its next event is yet to come. Whether it was sent, or has failed for good.
+#[inline(always)]
+pub(crate) fn send_or_keep(
+    ctx: *mut c_void,
+    slot: *mut Slot,
+    fill: u32,
+    control: Option<*mut CpuControl>,
+) -> bool {
+    let errno = offer(ctx, slot, fill, 0, control);
+    let is_kept = matches!(FailureClass::of(errno), FailureClass::NotActive);
+    if !is_kept {
+        // A failure is in the tally.
+        empty(slot, 0, KindCount::NONE, control, errno);
+    }
+    !is_kept
+}
+
+/// Gives the slot's block to the kernel. Returns the helper's errno.
+#[inline(always)]
+fn offer(
+    ctx: *mut c_void,
+    slot: *mut Slot,
+    fill: u32,
+    depth: u32,
+    control: Option<*mut CpuControl>,
+) -> i64 {
     // It never is more, but the verifier does not know.
     let fill = if fill as usize > ROOM { ROOM as u32 } else { fill };
     // SAFETY: the slot is the caller's.
     let seq = unsafe { (*slot).head.seq };
-    // SAFETY: as above.
-    unsafe { (*slot).head.seq = seq.wrapping_add(1) };
     let used = (fill / RECORD_ALIGN as u32) as u16;
     // SAFETY: as above.
     unsafe { (*slot).head.prefix = BlockPrefix::new(used, depth, seq) };
-    // SAFETY: as above.
-    unsafe { (*slot).head.fill = 0 };
     let asleep = match control {
         // SAFETY: the map value is there for as long as the map is; the consumer writes it, too.
         Some(control) => unsafe { (&raw const (*control).asleep).read_volatile() },
@@ -107,18 +135,38 @@ pub(crate) fn send(
             u64::from(fill) + size_of::<BlockPrefix>() as u64,
         )
     };
-    if let Some(control) = control {
-        if asleep != 0 && errno == 0 {
-            // One wakeup is enough for one sleep. The consumer cannot fall asleep again meanwhile: it
-            // would find the slot held, or the flag down.
-            // SAFETY: as above.
-            unsafe { (&raw mut (*control).asleep).write_volatile(0) };
-        }
-        if depth == 0 {
-            open(control, 0);
-        }
+    if let Some(control) = control
+        && asleep != 0
+        && errno == 0
+    {
+        // One wakeup is enough for one sleep. The consumer cannot fall asleep again meanwhile: it
+        // would find the slot held, or the flag down.
+        // SAFETY: as above.
+        unsafe { (&raw mut (*control).asleep).write_volatile(0) };
     }
+    errno
+}
+
+/// Empties the slot, whose block the kernel took, or did not, as `errno` says: tallies what was in it, and
+/// begins the next block.
+#[inline(always)]
+fn empty(
+    slot: *mut Slot,
+    depth: u32,
+    uncounted: KindCount,
+    control: Option<*mut CpuControl>,
+    errno: i64,
+) {
     // SAFETY: the slot is the caller's.
+    unsafe { (*slot).head.seq = (*slot).head.seq.wrapping_add(1) };
+    // SAFETY: as above.
+    unsafe { (*slot).head.fill = 0 };
+    if let Some(control) = control
+        && depth == 0
+    {
+        open(control, 0);
+    }
+    // SAFETY: as above.
     let [first, second, ..] = unsafe { &mut (*slot).head.kinds };
     match first.get() {
         Some((index, count)) if errno == 0 && *second == KindCount::NONE => {
@@ -129,7 +177,6 @@ pub(crate) fn send(
             pipe_tally(depth, uncounted.word(), errno);
         }
     }
-    errno
 }
 
 /// Tallies the records of the block in the slot at `depth`, which is empty then, and the output, if it

@@ -27,7 +27,7 @@ use core::{
 use probe_common::{
     Record, RecordHeader,
     block::record_span,
-    control::{Clock, CpuControl},
+    control::{Clock, CpuControl, Flushed},
     limits::{DEPTH, MAX_EMIT, MAX_PACKED},
     slot::{BLOCK_KINDS, KindCount},
     tally::FailureClass,
@@ -335,27 +335,23 @@ fn refuse<T: Record>(class: FailureClass) -> EmitError {
 }
 
 /// Sends this CPU's open block, so that the next record looks what the consumer wants: what the
-/// program that `program!` defines does. Returns 0 if all that was emitted is in the ring now, and 1
-/// if a program is in the middle of emitting.
+/// program that `program!` defines does. Returns a [`Flushed`].
 #[inline(always)]
 pub fn flush(ctx: *mut c_void) -> u32 {
     for depth in 1..DEPTH {
         if let Some(slot) = slot::get(depth)
             && slot::is_held(slot)
         {
-            return 1;
+            return Flushed::Held as u32;
         }
     }
-    let Some(slot) = slot::get(0) else { return 0 };
+    let Some(slot) = slot::get(0) else { return Flushed::Sent as u32 };
     if !slot::take(slot) {
-        return 1;
+        return Flushed::Held as u32;
     }
     // SAFETY: the slot is ours.
     let fill = unsafe { (*slot).head.fill };
-    if fill != 0 {
-        // A failure is in the tally.
-        let _ = output::send(ctx, slot, fill, 0, KindCount::NONE, control());
-    }
+    let is_sent = fill == 0 || output::send_or_keep(ctx, slot, fill, control());
     slot::give_back(slot);
-    0
+    if is_sent { Flushed::Sent as u32 } else { Flushed::Kept as u32 }
 }

@@ -15,6 +15,7 @@ use crate::ring::page::{ControlPage, CpuFlags};
 use crate::sys::bpf;
 use crate::sys::clock;
 use crate::ticker::Ticker;
+use probe_common::control::Flushed;
 use probe_common::limits::MAX_PACKED;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -203,11 +204,14 @@ impl Adaptive {
             let Cpu { id, open: before } = self.cpus[at];
             let open = self.of(id, |cpu| cpu.open());
             self.cpus[at].open = open;
-            busy |= open != 0;
-            if open != 0 && open == before {
-                settled &= self.flush(id).unwrap_or(false);
-                sent = true;
+            if open == 0 {
+                continue;
             }
+            let flushed = if open == before { self.flush(id).ok() } else { None };
+            sent |= flushed == Some(Flushed::Sent);
+            // Who keeps its block has nothing to wait for until its next event is there.
+            busy |= flushed != Some(Flushed::Kept);
+            settled &= open != before || flushed.is_some_and(|flushed| flushed != Flushed::Held);
         }
         if settled {
             // A block that was open then has been sent, by now at the latest.
@@ -242,39 +246,45 @@ impl Adaptive {
         Ok(true)
     }
 
-    /// Has every CPU send its block. Whether everything that was emitted before is in the rings now.
+    /// Has every CPU send its block. Whether everything that was emitted before is in the rings now, where
+    /// there are any.
     pub(crate) fn flush_all(&self) -> bool {
         let mut all = true;
         for cpu in &self.cpus {
-            all &= self.flush(cpu.id).unwrap_or(false);
+            all &= self.flush(cpu.id).is_ok_and(|flushed| flushed != Flushed::Held);
         }
         all
     }
 
-    /// Has a CPU send its block. Whether everything that it emitted before is in the ring now.
-    fn flush(&self, cpu: u32) -> io::Result<bool> {
+    /// Has a CPU send its block.
+    fn flush(&self, cpu: u32) -> io::Result<Flushed> {
         for _ in 0..FLUSH_ATTEMPTS {
             match bpf::run_on(self.flush.as_fd(), cpu) {
-                Ok(0) => return Ok(true),
-                // A program is in the middle of a record.
-                Ok(_) => {}
-                // The CPU is offline: it emits nothing, and its block stays.
-                Err(error) if error.raw_os_error() == Some(libc::ENXIO) => return Ok(true),
+                Ok(answer) => match Flushed::of(answer) {
+                    Some(Flushed::Held) | None => {}
+                    Some(flushed) => return Ok(flushed),
+                },
+                // The CPU is offline: it emits nothing.
+                Err(error) if error.raw_os_error() == Some(libc::ENXIO) => {
+                    return Ok(Flushed::Kept);
+                }
                 Err(error) => return Err(error),
             }
         }
-        Ok(false)
+        Ok(Flushed::Held)
     }
 
-    /// Asks for nothing any more, and has every CPU send its block. Gives the CPUs that the kernel
-    /// refuses to do that on: a process may have lost its privileges.
+    /// Asks for nothing any more, and has every CPU send its block. Gives the CPUs that have kept theirs: they
+    /// are offline, or were until now; or the kernel refuses, since a process may have lost its privileges.
     pub(crate) fn close(mut self) -> Vec<u32> {
         self.ask(false, 0);
-        let refused = self.cpus.iter().map(|cpu| cpu.id).filter(|&cpu| self.flush(cpu).is_err());
-        let refused = refused.collect();
+        let cpus = self.cpus.iter().map(|cpu| cpu.id);
+        let kept =
+            cpus.filter(|&cpu| !self.flush(cpu).is_ok_and(|flushed| flushed != Flushed::Kept));
+        let kept = kept.collect();
         // It is done.
         self.cpus.clear();
-        refused
+        kept
     }
 
     fn set_asleep(&self, asleep: bool) {

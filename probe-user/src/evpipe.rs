@@ -473,9 +473,9 @@ impl EvPipe {
     /// Stops early if `consumer` breaks; what is left is lost, then, and not in the summary.
     pub fn close<C: Consumer>(mut self, consumer: &mut C) -> Summary {
         // Everything packed is sent before the maps are empty.
-        let refused = self.adaptive.take().map(Adaptive::close).unwrap_or_default();
+        let kept = self.adaptive.take().map(Adaptive::close).unwrap_or_default();
         if self.queues.are_here() {
-            self.end(&refused, consumer);
+            self.end(&kept, consumer);
         }
         let mut summary =
             Summary { cpus: Vec::new(), total: QueueCounts::default(), ledger: self.ledger() };
@@ -487,9 +487,9 @@ impl EvPipe {
         summary
     }
 
-    /// Takes the events out of the map, and gives what is left. `refused` are the CPUs that have not sent their
+    /// Takes the events out of the map, and gives what is left. `kept` are the CPUs that have kept their
     /// block.
-    fn end<C: Consumer>(&mut self, refused: &[u32], consumer: &mut C) {
+    fn end<C: Consumer>(&mut self, kept: &[u32], consumer: &mut C) {
         self.queues.leave_map();
         // A program that has found an event there may yet write to its ring. Where the kernel cannot wait
         // for it, that is left to luck.
@@ -500,18 +500,18 @@ impl EvPipe {
         };
         if flow.is_continue() {
             // A break here has nothing left to stop.
-            let _ = self.settle(refused, consumer);
+            let _ = self.settle(kept, consumer);
         }
         self.queues().iter().for_each(EvQueue::disable);
     }
 
-    /// Gives what offline CPUs have not sent, nor those that refused to, and tells of losses that no
-    /// ring has told of.
-    fn settle<C: Consumer>(&mut self, refused: &[u32], consumer: &mut C) -> ControlFlow<()> {
+    /// Gives what offline CPUs have not sent, nor others that have `kept` their block, and tells of losses that
+    /// no ring has told of.
+    fn settle<C: Consumer>(&mut self, kept: &[u32], consumer: &mut C) -> ControlFlow<()> {
         let mut counting = self.told.before(self.books.as_ref(), consumer);
         for queue in self.queues.iter_mut() {
             let cpu = queue.cpu();
-            if (!queue.is_online() || refused.contains(&cpu))
+            if (!queue.is_online() || kept.contains(&cpu))
                 && let Some(scratch) = &self.scratch
                 && let Ok(mut slot) = scratch.first_of(cpu)
             {

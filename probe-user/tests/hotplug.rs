@@ -175,6 +175,40 @@ fn what_an_offline_cpu_has_not_sent_is_not_lost() {
     }
 }
 
+/// A CPU has no event between its return and the moment when the consumer has heard of that. Who asks for its block
+/// then does not lose it.
+#[test]
+#[ignore = "needs a virtual machine: cargo xtask test"]
+fn what_a_cpu_has_not_sent_waits_for_its_next_event() {
+    let _restore = Restore;
+    // So long that nobody asks for the block before the test does.
+    let wakeup = Wakeup::Adaptive { max_latency: Duration::from_secs(3600) };
+    for is_covered in [true, false] {
+        let mut object = load();
+        let mut pipe = EvPipe::from_object(&mut object, &Options::new().wakeup(wakeup)).unwrap();
+        let mut log = Log::default();
+        let program = classifier(&mut object, "emit_numbered");
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                stay_on(CPU);
+                generate(program, 7);
+            });
+        });
+        switch(false);
+        switch(true);
+        if is_covered {
+            // It asks first, and hears of the CPU then.
+            assert!(pipe.drain_all(&mut log).is_continue());
+            assert_eq!(log.changes, ["CPU 1 is offline", "CPU 1 is online"]);
+            assert_eq!(log.count(CPU), 7);
+        }
+        let ledger = pipe.close(&mut log).ledger.unwrap();
+        assert_eq!(log.count(CPU), 7);
+        assert!(ledger.is_complete() && ledger.failed() == 0, "{ledger}");
+        assert_eq!((ledger.attempted(), ledger.handled()), (7, 7));
+    }
+}
+
 /// Emits on every CPU that is there, all the time, while one of them comes and goes.
 #[test]
 #[ignore = "needs a virtual machine: cargo xtask test"]
