@@ -225,6 +225,31 @@ impl<'b> Records<'b> {
         Some(kind)
     }
 
+    /// The next record, if it is of this kind. What is malformed is of every kind.
+    #[inline(always)]
+    pub fn next_of(&mut self, kind: RecordKind) -> Option<Result<RawRecord<'b>, BlockError>> {
+        match RecordHeader::read_from_prefix(self.rest) {
+            Ok((header, body)) if header.kind == kind => Some(self.take(header, body)),
+            Ok(_) => None,
+            Err(_) => self.next(),
+        }
+    }
+
+    /// The record that is next, as its header and all that follows it say.
+    #[inline(always)]
+    fn take(&mut self, header: RecordHeader, body: &'b [u8]) -> Result<RawRecord<'b>, BlockError> {
+        // A u32 and 7 bytes more do not overflow: eBPF and the hosts it runs on are 64-bit.
+        let len = header.len as usize;
+        match body.split_at_checked((len + (RECORD_ALIGN - 1)) & !(RECORD_ALIGN - 1)) {
+            Some((padded, rest)) => {
+                self.rest = rest;
+                let payload = &padded[..len];
+                Ok(RawRecord { kind: header.kind, time: header.time, payload })
+            }
+            None => Err(self.malformed(record_span(len))),
+        }
+    }
+
     /// Whether nothing is left.
     #[inline]
     pub const fn is_empty(&self) -> bool {
@@ -251,16 +276,7 @@ impl<'b> Iterator for Records<'b> {
             }
             return Some(Err(self.malformed(size_of::<RecordHeader>())));
         };
-        // A u32 and 7 bytes more do not overflow: eBPF and the hosts it runs on are 64-bit.
-        let len = header.len as usize;
-        match body.split_at_checked(len.next_multiple_of(RECORD_ALIGN)) {
-            Some((padded, rest)) => {
-                self.rest = rest;
-                let payload = &padded[..len];
-                Some(Ok(RawRecord { kind: header.kind, time: header.time, payload }))
-            }
-            None => Some(Err(self.malformed(record_span(len)))),
-        }
+        Some(self.take(header, body))
     }
 }
 

@@ -156,6 +156,66 @@ impl<'r> Batch<'r> {
     }
 }
 
+/// The records of one kind that come next in a batch. Where they are is a matter of its own until it is dropped, so
+/// that a loop over them is one over registers; what was taken is taken out of the batch then, even if a handler
+/// panics.
+pub(crate) struct Run<'b, 'r> {
+    batch: &'b mut Batch<'r>,
+    kind: RecordKind,
+    /// What is left of the block.
+    records: Records<'r>,
+    count: u64,
+}
+
+impl<'b, 'r> Run<'b, 'r> {
+    #[inline(always)]
+    pub(crate) fn new(batch: &'b mut Batch<'r>, kind: RecordKind) -> Self {
+        if batch.kind != kind {
+            batch.end_run();
+            batch.kind = kind;
+        }
+        let records = batch.records.clone();
+        Self { batch, kind, records, count: 0 }
+    }
+
+    /// Goes on with the next perf record.
+    #[cold]
+    fn go_on(batch: &mut Batch<'r>, records: Records<'r>) -> Records<'r> {
+        batch.records = records;
+        batch.go_on();
+        batch.records.clone()
+    }
+}
+
+impl<'r> Iterator for Run<'_, 'r> {
+    type Item = RawRecord<'r>;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<RawRecord<'r>> {
+        match self.records.next_of(self.kind)? {
+            Ok(record) => {
+                self.count += 1;
+                if self.records.is_empty() {
+                    self.records = Self::go_on(self.batch, self.records.clone());
+                }
+                Some(record)
+            }
+            Err(error) => {
+                self.batch.error = Some(error);
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Run<'_, '_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.batch.records = self.records.clone();
+        self.batch.run += self.count;
+    }
+}
+
 /// Takes record after record.
 impl<'r> Iterator for Batch<'r> {
     type Item = RawRecord<'r>;

@@ -1,6 +1,6 @@
 //! Handlers, and the dispatch of records to them by type.
 
-use crate::batch::Batch;
+use crate::batch::{Batch, Run};
 use crate::consumer::{Consumer, CpuChange, Dump, Loss, Malformed, MalformedReason};
 use probe_common::limits::KINDS;
 use probe_common::{RawRecord, Record, RecordKind};
@@ -96,9 +96,7 @@ where
     }
 
     fn run(&mut self, cpu: u32, batch: &mut Batch<'_>) -> (Handled, usize) {
-        while batch.next_kind() == Some(T::KIND)
-            && let Some(record) = batch.next()
-        {
+        for record in Run::new(batch, T::KIND) {
             let len = record.payload.len();
             let handled = self.one(cpu, record);
             if handled != Handled::Continue {
