@@ -107,17 +107,18 @@ impl Contender {
 }
 
 impl Emitter {
-    /// The program's name, for so many bytes of payload.
-    pub(crate) fn program(self, payload: usize) -> String {
+    /// The name of the program whose runs emit so many records, with so many bytes of payload.
+    pub(crate) fn program(self, records: u32, payload: usize) -> String {
         let name = match self {
             Self::Pipe => "pipe",
             Self::Perf => "perf",
             Self::Ring => "ring",
-            Self::RingNowake => "ring_nowake",
-            Self::RingNowakeUntimed => "ring_nowake_untimed",
+            Self::RingNowake => "nowake",
+            Self::RingNowakeUntimed => "untimed",
             Self::Floor => "floor",
         };
-        format!("{name}_{payload}")
+        let burst = if records == 1 { "" } else { "_burst" };
+        format!("{name}{burst}_{payload}")
     }
 }
 

@@ -26,16 +26,29 @@ pub(crate) fn pin(cpu: u32) -> Result<()> {
     Ok(sched_setaffinity(None, &set)?)
 }
 
-/// Runs a program `count` times. Returns the CPU time that each run took, in nanoseconds, without
-/// what others took of the CPU meanwhile.
-pub(crate) fn run(program: &SchedClassifier, count: u32) -> Result<f64> {
+/// Runs a program `count` times. Returns the CPU time that it took, without what others took of the CPU
+/// meanwhile.
+pub(crate) fn run(program: &SchedClassifier, count: u32) -> Result<Duration> {
     let packet = [0u8; 64];
     let mut options = TestRunOptions::new();
     options.data_in = Some(&packet);
     options.repeat = count;
     let before = cpu_time();
     program.test_run(options)?;
-    Ok((cpu_time() - before).as_nanos() as f64 / f64::from(count))
+    Ok(cpu_time() - before)
+}
+
+/// Runs a program, `count` times at a time, until `end`. Returns how often it ran, and the CPU time that each
+/// run took, in nanoseconds.
+pub(crate) fn run_until(program: &SchedClassifier, count: u32, end: Instant) -> Result<(u64, f64)> {
+    let (mut runs, mut time) = (0, Duration::ZERO);
+    loop {
+        time += run(program, count)?;
+        runs += u64::from(count);
+        if Instant::now() >= end {
+            return Ok((runs, time.as_nanos() as f64 / runs as f64));
+        }
+    }
 }
 
 /// CPU time of this thread.

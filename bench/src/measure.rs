@@ -2,15 +2,16 @@
 
 use crate::contender::Contender;
 use crate::generator;
+use crate::payload::BURST;
 use crate::reader::{self, Reader, Shape};
 use crate::sink::Sink;
 use crate::walk::Ring;
 use anyhow::{Context, Result, ensure};
-use aya::programs::SchedClassifier;
 use aya::{Ebpf, EbpfLoader};
 use clap::{Args, ValueEnum};
 use probe_user::common::control::CLOCK_GLOBAL;
 use serde::{Deserialize, Serialize};
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -42,12 +43,24 @@ pub(crate) struct Case {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Load {
-    /// Producers emit as fast as they can.
+    /// Producers emit as fast as programs run that emit one record each.
+    Cost,
+    /// Producers emit as fast as they can, many records in a run of their program.
     Saturation,
     /// One producer emits at a rate.
     Paced,
     /// The rings are filled, then drained.
     Drain,
+}
+
+impl Load {
+    /// How many records a run of the program emits.
+    fn burst(self) -> u32 {
+        match self {
+            Self::Saturation => BURST,
+            Self::Cost | Self::Paced | Self::Drain => 1,
+        }
+    }
 }
 
 /// What came of it. What a load does not measure is absent.
@@ -92,7 +105,7 @@ impl Case {
     pub(crate) fn measure(&self) -> Result<Outcome> {
         let mut bench = Bench::set_up(self)?;
         match self.load {
-            Load::Saturation => bench.saturation(),
+            Load::Cost | Load::Saturation => bench.saturation(),
             Load::Paced => bench.paced(),
             Load::Drain => bench.drain(),
         }
@@ -113,6 +126,9 @@ const EMPTY: &str = "empty";
 /// So many runs for one reading of what the empty loop costs.
 const EMPTY_RUNS: u32 = 200_000;
 
+/// For so long, more or less, a producer runs its program in one system call.
+const STRETCH: Duration = Duration::from_millis(5);
+
 impl Bench {
     fn set_up(case: &Case) -> Result<Self> {
         let online = probe_user::cpus::online()?;
@@ -123,7 +139,7 @@ impl Bench {
         let clock = case.contender.clock() as u32;
         loader.override_global(CLOCK_GLOBAL, &clock, true);
         let mut object = loader.load(OBJECT).context("cannot load the programs")?;
-        let program = case.contender.emitter().program(case.payload);
+        let program = case.contender.emitter().program(case.load.burst(), case.payload);
         generator::load(&mut object, &program)?;
         generator::load(&mut object, EMPTY)?;
         let shape = Shape { bytes_per_cpu, payload: case.payload };
@@ -137,29 +153,45 @@ impl Bench {
 
     /// Emits as fast as it goes, while the consumer keeps up as well as it can.
     fn saturation(&mut self) -> Result<Outcome> {
-        let each = self.calibrate()?;
+        let stretch = self.calibrate()?;
         let sampled = if self.case.contender.is_timed() { 61 } else { 0 };
         let mut sink = Sink::new(sampled);
         let program = generator::loaded(&self.object, &self.program)?;
         let empty = generator::loaded(&self.object, EMPTY)?;
-        let attempted = u64::from(each) * self.producers.len() as u64;
+        let time = Duration::from_millis(self.case.millis);
+        let burst = self.case.load.burst();
         let producers = &self.producers;
         let run = consume(&mut *self.reader, &mut sink, self.consumer, || {
-            let costs = std::thread::scope(|scope| {
-                let threads: Vec<_> = producers
-                    .iter()
-                    .map(|&cpu| scope.spawn(move || produce(program, empty, cpu, each)))
-                    .collect();
-                threads.into_iter().map(join).collect::<Result<Vec<_>>>()
-            })?;
-            Ok((attempted, costs))
+            let all_ready = Barrier::new(producers.len());
+            let produce = |cpu| {
+                let before = generator::pin(cpu).and_then(|()| generator::run(empty, EMPTY_RUNS));
+                // The others wait for those that cannot, too.
+                all_ready.wait();
+                let before = before?;
+                let start = Instant::now();
+                let (runs, emit) = generator::run_until(program, stretch, start + time)?;
+                let after = generator::run(empty, EMPTY_RUNS)?;
+                let empty = before.min(after).as_nanos() as f64 / f64::from(EMPTY_RUNS);
+                Ok((start, runs, Cost { empty, emit: (emit - empty) / f64::from(burst) }))
+            };
+            std::thread::scope(|scope| {
+                let threads: Vec<_> =
+                    producers.iter().map(|&cpu| scope.spawn(move || produce(cpu))).collect();
+                let ended = threads.into_iter().map(join).collect::<Result<Vec<_>>>()?;
+                let start =
+                    ended.iter().map(|&(start, ..)| start).min().unwrap_or_else(Instant::now);
+                let runs: u64 = ended.iter().map(|&(_, runs, _)| runs).sum();
+                let costs = ended.into_iter().map(|(.., cost)| cost).collect();
+                Ok(Produced { start, records: runs * u64::from(burst), each: costs })
+            })
         })?;
+        let attempted = run.attempted;
         let mean = |of: fn(&Cost) -> f64| {
             run.produced.iter().map(of).sum::<f64>() / run.produced.len() as f64
         };
         let costs = Outcome {
             empty_ns: Some(mean(|cost| cost.empty)),
-            producer_ns_net: Some(mean(|cost| cost.emit - cost.empty)),
+            producer_ns_net: Some(mean(|cost| cost.emit)),
             ..Outcome::default()
         };
         if !self.case.contender.delivers() {
@@ -177,22 +209,25 @@ impl Bench {
         })
     }
 
-    /// How many records each producer emits in the time that there is.
+    /// How often a producer runs the program in one [`STRETCH`].
     fn calibrate(&mut self) -> Result<u32> {
-        const WARM: u32 = 20_000;
+        const WARM: u32 = 2_500;
+        let burst = self.case.load.burst();
         let mut sink = Sink::new(0);
         let program = generator::loaded(&self.object, &self.program)?;
         let cpu = self.producers[0];
         let run = consume(&mut *self.reader, &mut sink, self.consumer, || {
-            let cost = std::thread::scope(|scope| {
+            let start = Instant::now();
+            let time = std::thread::scope(|scope| {
                 join(scope.spawn(|| {
                     generator::pin(cpu)?;
                     generator::run(program, WARM)
                 }))
             })?;
-            Ok((u64::from(WARM), vec![cost]))
+            Ok(Produced { start, records: u64::from(WARM * burst), each: vec![time / WARM] })
         })?;
-        Ok((self.case.millis as f64 * 1e6 / run.produced[0]).max(1.0) as u32)
+        let runs = STRETCH.as_nanos() / run.produced[0].as_nanos().max(1);
+        Ok(u32::try_from(runs)?.max(1))
     }
 
     /// Emits at a rate, on one CPU.
@@ -202,6 +237,7 @@ impl Bench {
         let program = generator::loaded(&self.object, &self.program)?;
         let cpu = self.producers[0];
         let run = consume(&mut *self.reader, &mut sink, self.consumer, || {
+            let start = Instant::now();
             let count = std::thread::scope(|scope| {
                 join(scope.spawn(|| {
                     generator::pin(cpu)?;
@@ -210,7 +246,7 @@ impl Bench {
                     generator::pace(program, rate, Duration::from_millis(millis))
                 }))
             })?;
-            Ok((count, Vec::<Cost>::new()))
+            Ok(Produced { start, records: count, each: Vec::<Cost>::new() })
         })?;
         Ok(Outcome {
             attempted: Some(run.attempted),
@@ -262,30 +298,28 @@ impl Bench {
     }
 }
 
-/// What one producer's records cost, in nanoseconds each.
+/// What one producer's records cost, in nanoseconds.
 struct Cost {
+    /// A run of the empty program.
     empty: f64,
+    /// A record, without that.
     emit: f64,
 }
 
-fn produce(
-    program: &SchedClassifier,
-    empty: &SchedClassifier,
-    cpu: u32,
-    count: u32,
-) -> Result<Cost> {
-    generator::pin(cpu)?;
-    let before = generator::run(empty, EMPTY_RUNS)?;
-    let emit = generator::run(program, count)?;
-    let after = generator::run(empty, EMPTY_RUNS)?;
-    Ok(Cost { empty: before.min(after), emit })
+/// What producers did.
+struct Produced<T> {
+    /// When they began.
+    start: Instant,
+    records: u64,
+    /// What each of them says.
+    each: Vec<T>,
 }
 
 /// What happened while a consumer consumed.
 struct Run<T> {
     produced: Vec<T>,
     attempted: u64,
-    /// From the start until the last record was delivered.
+    /// From the start of the producers until the last record was delivered.
     until_last: Duration,
     cpu: Duration,
     wakeups: u64,
@@ -299,7 +333,7 @@ fn consume<T: Send>(
     reader: &mut dyn Reader,
     sink: &mut Sink,
     cpu: Option<u32>,
-    produce: impl FnOnce() -> Result<(u64, Vec<T>)> + Send,
+    produce: impl FnOnce() -> Result<Produced<T>> + Send,
 ) -> Result<Run<T>> {
     /// Longer than any contender keeps a record.
     const PATIENCE: Duration = Duration::from_millis(300);
@@ -309,14 +343,13 @@ fn consume<T: Send>(
         if let Some(cpu) = cpu {
             generator::pin(cpu)?;
         }
-        let start = Instant::now();
         let (cpu_before, wakeups_before) = (generator::cpu_time(), wakeups());
         let producer = scope.spawn(move || {
             let produced = produce();
-            told.store(produced.as_ref().map_or(0, |(count, _)| *count), Ordering::Release);
+            told.store(produced.as_ref().map_or(0, |produced| produced.records), Ordering::Release);
             produced
         });
-        let mut last = start;
+        let mut last = Instant::now();
         let (mut cpu, mut woken) = (cpu_before, wakeups_before);
         loop {
             let before = sink.records;
@@ -330,11 +363,11 @@ fn consume<T: Send>(
                 break;
             }
         }
-        let (attempted, produced) = join(producer)?;
+        let Produced { start, records: attempted, each: produced } = join(producer)?;
         Ok(Run {
             produced,
             attempted,
-            until_last: last - start,
+            until_last: last.duration_since(start),
             cpu: cpu - cpu_before,
             wakeups: woken - wakeups_before,
         })

@@ -40,7 +40,9 @@ impl Plan {
                     let wanted = payload == PAYLOAD || contender.takes_every_payload();
                     if wanted && (producers == 1 || contender.delivers()) {
                         let millis = if quick { 250 } else { 400 };
-                        case(Load::Saturation, contender, producers, payload, 0, millis);
+                        for load in [Load::Cost, Load::Saturation] {
+                            case(load, contender, producers, payload, 0, millis);
+                        }
                     }
                 }
             }
@@ -50,7 +52,7 @@ impl Plan {
         }
         for rate in RATES {
             let millis = match (rate, quick) {
-                (1, true) => 3_000,
+                (1, true) => 5_000,
                 (1, false) => 6_000,
                 (_, true) => 400,
                 (_, false) => 1_000,

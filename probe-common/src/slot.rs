@@ -11,11 +11,9 @@ pub const BLOCK_KINDS: usize = 4;
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct SlotHead {
-    /// How many programs have claimed the slot so far. Nobody holds it if as many have withdrawn or
-    /// given it back.
+    /// How many programs have claimed the slot so far, without those that found that another one had claimed
+    /// it, too, and have withdrawn. Nobody holds it if as many have given it back.
     pub claims: u64,
-    /// How many of them found that another one had claimed it, too.
-    pub withdrawn: u64,
     /// How many of them had it, and have given it back. Only who has it writes this.
     pub given_back: u64,
     /// Bytes of records in the block.
@@ -26,7 +24,7 @@ pub struct SlotHead {
     pub time: u64,
     /// How many records of which kinds are in the block.
     pub kinds: [KindCount; BLOCK_KINDS],
-    /// How long the block may become, in bytes of records, as far as is known.
+    /// How long the block may become, in bytes of records, as far as is known; 0 while it is empty.
     pub limit: u32,
     /// What the block begins with once it is sent.
     pub prefix: BlockPrefix,

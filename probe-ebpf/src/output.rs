@@ -161,6 +161,9 @@ fn empty(
     unsafe { (*slot).head.seq = (*slot).head.seq.wrapping_add(1) };
     // SAFETY: as above.
     unsafe { (*slot).head.fill = 0 };
+    // Who begins the next block looks what the consumer wants.
+    // SAFETY: as above.
+    unsafe { (*slot).head.limit = 0 };
     if let Some(control) = control
         && depth == 0
     {

@@ -14,7 +14,7 @@
 //! it may overtake records of that open block.
 
 use crate::output::{self, control, open};
-use crate::slot::{self, Slot};
+use crate::slot::{self, Slot, Taken};
 use aya_ebpf::{
     EbpfContext, Global,
     helpers::{bpf_ktime_get_coarse_ns, bpf_ktime_get_ns},
@@ -90,16 +90,18 @@ pub fn reserve<T: Record>() -> Result<Reservation<T>, EmitError> {
     // Before the slot is taken: to read the clock waits for every load that comes before it.
     let clock = PIPE_CLOCK.load();
     let now = now(clock);
-    let Some((slot, depth)) = slot::take_any() else {
+    let Some((taken, depth)) = slot::take_any() else {
         return Err(refuse::<T>(FailureClass::Nested));
     };
+    let slot = taken.slot;
     // SAFETY: the slot is ours until the reservation is dropped.
     let fill = unsafe { (*slot).head.fill };
     // It never is, but the verifier does not know.
     let fill = if fill > MAX_PACKED { 0 } else { fill };
     // SAFETY: MAX_PACKED bytes into the records there is room for the longest one.
     let header = unsafe { (&raw mut (*slot).records).cast::<u8>().add(fill as usize) };
-    let reservation = Reservation { slot, header: header.cast(), fill, depth, record: PhantomData };
+    let header = header.cast();
+    let reservation = Reservation { taken, header, fill, depth, record: PhantomData };
     let time = if clock == PER_BLOCK { time_of_block(slot, fill) } else { now };
     // SAFETY: as above.
     unsafe {
@@ -163,7 +165,7 @@ fn time_of_block(slot: *mut Slot, fill: u32) -> u64 {
 /// nothing.
 #[must_use = "a reservation sends nothing until it is committed"]
 pub struct Reservation<T: Record> {
-    slot: *mut Slot,
+    taken: Taken,
     /// Where the record goes in the slot.
     header: *mut RecordHeader,
     /// Bytes of records before it.
@@ -239,28 +241,28 @@ impl<T: Record> Reservation<T> {
     /// Makes the record part of the block, and sends the block if it is time to.
     #[inline(always)]
     fn append<C: EbpfContext>(self, ctx: &C, span: u32) -> Result<(), EmitError> {
+        let slot = self.taken.slot;
         let fill = self.fill + span;
         let next = fill + span;
         let is_counted = self.count();
         // SAFETY: the slot is ours.
-        let limit = unsafe { (*self.slot).head.limit };
-        if next <= limit && is_counted && self.fill != 0 {
+        if is_counted && next <= unsafe { (*slot).head.limit } {
             // SAFETY: as above.
-            unsafe { (*self.slot).head.fill = fill };
+            unsafe { (*slot).head.fill = fill };
             return Ok(());
         }
         // The first record of a block, or the last one, or the consumer wants no packing: what it
         // wants now, its page tells.
         let control = control();
         let limit = self.limit(control);
-        if next <= limit && is_counted {
+        if is_counted && next <= limit {
             // SAFETY: the slot is ours.
-            unsafe { (*self.slot).head.fill = fill };
+            unsafe { (*slot).head.fill = fill };
             if self.fill == 0
                 && let Some(control) = control
             {
                 // SAFETY: the slot is ours.
-                let seq = unsafe { (*self.slot).head.seq };
+                let seq = unsafe { (*slot).head.seq };
                 // Not 0, which is none.
                 open(control, (seq & 0xffff) + 1);
             }
@@ -268,7 +270,7 @@ impl<T: Record> Reservation<T> {
         }
         // Where the block does not know of the record, it is counted apart.
         let uncounted = if is_counted { KindCount::NONE } else { KindCount::one(Self::INDEX) };
-        let errno = output::send(ctx.as_ptr(), self.slot, fill, self.depth, uncounted, control);
+        let errno = output::send(ctx.as_ptr(), slot, fill, self.depth, uncounted, control);
         if errno == 0 { Ok(()) } else { Err(EmitError { class: FailureClass::of(errno), errno }) }
     }
 
@@ -278,7 +280,7 @@ impl<T: Record> Reservation<T> {
         if self.depth != 0 {
             return 0;
         }
-        output::refresh_limit(self.slot, control)
+        output::refresh_limit(self.taken.slot, control)
     }
 
     /// Counts the record as one of the block's. `false` if the block has too many kinds already: it
@@ -287,7 +289,7 @@ impl<T: Record> Reservation<T> {
     fn count(&self) -> bool {
         for at in 0..BLOCK_KINDS {
             // SAFETY: the slot is ours.
-            let kind = unsafe { &mut (*self.slot).head.kinds[at] };
+            let kind = unsafe { &mut (*self.taken.slot).head.kinds[at] };
             if kind.is_of(Self::INDEX) {
                 *kind = kind.and_one();
                 return true;
@@ -323,7 +325,7 @@ impl<T: Record> DerefMut for Reservation<T> {
 impl<T: Record> Drop for Reservation<T> {
     #[inline(always)]
     fn drop(&mut self) {
-        slot::give_back(self.slot);
+        self.taken.give_back();
     }
 }
 
@@ -346,12 +348,10 @@ pub fn flush(ctx: *mut c_void) -> u32 {
         }
     }
     let Some(slot) = slot::get(0) else { return Flushed::Sent as u32 };
-    if !slot::take(slot) {
-        return Flushed::Held as u32;
-    }
+    let Some(taken) = slot::take(slot) else { return Flushed::Held as u32 };
     // SAFETY: the slot is ours.
     let fill = unsafe { (*slot).head.fill };
     let is_sent = fill == 0 || output::send_or_keep(ctx, slot, fill, control());
-    slot::give_back(slot);
+    taken.give_back();
     if is_sent { Flushed::Sent as u32 } else { Flushed::Kept as u32 }
 }

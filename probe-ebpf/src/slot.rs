@@ -1,6 +1,6 @@
 //! Scratch memory: where records are built, and who builds one in it now.
 //!
-//! There are [`DEPTH`] slots for each CPU. A slot is held from [`take`] to [`give_back`] by one
+//! There are [`DEPTH`] slots for each CPU. A slot is held from [`take`] to [`Taken::give_back`] by one
 //! program; whoever comes meanwhile takes another one.
 
 use crate::atomic;
@@ -44,17 +44,20 @@ pub(crate) fn get(depth: u32) -> Option<*mut Slot> {
     PIPE_SCRATCH.get_ptr_mut(depth)
 }
 
+/// A slot that is ours, until it is given back.
+#[derive(Clone, Copy)]
+pub(crate) struct Taken {
+    pub(crate) slot: *mut Slot,
+    /// How often it was given back before.
+    given_back: u64,
+}
+
 /// Takes the first slot that nobody holds, and tells which it is.
 #[inline(always)]
-pub(crate) fn take_any() -> Option<(*mut Slot, u32)> {
-    let slot = get(0)?;
-    if take(slot) {
-        return Some((slot, 0));
-    }
-    for depth in 1..DEPTH {
-        let slot = get(depth)?;
-        if take(slot) {
-            return Some((slot, depth));
+pub(crate) fn take_any() -> Option<(Taken, u32)> {
+    for depth in 0..DEPTH {
+        if let Some(taken) = take(get(depth)?) {
+            return Some((taken, depth));
         }
     }
     None
@@ -63,57 +66,43 @@ pub(crate) fn take_any() -> Option<(*mut Slot, u32)> {
 /// Takes a slot, unless somebody holds it.
 ///
 /// Programs that interrupt each other give back in the reverse order; programs that can be preempted
-/// do not, and two of them can find a slot free at the same time. Both claim it, then. To claim is
-/// atomic, so that at most one of them finds no claim beside its own after it. Perhaps none does, which
+/// do not, and two of them can find a slot free at the same time. So both claim it, and look then. To claim is
+/// atomic, so that at most one of them finds no claim beside its own. Perhaps none does, which
 /// is as good: they withdraw, and take another slot. Who is only interrupted, by programs that end before
 /// it goes on, has the slot that it found free. `probe-common/tests/slots.rs` tries out every order of these
 /// steps.
 ///
 /// An atomic addition waits for the processor's store buffer, so there is one for a record, and who has
-/// the slot gives it back without: it alone writes that counter.
+/// the slot gives it back without: it alone writes that counter, and knows what it was.
 #[inline(always)]
-pub(crate) fn take(slot: *mut Slot) -> bool {
-    if seems_held(slot) {
-        return false;
-    }
+pub(crate) fn take(slot: *mut Slot) -> Option<Taken> {
     // SAFETY: the counter is in this CPU's map value.
     unsafe { atomic::add(&raw mut (*slot).head.claims, 1) };
-    if outstanding(slot) == 1 {
-        return true;
+    let given_back = given_back(slot);
+    if claims(slot).wrapping_sub(given_back) == 1 {
+        return Some(Taken { slot, given_back });
     }
     // SAFETY: as above.
-    unsafe { atomic::add(&raw mut (*slot).head.withdrawn, 1) };
-    false
+    unsafe { atomic::add(&raw mut (*slot).head.claims, 1u64.wrapping_neg()) };
+    None
 }
 
+/// Whether somebody holds the slot, or claims it: what ends is seen before what begins.
 #[inline(always)]
 pub(crate) fn is_held(slot: *mut Slot) -> bool {
-    outstanding(slot) != 0
+    let given_back = given_back(slot);
+    claims(slot) != given_back
 }
 
-/// Gives back what [`take`] took.
-#[inline(always)]
-pub(crate) fn give_back(slot: *mut Slot) {
-    // SAFETY: the counter is in this CPU's map value, and the slot is the caller's.
-    let given_back = unsafe { &raw mut (*slot).head.given_back };
-    // SAFETY: as above.
-    unsafe { given_back.write_volatile(given_back.read_volatile().wrapping_add(1)) };
-}
-
-/// Whether it is worth a claim. Programs that interrupt this, and end, make no difference; others may, and the
-/// claim is in vain then.
-#[inline(always)]
-fn seems_held(slot: *mut Slot) -> bool {
-    let claims = claims(slot);
-    claims.wrapping_sub(ended(slot)).cast_signed() > 0
-}
-
-/// How many claims are neither withdrawn nor given back, or more: what ends is seen before what
-/// begins.
-#[inline(always)]
-fn outstanding(slot: *mut Slot) -> u64 {
-    let ended = ended(slot);
-    claims(slot).wrapping_sub(ended)
+impl Taken {
+    /// Ends what [`take`] began.
+    #[inline(always)]
+    pub(crate) fn give_back(self) {
+        // SAFETY: the counter is in this CPU's map value, and the slot is ours.
+        let counter = unsafe { &raw mut (*self.slot).head.given_back };
+        // SAFETY: as above.
+        unsafe { counter.write_volatile(self.given_back.wrapping_add(1)) };
+    }
 }
 
 #[inline(always)]
@@ -123,11 +112,7 @@ fn claims(slot: *mut Slot) -> u64 {
 }
 
 #[inline(always)]
-fn ended(slot: *mut Slot) -> u64 {
-    // SAFETY: the slot is a value of this CPU's map.
-    let head = unsafe { &raw const (*slot).head };
-    // SAFETY: as above.
-    let withdrawn = unsafe { (&raw const (*head).withdrawn).read_volatile() };
-    // SAFETY: as above.
-    withdrawn.wrapping_add(unsafe { (&raw const (*head).given_back).read_volatile() })
+fn given_back(slot: *mut Slot) -> u64 {
+    // SAFETY: the counter is in this CPU's map value.
+    unsafe { (&raw const (*slot).head.given_back).read_volatile() }
 }

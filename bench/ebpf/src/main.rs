@@ -16,7 +16,7 @@ use aya_ebpf::{
     programs::TcContext,
 };
 use core::mem::MaybeUninit;
-use payload::Payload;
+use payload::{BURST, Payload};
 use probe_common::{Record, RecordHeader};
 use probe_ebpf::pipe;
 
@@ -105,6 +105,14 @@ fn output_from_scratch<const WORDS: usize>(ctx: &TcContext) {
 }
 
 #[inline(always)]
+fn write<const WORDS: usize>() {
+    let Some(record) = PEER_SCRATCH.get_ptr_mut(0) else { return };
+    let record: *mut Framed<WORDS> = record.cast();
+    // SAFETY: it is this CPU's, and shorter than the longest.
+    unsafe { &mut *record }.fill(now());
+}
+
+#[inline(always)]
 fn submit<const WORDS: usize>(time: u64, flags: u64) {
     let Some(mut entry) = PEER_RING.reserve_bytes(size_of::<Framed<WORDS>>(), 0) else { return };
     // SAFETY: the entry is 8-aligned, and as long as was asked for.
@@ -112,61 +120,57 @@ fn submit<const WORDS: usize>(time: u64, flags: u64) {
     entry.submit(flags);
 }
 
+/// A program for each way, which emits one record, and one that emits a burst of them.
 macro_rules! contenders {
-    ($($words:literal: $pipe:ident $perf:ident($output:ident) $ring:ident $nowake:ident,)*) => {$(
-        #[classifier]
-        pub fn $pipe(ctx: TcContext) -> i32 {
-            emit::<$words>(&ctx);
-            0
-        }
-
-        #[classifier]
-        pub fn $perf(ctx: TcContext) -> i32 {
-            $output::<$words>(&ctx);
-            0
-        }
-
-        #[classifier]
-        pub fn $ring(_ctx: TcContext) -> i32 {
-            submit::<$words>(now(), 0);
-            0
-        }
-
-        #[classifier]
-        pub fn $nowake(_ctx: TcContext) -> i32 {
-            submit::<$words>(now(), u64::from(BPF_RB_NO_WAKEUP));
-            0
-        }
+    ($($words:literal: $($pipe:ident)|+, $($perf:ident)|+ ($output:ident), $($ring:ident)|+, $($nowake:ident)|+;)*) => {$(
+        programs!($($pipe)|+, |ctx| emit::<$words>(ctx));
+        programs!($($perf)|+, |ctx| $output::<$words>(ctx));
+        programs!($($ring)|+, |_ctx| submit::<$words>(now(), 0));
+        programs!($($nowake)|+, |_ctx| submit::<$words>(now(), u64::from(BPF_RB_NO_WAKEUP)));
     )*};
 }
 
-contenders! {
-    2: pipe_16 perf_16(output_from_stack) ring_16 ring_nowake_16,
-    8: pipe_64 perf_64(output_from_stack) ring_64 ring_nowake_64,
-    32: pipe_256 perf_256(output_from_stack) ring_256 ring_nowake_256,
-    128: pipe_1024 perf_1024(output_from_scratch) ring_1024 ring_nowake_1024,
-    512: pipe_4096 perf_4096(output_from_scratch) ring_4096 ring_nowake_4096,
+macro_rules! programs {
+    ($one:ident | $burst:ident, |$ctx:ident| $emit:expr) => {
+        #[classifier]
+        pub fn $one(ctx: TcContext) -> i32 {
+            let $ctx = &ctx;
+            $emit;
+            0
+        }
+
+        #[classifier]
+        pub fn $burst(ctx: TcContext) -> i32 {
+            let $ctx = &ctx;
+            for _ in 0..BURST {
+                $emit;
+            }
+            0
+        }
+    };
 }
 
-/// The ring buffer at its cheapest.
-#[classifier]
-pub fn ring_nowake_untimed_64(_ctx: TcContext) -> i32 {
-    submit::<8>(0, u64::from(BPF_RB_NO_WAKEUP));
-    0
+contenders! {
+    2: pipe_16 | pipe_burst_16, perf_16 | perf_burst_16 (output_from_stack),
+        ring_16 | ring_burst_16, nowake_16 | nowake_burst_16;
+    8: pipe_64 | pipe_burst_64, perf_64 | perf_burst_64 (output_from_stack),
+        ring_64 | ring_burst_64, nowake_64 | nowake_burst_64;
+    32: pipe_256 | pipe_burst_256, perf_256 | perf_burst_256 (output_from_stack),
+        ring_256 | ring_burst_256, nowake_256 | nowake_burst_256;
+    128: pipe_1024 | pipe_burst_1024, perf_1024 | perf_burst_1024 (output_from_scratch),
+        ring_1024 | ring_burst_1024, nowake_1024 | nowake_burst_1024;
+    512: pipe_4096 | pipe_burst_4096, perf_4096 | perf_burst_4096 (output_from_scratch),
+        ring_4096 | ring_burst_4096, nowake_4096 | nowake_burst_4096;
 }
+
+// The ring buffer at its cheapest.
+programs!(untimed_64 | untimed_burst_64, |_ctx| submit::<8>(0, u64::from(BPF_RB_NO_WAKEUP)));
+
+// What a record costs that goes nowhere: to take its time, and to write it.
+programs!(floor_64 | floor_burst_64, |_ctx| write::<8>());
 
 /// What the loop costs that runs all of these.
 #[classifier]
 pub fn empty(_ctx: TcContext) -> i32 {
-    0
-}
-
-/// What a record costs that goes nowhere: to take its time, and to write it.
-#[classifier]
-pub fn floor_64(_ctx: TcContext) -> i32 {
-    let Some(record) = PEER_SCRATCH.get_ptr_mut(0) else { return 0 };
-    let record: *mut Framed<8> = record.cast();
-    // SAFETY: it is this CPU's, and shorter than the longest.
-    unsafe { &mut *record }.fill(now());
     0
 }

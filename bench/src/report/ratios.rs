@@ -32,6 +32,9 @@ pub(super) fn write(report: &Report, f: &mut fmt::Formatter<'_>) -> fmt::Result 
     for peer in [LibbpfRingbufNowake, LibbpfRingbuf, LibbpfPerf, Aya] {
         line("producer's cost", Side(ours, 1, &cost), Side(peer, 1, &cost))?;
     }
+    let bursts = |row: &Row| row.producer_burst_ns_net;
+    let peer = Side(LibbpfRingbufNowake, 1, &bursts);
+    line("producer's cost, in bursts", Side(ours, 1, &bursts), peer)?;
     line("producer's cost", Side(EvpipeFlight, 1, &cost), Side(ours, 1, &cost))?;
     let peer = Side(LibbpfPerfTuned, 1, &cost);
     line("producer's cost, unpacked", Side(EvpipeWatermark, 1, &cost), peer)?;

@@ -12,8 +12,10 @@ pub(crate) struct Row {
     pub(crate) contender: String,
     pub(crate) producers: usize,
     pub(crate) payload: usize,
-    /// Nanoseconds that a record costs its producer, without the loop around it.
+    /// Nanoseconds that a record costs its producer, one in each run of its program, without the loop around that.
     pub(crate) producer_ns_net: Option<f64>,
+    /// The same, many of them in a run.
+    pub(crate) producer_burst_ns_net: Option<f64>,
     /// What that loop costs.
     pub(crate) empty_ns: Option<f64>,
     pub(crate) delivered_per_s: Option<f64>,
@@ -60,9 +62,12 @@ impl Row {
         let sum = |of: fn(&Outcome) -> Option<u64>| outcomes.iter().map(of).sum();
         let latency = latency(outcomes);
         match case.load {
-            Load::Saturation => {
+            Load::Cost => {
                 self.producer_ns_net = middle(|one| one.producer_ns_net);
                 self.empty_ns = middle(|one| one.empty_ns);
+            }
+            Load::Saturation => {
+                self.producer_burst_ns_net = middle(|one| one.producer_ns_net);
                 self.delivered_per_s = middle(|one| one.delivered_per_s);
                 self.attempted = sum(|one| one.attempted);
                 self.lost = sum(|one| one.lost);

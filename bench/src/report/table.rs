@@ -8,12 +8,17 @@ use comfy_table::{CellAlignment, Table, presets};
 use std::fmt;
 
 pub(super) fn write(report: &Report, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    writeln!(f, "At saturation. Producer: net of the loop around it, per record.\n")?;
+    writeln!(
+        f,
+        "Producer: CPU time of a record, net of the loop around it; in bursts, and at saturation,"
+    )?;
+    writeln!(f, "a run of the program emits many.\n")?;
     let mut table = new(&[
         "contender",
         "CPUs",
         "bytes",
         "producer ns",
+        "in bursts",
         "delivered/s",
         "lost",
         "consumer CPU",
@@ -27,6 +32,7 @@ pub(super) fn write(report: &Report, f: &mut fmt::Formatter<'_>) -> fmt::Result 
             row.producers.to_string(),
             row.payload.to_string(),
             format!("{cost:.1}"),
+            show(row.producer_burst_ns_net, |ns| format!("{ns:.1}")),
             show(row.delivered_per_s, |rate| format!("{:.2} M", rate / 1e6)),
             lost(row),
             show(row.consumer_cpu, |cpus| format!("{:.0} %", cpus * 100.0)),
