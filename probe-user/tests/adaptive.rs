@@ -53,11 +53,11 @@ fn records_are_packed_and_arrive_in_order() {
     let mut pipe = EvPipe::from_object(&mut object, &adaptive(Duration::from_secs(5))).unwrap();
     let mut received = Received::default();
     let cpu = online()[0];
-    // 80 bytes each in a block of 4096: 51 of them fill it.
+    // 80 bytes each in a block of 8192: 102 of them fill it.
     generate_on(classifier(&mut object, "emit_numbered"), &[cpu], 1000);
     while poll(&mut pipe, &mut received).pending {}
     let at_once = received.by_cpu[&cpu].count;
-    assert_eq!(at_once, 1000 / 51 * 51, "what is in full blocks");
+    assert_eq!(at_once, 1000 / 102 * 102, "what is in full blocks");
     while received.total() < 1000 {
         let _ = poll(&mut pipe, &mut received);
     }

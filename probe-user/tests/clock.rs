@@ -21,7 +21,7 @@ fn load(clock: Clock) -> Loaded {
 }
 
 /// So many records of 80 bytes fill a block.
-const BLOCK: usize = 51;
+const BLOCK: usize = 102;
 
 /// The times of what is emitted on one CPU, packed.
 fn times(clock: Clock) -> Vec<u64> {

@@ -152,9 +152,9 @@ fn the_newest_come(packed: bool, records: u32) -> u64 {
 #[ignore = "needs root and BPF: cargo xtask test"]
 fn the_newest_records_come_and_no_others() {
     let given = the_newest_come(true, MANY);
-    // A block of 51 records takes 4096 bytes; the one that was open at the end, and the oldest, cost one each.
-    let most = RING as u64 / 4096 * 51;
-    assert!((most - 2 * 51..=most).contains(&given), "{given} of {most}");
+    // A block of 102 records takes 8176 bytes; the one that was open at the end, and the oldest, cost one each.
+    let most = RING as u64 / 8176 * 102;
+    assert!((most - 2 * 102..=most).contains(&given), "{given} of {most}");
 }
 
 #[test]

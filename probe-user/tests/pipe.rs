@@ -294,9 +294,10 @@ fn a_closed_pipe_leaves_the_map_empty() {
 fn a_consumer_that_stops_or_panics_gets_every_record_once() {
     let mut object = load();
     let mut pipe = EvPipe::from_object(&mut object, &Options::new()).unwrap();
-    generate_on(classifier(&mut object, "emit_numbered"), &online()[..1], 100);
+    // Two blocks of 8192 bytes with 102 records each, and nothing that waits for more.
+    generate_on(classifier(&mut object, "emit_numbered"), &online()[..1], 204);
     let mut numbers = Vec::new();
-    while numbers.len() < 100 {
+    while numbers.len() < 204 {
         let panics = numbers.len() % 2 == 0;
         let mut handlers = EvHandlers::new();
         handlers.on::<Numbered, _>(|event| {
@@ -308,7 +309,7 @@ fn a_consumer_that_stops_or_panics_gets_every_record_once() {
             std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| pipe.drain(&mut handlers)));
         assert_eq!(drained.is_err(), panics);
     }
-    assert_eq!(numbers, (0..100).collect::<Vec<_>>());
+    assert_eq!(numbers, (0..204).collect::<Vec<_>>());
     assert_eq!(pipe.drain(&mut EvHandlers::new()).records, 0);
 }
 
