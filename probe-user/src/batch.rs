@@ -142,17 +142,24 @@ impl<'r> Batch<'r> {
     /// Begins with the perf record at `at`, if it is a sound sample, and lies in one piece.
     #[inline(always)]
     fn begin(&mut self) {
-        if self.at >= self.limit {
-            return;
-        }
-        let rest = &self.bytes[self.at..];
-        if let Some((header, size)) = Header::read(rest, rest.len())
-            && let PerfRecord::Sample(block) = PerfRecord::read(header, &rest[..size])
-            && let Ok(records) = Records::new(block)
-        {
+        if let Some((records, size)) = self.block() {
             self.records = records;
             self.end = self.at + size;
         }
+    }
+
+    /// The block of the perf record at `at`, if it is a sound sample, and lies in one piece; and the size of that.
+    #[inline(always)]
+    fn block(&self) -> Option<(Records<'r>, usize)> {
+        if self.at >= self.limit {
+            return None;
+        }
+        let rest = &self.bytes[self.at..];
+        let (header, size) = Header::read(rest, rest.len())?;
+        let PerfRecord::Sample(block) = PerfRecord::read(header, &rest[..size]) else {
+            return None;
+        };
+        Some((Records::new(block).ok()?, size))
     }
 }
 
@@ -178,14 +185,21 @@ impl<'b, 'r> Run<'b, 'r> {
         Self { batch, kind, records, count: 0 }
     }
 
-    /// Goes on with the next perf record.
-    #[cold]
-    fn go_on(batch: &mut Batch<'r>, records: Records<'r>) -> Records<'r> {
-        batch.records = records;
-        batch.go_on();
-        batch.records.clone()
+    /// Goes on with the next perf record: as [`Batch::go_on`], but for where the records are.
+    #[inline(always)]
+    fn go_on(&mut self) {
+        self.batch.at = self.batch.end;
+        if let Some((records, size)) = self.batch.block() {
+            self.records = records;
+            self.batch.end += size;
+        }
     }
 }
+
+/// Tells the compiler that what comes next is not what a loop is about.
+#[cold]
+#[inline(always)]
+const fn seldom() {}
 
 impl<'r> Iterator for Run<'_, 'r> {
     type Item = RawRecord<'r>;
@@ -196,7 +210,8 @@ impl<'r> Iterator for Run<'_, 'r> {
             Ok(record) => {
                 self.count += 1;
                 if self.records.is_empty() {
-                    self.records = Self::go_on(self.batch, self.records.clone());
+                    seldom();
+                    self.go_on();
                 }
                 Some(record)
             }
