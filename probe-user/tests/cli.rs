@@ -311,7 +311,7 @@ fn two_capabilities_are_enough() {
 #[test]
 #[ignore = "needs root and BPF: cargo xtask test"]
 fn too_much_locked_memory_names_the_limits() {
-    let _sysctl = NotParanoid::ensure();
+    let _sysctl = NotParanoid::by_default();
     let mut command = with_two_capabilities(MEMLOCK, &["trace", "rawtp:sys_enter", "-B", "64M"]);
     assert_failure(&mut command, "kernel.perf_event_mlock_kb or RLIMIT_MEMLOCK (ulimit -l)");
 }

@@ -12,7 +12,9 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use suite::records::Numbered;
-use suite::{Received, classifier, emit_one_on, generate, load, online, stay_off, stay_on};
+use suite::{
+    Received, classifier, emit_one_on, generate, generate_on, load, online, stay_off, stay_on,
+};
 
 fn policies() -> [Wakeup; 3] {
     let max_latency = Duration::from_millis(20);
@@ -151,13 +153,7 @@ fn what_an_offline_cpu_has_not_sent_is_not_lost() {
         let mut object = load();
         let mut pipe = EvPipe::from_object(&mut object, &Options::new().wakeup(wakeup)).unwrap();
         let mut log = Log::default();
-        let program = classifier(&mut object, "emit_numbered");
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                stay_on(CPU);
-                generate(program, 7);
-            });
-        });
+        generate_on(classifier(&mut object, "emit_numbered"), &[CPU], 7);
         switch(false);
         log.poll_until(&mut pipe, |log| log.changes.len() == 1);
         assert_eq!(log.count(CPU), 0);
@@ -187,13 +183,7 @@ fn what_a_cpu_has_not_sent_waits_for_its_next_event() {
         let mut object = load();
         let mut pipe = EvPipe::from_object(&mut object, &Options::new().wakeup(wakeup)).unwrap();
         let mut log = Log::default();
-        let program = classifier(&mut object, "emit_numbered");
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                stay_on(CPU);
-                generate(program, 7);
-            });
-        });
+        generate_on(classifier(&mut object, "emit_numbered"), &[CPU], 7);
         switch(false);
         switch(true);
         if is_covered {

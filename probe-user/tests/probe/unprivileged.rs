@@ -70,6 +70,11 @@ impl NotParanoid {
         Self::set("3")
     }
 
+    /// 2, as it is by default: memory that is locked is counted.
+    pub fn by_default() -> Self {
+        Self::set("2")
+    }
+
     /// -1, at which perf events are everybody's.
     pub fn of_all() -> Self {
         Self::set("-1")
