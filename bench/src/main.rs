@@ -43,7 +43,7 @@ enum Part {
 
 #[derive(clap::Args)]
 struct All {
-    /// Two minutes instead of a quarter of an hour: fewer rounds, 64-byte payloads only
+    /// Some four minutes instead of a quarter of an hour: fewer rounds, 64-byte payloads only
     #[arg(long)]
     quick: bool,
     /// Write the figures to a file

@@ -204,14 +204,15 @@ impl Adaptive {
             let Cpu { id, open: before } = self.cpus[at];
             let open = self.of(id, |cpu| cpu.open());
             self.cpus[at].open = open;
-            if open == 0 {
+            if open == 0 || open != before {
+                busy |= open != 0;
                 continue;
             }
-            let flushed = if open == before { self.flush(id).ok() } else { None };
-            sent |= flushed == Some(Flushed::Sent);
+            let flushed = self.flush(id).unwrap_or(Flushed::Held);
+            sent |= flushed == Flushed::Sent;
             // Who keeps its block has nothing to wait for until its next event is there.
-            busy |= flushed != Some(Flushed::Kept);
-            settled &= open != before || flushed.is_some_and(|flushed| flushed != Flushed::Held);
+            busy |= flushed != Flushed::Kept;
+            settled &= flushed != Flushed::Held;
         }
         if settled {
             // A block that was open then has been sent, by now at the latest.

@@ -117,6 +117,15 @@ impl<'r> Batch<'r> {
         std::mem::take(&mut self.taken)
     }
 
+    /// What is taken next is of this kind.
+    #[inline(always)]
+    fn start_run(&mut self, kind: RecordKind) {
+        if kind != self.kind {
+            self.end_run();
+            self.kind = kind;
+        }
+    }
+
     #[inline]
     fn end_run(&mut self) {
         self.kinds.add(self.kind, self.run);
@@ -177,10 +186,7 @@ pub(crate) struct Run<'b, 'r> {
 impl<'b, 'r> Run<'b, 'r> {
     #[inline(always)]
     pub(crate) fn new(batch: &'b mut Batch<'r>, kind: RecordKind) -> Self {
-        if batch.kind != kind {
-            batch.end_run();
-            batch.kind = kind;
-        }
+        batch.start_run(kind);
         let records = batch.records.clone();
         Self { batch, kind, records, count: 0 }
     }
@@ -239,10 +245,7 @@ impl<'r> Iterator for Batch<'r> {
     fn next(&mut self) -> Option<RawRecord<'r>> {
         match self.records.next()? {
             Ok(record) => {
-                if record.kind != self.kind {
-                    self.end_run();
-                    self.kind = record.kind;
-                }
+                self.start_run(record.kind);
                 self.run += 1;
                 self.go_on();
                 Some(record)

@@ -97,19 +97,18 @@ fn output_from_stack<const WORDS: usize>(ctx: &TcContext) {
 
 #[inline(always)]
 fn output_from_scratch<const WORDS: usize>(ctx: &TcContext) {
-    let Some(record) = PEER_SCRATCH.get_ptr_mut(0) else { return };
-    let record: *mut Framed<WORDS> = record.cast();
-    // SAFETY: it is this CPU's, and shorter than the longest.
-    unsafe { &mut *record }.fill(now());
-    output(ctx, record);
+    if let Some(record) = write_to_scratch::<WORDS>() {
+        output(ctx, record);
+    }
 }
 
+/// Writes a record, its time included, to scratch memory.
 #[inline(always)]
-fn write<const WORDS: usize>() {
-    let Some(record) = PEER_SCRATCH.get_ptr_mut(0) else { return };
-    let record: *mut Framed<WORDS> = record.cast();
+fn write_to_scratch<const WORDS: usize>() -> Option<*mut Framed<WORDS>> {
+    let record: *mut Framed<WORDS> = PEER_SCRATCH.get_ptr_mut(0)?.cast();
     // SAFETY: it is this CPU's, and shorter than the longest.
     unsafe { &mut *record }.fill(now());
+    Some(record)
 }
 
 #[inline(always)]
@@ -167,7 +166,7 @@ contenders! {
 programs!(untimed_64 | untimed_burst_64, |_ctx| submit::<8>(0, u64::from(BPF_RB_NO_WAKEUP)));
 
 // What a record costs that goes nowhere: to take its time, and to write it.
-programs!(floor_64 | floor_burst_64, |_ctx| write::<8>());
+programs!(floor_64 | floor_burst_64, |_ctx| write_to_scratch::<8>());
 
 /// What the loop costs that runs all of these.
 #[classifier]
