@@ -205,7 +205,13 @@ impl<'b> Records<'b> {
     /// Bytes from the first record to the next one: what [`resume`](Self::resume) takes.
     #[inline]
     pub const fn offset(&self) -> usize {
-        self.total - self.rest.len()
+        self.total - self.remaining()
+    }
+
+    /// Bytes from the next record to the end of the last one.
+    #[inline]
+    pub const fn remaining(&self) -> usize {
+        self.rest.len()
     }
 
     /// Goes on at `offset`, a value that [`offset`](Self::offset) gave for the same block. Past the
@@ -235,6 +241,31 @@ impl<'b> Records<'b> {
         }
     }
 
+    /// The records that come next and are alike: of this kind, and their payloads `len` bytes long. They are taken
+    /// with [`resume`](Self::resume), [`record_span`] bytes each, once it is known how many they were.
+    ///
+    /// Where the next one is does not wait until the length of the one before it has been read, as it does
+    /// otherwise.
+    #[inline(always)]
+    pub fn alike(
+        &self,
+        kind: RecordKind,
+        len: usize,
+    ) -> impl Iterator<Item = RawRecord<'b>> + use<'b> {
+        self.rest.chunks_exact(record_span(len)).map_while(move |record| {
+            let (header, body) = RecordHeader::read_from_prefix(record).ok()?;
+            let alike = header.kind == kind && header.len as usize == len;
+            alike.then(|| RawRecord { kind, time: header.time, payload: &body[..len] })
+        })
+    }
+
+    /// Takes the first `count` of those that are [alike](Self::alike).
+    #[inline(always)]
+    pub fn skip_alike(&mut self, len: usize, count: usize) {
+        let skipped = (count * record_span(len)).min(self.rest.len());
+        self.rest = &self.rest[skipped..];
+    }
+
     /// The record that is next, as its header and all that follows it say.
     #[inline(always)]
     fn take(&mut self, header: RecordHeader, body: &'b [u8]) -> Result<RawRecord<'b>, BlockError> {
@@ -256,13 +287,19 @@ impl<'b> Records<'b> {
         self.rest.is_empty()
     }
 
-    #[cold]
+    #[inline(always)]
     fn malformed(&mut self, claimed: usize) -> BlockError {
-        let error =
-            BlockError::RecordOverlong { at: self.offset(), claimed, bytes: self.rest.len() };
+        let error = overlong(self.offset(), claimed, self.rest.len());
         self.rest = &[];
         error
     }
+}
+
+/// Apart, and not with a reference to the records: a loop over them has them in registers.
+#[cold]
+#[inline(never)]
+const fn overlong(at: usize, claimed: usize, bytes: usize) -> BlockError {
+    BlockError::RecordOverlong { at, claimed, bytes }
 }
 
 impl<'b> Iterator for Records<'b> {
@@ -337,6 +374,35 @@ mod tests {
         let rest = Records::new(&bytes).unwrap().resume(records.offset());
         assert_eq!(rest.map(|r| r.unwrap().kind.0).collect::<Vec<_>>(), [2, 3]);
         assert_eq!(Records::new(&bytes).unwrap().resume(usize::MAX).count(), 0);
+    }
+
+    #[test]
+    fn alike_are_those_of_one_kind_and_length_that_come_next() {
+        let written: [(u32, &[u8]); 6] =
+            [(1, b"a"), (1, b"b"), (2, b"c"), (2, b"dd"), (2, b"e"), (2, b"f")];
+        let bytes = block(&written);
+        let mut records = Records::new(&bytes).unwrap();
+        let alike = |records: &Records<'_>, kind, len| {
+            records
+                .alike(RecordKind(kind), len)
+                .flat_map(|r| r.payload.to_vec())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(alike(&records, 1, 1), b"ab", "the third is of another kind");
+        assert_eq!(alike(&records, 2, 1), b"", "the first is of another kind");
+        records.skip_alike(1, 2);
+        assert_eq!(records.remaining(), 4 * record_span(1));
+        assert_eq!(
+            alike(&records, 2, 1),
+            b"c",
+            "the second is longer, and takes as much of the block"
+        );
+        records.skip_alike(1, 2);
+        assert_eq!(alike(&records, 2, 1), b"ef");
+        assert_eq!(alike(&records, 2, 9), b"");
+        assert_eq!(records.next().unwrap().unwrap().payload, b"e");
+        records.skip_alike(1, 7);
+        assert!(records.is_empty(), "there are not so many");
     }
 
     #[test]

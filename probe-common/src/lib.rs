@@ -37,5 +37,5 @@ pub mod slot;
 pub mod tally;
 pub mod trace;
 
-pub use block::{BlockError, BlockPrefix, BlockWriter, RawRecord, Records};
+pub use block::{BlockError, BlockPrefix, BlockWriter, RawRecord, Records, record_span};
 pub use record::{Record, RecordHeader, RecordKind};

@@ -2,7 +2,8 @@
 
 use crate::counts::KindCounts;
 use crate::ring::perf_record::{Header, PerfRecord};
-use probe_common::{BlockError, RawRecord, RecordKind, Records};
+use probe_common::{BlockError, RawRecord, RecordKind, Records, record_span};
+use std::ops::ControlFlow;
 
 /// Records of one CPU that are not consumed yet, borrowed from the ring: those of one output after
 /// another, until something else comes than records, or it is time to give room back.
@@ -126,6 +127,49 @@ impl<'r> Batch<'r> {
         }
     }
 
+    /// Gives the records of this kind that come next to `take`, until it breaks. Most payloads are `usual` bytes
+    /// long.
+    #[inline(always)]
+    pub(crate) fn take_run<B>(
+        &mut self,
+        kind: RecordKind,
+        usual: usize,
+        mut take: impl FnMut(RawRecord<'r>) -> ControlFlow<B>,
+    ) -> ControlFlow<B> {
+        self.start_run(kind);
+        let records = self.records.clone();
+        let mut run = Run { batch: self, records, alike: 0, usual, count: 0 };
+        loop {
+            // Not worth it for one, which is what a block has where records are not packed.
+            if run.records.remaining() > record_span(usual) {
+                for record in run.records.alike(kind, usual) {
+                    run.alike += 1;
+                    take(record)?;
+                }
+                run.end_alike();
+            }
+            while let Some(record) = run.records.next_of(kind) {
+                match record {
+                    Ok(record) => {
+                        run.count += 1;
+                        take(record)?;
+                    }
+                    Err(error) => {
+                        run.batch.error = Some(error);
+                        return ControlFlow::Continue(());
+                    }
+                }
+            }
+            if !run.records.is_empty() {
+                return ControlFlow::Continue(());
+            }
+            run.go_on();
+            if run.records.is_empty() {
+                return ControlFlow::Continue(());
+            }
+        }
+    }
+
     #[inline]
     fn end_run(&mut self) {
         self.kinds.add(self.kind, self.run);
@@ -172,23 +216,26 @@ impl<'r> Batch<'r> {
     }
 }
 
-/// The records of one kind that come next in a batch. Where they are is a matter of its own until it is dropped, so
-/// that a loop over them is one over registers; what was taken is taken out of the batch then, even if a handler
-/// panics.
-pub(crate) struct Run<'b, 'r> {
+/// The records that come next in a batch, apart from it, so that a loop over them is one over registers. What was
+/// taken is taken out of the batch when this is dropped, even if a handler panics.
+struct Run<'b, 'r> {
     batch: &'b mut Batch<'r>,
-    kind: RecordKind,
-    /// What is left of the block.
+    /// What is left of the block, those that are `alike` included.
     records: Records<'r>,
+    /// How many were taken that have the usual length, and which that is.
+    alike: usize,
+    usual: usize,
+    /// How many were taken before those.
     count: u64,
 }
 
-impl<'b, 'r> Run<'b, 'r> {
+impl Run<'_, '_> {
+    /// Takes those that are alike out of the block.
     #[inline(always)]
-    pub(crate) fn new(batch: &'b mut Batch<'r>, kind: RecordKind) -> Self {
-        batch.start_run(kind);
-        let records = batch.records.clone();
-        Self { batch, kind, records, count: 0 }
+    fn end_alike(&mut self) {
+        let alike = std::mem::take(&mut self.alike);
+        self.records.skip_alike(self.usual, alike);
+        self.count += alike as u64;
     }
 
     /// Goes on with the next perf record: as [`Batch::go_on`], but for where the records are.
@@ -202,38 +249,15 @@ impl<'b, 'r> Run<'b, 'r> {
     }
 }
 
-/// Tells the compiler that what comes next is not what a loop is about.
-#[cold]
-#[inline(always)]
-const fn seldom() {}
-
-impl<'r> Iterator for Run<'_, 'r> {
-    type Item = RawRecord<'r>;
-
-    #[inline(always)]
-    fn next(&mut self) -> Option<RawRecord<'r>> {
-        match self.records.next_of(self.kind)? {
-            Ok(record) => {
-                self.count += 1;
-                if self.records.is_empty() {
-                    seldom();
-                    self.go_on();
-                }
-                Some(record)
-            }
-            Err(error) => {
-                self.batch.error = Some(error);
-                None
-            }
-        }
-    }
-}
-
 impl Drop for Run<'_, '_> {
     #[inline(always)]
     fn drop(&mut self) {
+        self.end_alike();
         self.batch.records = self.records.clone();
         self.batch.run += self.count;
+        if self.batch.error.is_none() {
+            self.batch.go_on();
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Handlers, and the dispatch of records to them by type.
 
-use crate::batch::{Batch, Run};
+use crate::batch::Batch;
 use crate::consumer::{Consumer, CpuChange, Dump, Loss, Malformed, MalformedReason};
 use probe_common::limits::KINDS;
 use probe_common::{RawRecord, Record, RecordKind};
@@ -96,14 +96,14 @@ where
     }
 
     fn run(&mut self, cpu: u32, batch: &mut Batch<'_>) -> (Handled, usize) {
-        for record in Run::new(batch, T::KIND) {
+        let run = batch.take_run(T::KIND, size_of::<T>(), |record| {
             let len = record.payload.len();
-            let handled = self.one(cpu, record);
-            if handled != Handled::Continue {
-                return (handled, len);
+            match self.one(cpu, record) {
+                Handled::Continue => ControlFlow::Continue(()),
+                other => ControlFlow::Break((other, len)),
             }
-        }
-        (Handled::Continue, 0)
+        });
+        run.break_value().unwrap_or((Handled::Continue, 0))
     }
 }
 
@@ -314,6 +314,7 @@ impl Consumer for EvHandlers<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::counts::KindCounts;
     use probe_common::BlockWriter;
     use probe_common::Records;
     use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -351,6 +352,39 @@ mod tests {
         drop(handlers);
         assert_eq!(first, [(3, 42, 1, 2, b"tail".to_vec())]);
         assert_eq!(second, 2);
+    }
+
+    #[test]
+    fn a_batch_is_given_in_order_whatever_its_kinds_and_lengths_are() {
+        let written: [(RecordKind, &[u8]); 7] = [
+            (Pair::KIND, b"12345671"),
+            (Pair::KIND, b"12345672"),
+            (RecordKind::user(8), b"12345673"),
+            (Pair::KIND, b"12345674"),
+            (Pair::KIND, b"12345675tail"),
+            (Pair::KIND, b"12345676"),
+            (Pair::KIND, b"12345677"),
+        ];
+        let mut words = [0u64; 64];
+        let mut writer = BlockWriter::new(&mut words.as_mut_bytes()[4..], 0).unwrap();
+        for (kind, payload) in written {
+            assert!(writer.push(kind, 0, payload));
+        }
+        let block = writer.finish();
+        let seen = std::sync::Mutex::new(Vec::new());
+        let note = |payload: &[u8]| seen.lock().unwrap().push(payload.to_vec());
+        let mut kinds = KindCounts::default();
+        {
+            let mut handlers = EvHandlers::new();
+            handlers
+                .on::<Pair, _>(|e| note(&[e.record.as_bytes(), e.tail].concat()))
+                .on_unknown(|_, record| note(record.payload));
+            let mut batch =
+                Batch::of_block(Records::new(block).unwrap(), 0, block.len(), &mut kinds);
+            assert_eq!(handlers.batch(3, &mut batch), ControlFlow::Continue(()));
+            assert_eq!(batch.close(), 7);
+        }
+        assert_eq!(seen.into_inner().unwrap(), written.map(|(_, payload)| payload.to_vec()));
     }
 
     #[test]
