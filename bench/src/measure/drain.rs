@@ -1,0 +1,48 @@
+//! What a record costs to drain, beside a bare walk over the same bytes.
+
+use super::{Bench, Outcome, median};
+use crate::generator;
+use crate::sink::Sink;
+use crate::walk::Ring;
+use anyhow::Result;
+use std::time::{Duration, Instant};
+
+impl Bench {
+    /// Fills a ring and drains it, all on one CPU, so that it has the bytes in its cache.
+    pub(super) fn drain(&mut self) -> Result<Outcome> {
+        let cpu = self.producers[0];
+        generator::pin(cpu)?;
+        let bytes = self.case.ring_kib << 10;
+        let program = generator::loaded(&self.object, &self.program)?;
+        // Half a cache of the second level, and never more than half a ring.
+        let count = u32::try_from((256 << 10).min(bytes / 2) / (self.case.payload + 40))?;
+        let walk = self.reader.event(cpu).map(|event| Ring::map(event, bytes)).transpose()?;
+        let (mut drains, mut walks) = (Vec::new(), Vec::new());
+        let start = Instant::now();
+        let mut round = 0;
+        let mut sums = 0;
+        while start.elapsed() < Duration::from_millis(self.case.millis) || round < 4 {
+            generator::run(program, count)?;
+            round += 1;
+            // Each second time, somebody else is the first to touch the bytes.
+            if let Some(ring) = walk.as_ref().filter(|_| round % 2 == 0) {
+                let start = Instant::now();
+                let (records, sum) = std::hint::black_box(ring.walk());
+                walks.push(start.elapsed().as_nanos() as f64 / records.max(1) as f64);
+                sums += sum;
+                self.reader.drain(&mut Sink::new(0))?;
+                continue;
+            }
+            let mut sink = Sink::default();
+            let start = Instant::now();
+            self.reader.drain(&mut sink)?;
+            let time = start.elapsed().as_nanos() as f64;
+            if sink.records > 0 {
+                drains.push(time / sink.records as f64);
+            }
+            sums += sink.sum;
+        }
+        std::hint::black_box(sums);
+        Ok(Outcome { drain_ns: median(drains), walk_ns: median(walks), ..Outcome::default() })
+    }
+}

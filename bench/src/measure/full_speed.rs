@@ -1,0 +1,127 @@
+//! Producers that emit as fast as they can: what a record costs them, and how many arrive.
+
+use super::consume::{Produced, consume, join};
+use super::{Bench, EMPTY, Outcome};
+use crate::generator;
+use crate::sink::Sink;
+use anyhow::{Context, Result};
+use aya::programs::SchedClassifier;
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+
+/// So many runs for one reading of what the empty loop costs.
+const EMPTY_RUNS: u32 = 200_000;
+
+/// For so long, more or less, a producer runs its program in one system call.
+const STRETCH: Duration = Duration::from_millis(5);
+
+impl Bench {
+    /// Emits as fast as it goes, while the consumer keeps up as well as it can.
+    pub(super) fn full_speed(&mut self) -> Result<Outcome> {
+        let stretch = self.calibrate()?;
+        let sampled = if self.case.contender.is_timed() { 61 } else { 0 };
+        let mut sink = Sink::new(sampled);
+        let producers = Producers {
+            cpus: &self.producers,
+            program: generator::loaded(&self.object, &self.program)?,
+            empty: generator::loaded(&self.object, EMPTY)?,
+            stretch,
+            burst: self.case.load.burst(),
+            time: Duration::from_millis(self.case.millis),
+        };
+        let consumed =
+            consume(&mut *self.reader, &mut sink, self.consumer, || producers.produce())?;
+        let mean = |of: fn(&Cost) -> f64| {
+            let costs = &consumed.told;
+            Some(costs.iter().map(of).sum::<f64>() / costs.len() as f64)
+        };
+        let (empty_ns, producer_ns_net) = (mean(|cost| cost.empty), mean(|cost| cost.emit));
+        if !self.case.contender.delivers() {
+            return Ok(Outcome { empty_ns, producer_ns_net, ..Outcome::default() });
+        }
+        let resident_kib = Some(resident_kib()?);
+        Ok(Outcome { empty_ns, producer_ns_net, resident_kib, ..consumed.outcome(sink) })
+    }
+
+    /// How often a producer runs the program in one [`STRETCH`].
+    fn calibrate(&mut self) -> Result<u32> {
+        const WARM: u32 = 2_500;
+        let program = generator::loaded(&self.object, &self.program)?;
+        let (cpu, burst) = (self.producers[0], self.case.load.burst());
+        let warm = || {
+            generator::pin(cpu)?;
+            generator::run(program, WARM)
+        };
+        let consumed = consume(&mut *self.reader, &mut Sink::new(0), self.consumer, || {
+            let start = Instant::now();
+            let time = std::thread::scope(|scope| join(scope.spawn(warm)))?;
+            Ok(Produced { start, records: u64::from(WARM * burst), told: time / WARM })
+        })?;
+        let runs = STRETCH.as_nanos() / consumed.told.as_nanos().max(1);
+        Ok(u32::try_from(runs)?.max(1))
+    }
+}
+
+/// Who emits as fast as it goes, on each of the CPUs.
+struct Producers<'b> {
+    cpus: &'b [u32],
+    program: &'b SchedClassifier,
+    empty: &'b SchedClassifier,
+    /// How often the program runs in one system call.
+    stretch: u32,
+    /// How many records each run emits.
+    burst: u32,
+    time: Duration,
+}
+
+/// What one producer has done.
+struct Emitted {
+    start: Instant,
+    runs: u64,
+    cost: Cost,
+}
+
+/// What one producer's records cost, in nanoseconds.
+struct Cost {
+    /// A run of the empty program.
+    empty: f64,
+    /// A record, without that.
+    emit: f64,
+}
+
+impl Producers<'_> {
+    /// They begin together, and go on until a common end.
+    fn produce(&self) -> Result<Produced<Vec<Cost>>> {
+        let all_ready = &Barrier::new(self.cpus.len());
+        let emitted = std::thread::scope(|scope| {
+            let emit = |&cpu| scope.spawn(move || self.emit(cpu, all_ready));
+            let threads: Vec<_> = self.cpus.iter().map(emit).collect();
+            threads.into_iter().map(join).collect::<Result<Vec<_>>>()
+        })?;
+        let start = emitted.iter().map(|emitted| emitted.start).min().context("no producers")?;
+        let runs: u64 = emitted.iter().map(|emitted| emitted.runs).sum();
+        let told = emitted.into_iter().map(|emitted| emitted.cost).collect();
+        Ok(Produced { start, records: runs * u64::from(self.burst), told })
+    }
+
+    fn emit(&self, cpu: u32, all_ready: &Barrier) -> Result<Emitted> {
+        let run_empty = || generator::run(self.empty, EMPTY_RUNS);
+        let before = generator::pin(cpu).and_then(|()| run_empty());
+        // The others wait for those that cannot, too.
+        all_ready.wait();
+        let before = before?;
+        let start = Instant::now();
+        let (runs, run) = generator::run_until(self.program, self.stretch, start + self.time)?;
+        let empty = before.min(run_empty()?).as_nanos() as f64 / f64::from(EMPTY_RUNS);
+        let cost = Cost { empty, emit: (run - empty) / f64::from(self.burst) };
+        Ok(Emitted { start, runs, cost })
+    }
+}
+
+/// The most memory that this process had resident.
+fn resident_kib() -> Result<u64> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse().ok());
+    kib.context("/proc/self/status has no VmHWM")
+}
