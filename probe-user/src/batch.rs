@@ -40,7 +40,7 @@ impl<'r> Batch<'r> {
     ) -> Self {
         let mut this = Self::empty(kinds);
         (this.bytes, this.limit, this.at, this.end) = (bytes, limit, at, at);
-        this.begin();
+        this.go_on();
         if consumed != 0 {
             this.records = this.records.resume(consumed);
             this.go_on();
@@ -163,10 +163,8 @@ impl<'r> Batch<'r> {
             if !run.records.is_empty() {
                 return ControlFlow::Continue(());
             }
-            run.go_on();
-            if run.records.is_empty() {
-                return ControlFlow::Continue(());
-            }
+            let Some(records) = run.batch.next_block() else { return ControlFlow::Continue(()) };
+            run.records = records;
         }
     }
 
@@ -186,24 +184,17 @@ impl<'r> Batch<'r> {
     /// Goes on with the next perf record where the block is at its end.
     #[inline(always)]
     fn go_on(&mut self) {
-        if self.records.is_empty() {
-            self.at = self.end;
-            self.begin();
-        }
-    }
-
-    /// Begins with the perf record at `at`, if it is a sound sample, and lies in one piece.
-    #[inline(always)]
-    fn begin(&mut self) {
-        if let Some((records, size)) = self.block() {
+        if self.records.is_empty()
+            && let Some(records) = self.next_block()
+        {
             self.records = records;
-            self.end = self.at + size;
         }
     }
 
-    /// The block of the perf record at `at`, if it is a sound sample, and lies in one piece; and the size of that.
+    /// The block of the next perf record, if that is a sound sample, begins before the limit, and lies in one piece.
     #[inline(always)]
-    fn block(&self) -> Option<(Records<'r>, usize)> {
+    fn next_block(&mut self) -> Option<Records<'r>> {
+        self.at = self.end;
         if self.at >= self.limit {
             return None;
         }
@@ -212,7 +203,9 @@ impl<'r> Batch<'r> {
         let PerfRecord::Sample(block) = PerfRecord::read(header, &rest[..size]) else {
             return None;
         };
-        Some((Records::new(block).ok()?, size))
+        let records = Records::new(block).ok()?;
+        self.end += size;
+        Some(records)
     }
 }
 
@@ -236,16 +229,6 @@ impl Run<'_, '_> {
         let alike = std::mem::take(&mut self.alike);
         self.records.skip_alike(self.usual, alike);
         self.count += alike as u64;
-    }
-
-    /// Goes on with the next perf record: as [`Batch::go_on`], but for where the records are.
-    #[inline(always)]
-    fn go_on(&mut self) {
-        self.batch.at = self.batch.end;
-        if let Some((records, size)) = self.batch.block() {
-            self.records = records;
-            self.batch.end += size;
-        }
     }
 }
 

@@ -48,13 +48,10 @@ impl Bench {
         const WARM: u32 = 2_500;
         let program = generator::loaded(&self.object, &self.program)?;
         let (cpu, burst) = (self.producers[0], self.case.load.burst());
-        let warm = || {
-            generator::pin(cpu)?;
-            generator::run(program, WARM)
-        };
         let consumed = consume(&mut *self.reader, &mut Sink::new(0), self.consumer, || {
             let start = Instant::now();
-            let time = std::thread::scope(|scope| join(scope.spawn(warm)))?;
+            generator::pin(cpu)?;
+            let time = generator::run(program, WARM)?;
             Ok(Produced { start, records: u64::from(WARM * burst), told: time / WARM })
         })?;
         let runs = STRETCH.as_nanos() / consumed.told.as_nanos().max(1);

@@ -1,6 +1,6 @@
 //! A producer that emits at a rate: latency, and what waiting costs.
 
-use super::consume::{Produced, consume, join};
+use super::consume::{Produced, consume};
 use super::{Bench, Case, Outcome};
 use crate::generator;
 use crate::sink::Sink;
@@ -14,15 +14,12 @@ impl Bench {
         let mut sink = Sink::new(1);
         let program = generator::loaded(&self.object, &self.program)?;
         let cpu = self.producers[0];
-        let emit = || {
+        let consumed = consume(&mut *self.reader, &mut sink, self.consumer, || {
+            let start = Instant::now();
             generator::pin(cpu)?;
             // A consumer that is to be idle is so by then.
             std::thread::sleep(Duration::from_millis(100));
-            generator::pace(program, rate, Duration::from_millis(millis))
-        };
-        let consumed = consume(&mut *self.reader, &mut sink, self.consumer, || {
-            let start = Instant::now();
-            let records = std::thread::scope(|scope| join(scope.spawn(emit)))?;
+            let records = generator::pace(program, rate, Duration::from_millis(millis))?;
             Ok(Produced { start, records, told: () })
         })?;
         Ok(consumed.outcome(sink))
