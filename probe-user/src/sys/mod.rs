@@ -1,6 +1,6 @@
 //! System calls: the only room besides [`ring::page`](crate::ring::page) that has `unsafe`.
 //!
-//! Each function is one call of the kernel, safe to call with any arguments, and returns its errno
+//! Each function is one call of the kernel, or in `hardware` and `prefetch` one instruction, safe to call with any arguments, and returns its errno
 //! as [`std::io::Error`]. What the errno means to a user is said one floor up.
 #![allow(unsafe_code)]
 
@@ -17,6 +17,7 @@ pub(crate) mod hardware;
 pub(crate) mod membarrier;
 pub(crate) mod memory;
 pub(crate) mod perf_event;
+pub(crate) mod prefetch;
 #[cfg(feature = "trace")]
 pub(crate) mod process;
 #[cfg(feature = "tokio")]
