@@ -1,7 +1,8 @@
 //! System calls: the only room besides [`ring::page`](crate::ring::page) that has `unsafe`.
 //!
-//! Each function is one call of the kernel, or in `hardware` and `prefetch` one instruction, safe to call with any arguments, and returns its errno
-//! as [`std::io::Error`]. What the errno means to a user is said one floor up.
+//! Each function is one call of the kernel, safe to call with any arguments, and returns its errno
+//! as [`std::io::Error`]. What the errno means to a user is said one floor up. In `hardware` and
+//! `prefetch`, it is one instruction of the processor instead.
 #![allow(unsafe_code)]
 
 pub(crate) mod bpf;
