@@ -242,7 +242,7 @@ impl<'b> Records<'b> {
     }
 
     /// The records that come next and are alike: of this kind, and their payloads `len` bytes long. They are taken
-    /// with [`resume`](Self::resume), [`record_span`] bytes each, once it is known how many they were.
+    /// out with [`skip_alike`](Self::skip_alike), once it is known how many they were.
     ///
     /// Where the next one is does not wait until the length of the one before it has been read, as it does
     /// otherwise.
