@@ -9,6 +9,7 @@ mod payload;
 mod plan;
 mod reader;
 mod report;
+mod resident;
 mod rounds;
 mod sink;
 mod tracer;

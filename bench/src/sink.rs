@@ -8,6 +8,7 @@ pub(crate) fn now() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
+/// By default, it times none.
 #[derive(Debug, Default)]
 pub(crate) struct Sink {
     pub(crate) records: u64,

@@ -30,7 +30,7 @@ impl Bench {
                 let (records, sum) = std::hint::black_box(ring.walk());
                 walks.push(start.elapsed().as_nanos() as f64 / records.max(1) as f64);
                 sums += sum;
-                self.reader.drain(&mut Sink::new(0))?;
+                self.reader.drain(&mut Sink::default())?;
                 continue;
             }
             let mut sink = Sink::default();

@@ -3,6 +3,7 @@
 use super::consume::{Produced, consume, join};
 use super::{Bench, EMPTY, Outcome};
 use crate::generator;
+use crate::resident::peak_kib;
 use crate::sink::Sink;
 use anyhow::{Context, Result};
 use aya::programs::SchedClassifier;
@@ -51,7 +52,7 @@ impl Bench {
         const WARM: u32 = 2_500;
         let program = generator::loaded(&self.object, &self.program)?;
         let (cpu, burst) = (self.producers[0], self.case.load.burst());
-        let consumed = consume(&mut *self.reader, &mut Sink::new(0), self.consumer, || {
+        let consumed = consume(&mut *self.reader, &mut Sink::default(), self.consumer, || {
             let start = Instant::now();
             generator::pin(cpu)?;
             let time = generator::run(program, WARM)?;
@@ -121,7 +122,5 @@ impl Producers<'_> {
 /// The most memory that this process had resident.
 fn resident_kib() -> Result<u64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse().ok());
-    kib.context("/proc/self/status has no VmHWM")
+    peak_kib(&status).context("/proc/self/status has no VmHWM")
 }

@@ -1,5 +1,6 @@
 //! Looks at a process until it has ended: how much memory it has, and whether it does as it is asked.
 
+use crate::resident::peak_kib;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::sync::Arc;
@@ -43,7 +44,7 @@ fn look(pid: Pid, asked: &AtomicBool) -> u64 {
     let started = Instant::now();
     let mut since = None;
     let mut peak = 0;
-    while let Some(kib) = fs::read_to_string(&status).ok().as_deref().and_then(high_water_kib) {
+    while let Some(kib) = fs::read_to_string(&status).ok().as_deref().and_then(peak_kib) {
         peak = peak.max(kib);
         // Where that fails, it has ended just now.
         if started.elapsed() >= LIMIT {
@@ -57,22 +58,4 @@ fn look(pid: Pid, asked: &AtomicBool) -> u64 {
         thread::sleep(LOOK);
     }
     peak
-}
-
-/// `VmHWM` of `/proc/PID/status`, which a process that has ended has no more. Unlike `ru_maxrss`, it
-/// does not begin with what the parent had.
-fn high_water_kib(status: &str) -> Option<u64> {
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse().ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn memory_is_read_until_the_end() {
-        assert_eq!(high_water_kib("Name:\tx\nVmHWM:\t   23504 kB\nVmRSS:\t 1 kB\n"), Some(23504));
-        assert_eq!(high_water_kib("Name:\tx\nState:\tZ (zombie)\n"), None);
-    }
 }
