@@ -24,7 +24,8 @@ pub struct SlotHead {
     pub time: u64,
     /// How many records of which kinds are in the block.
     pub kinds: [KindCount; BLOCK_KINDS],
-    /// How long the block may become, in bytes of records, as far as is known; 0 while it is empty.
+    /// How long the block may become, in bytes of records: what the consumer wanted when it began. While it is
+    /// empty, this says nothing.
     pub limit: u32,
     /// What the block begins with once it is sent.
     pub prefix: BlockPrefix,

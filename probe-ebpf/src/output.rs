@@ -53,19 +53,37 @@ pub(crate) fn open(control: *mut CpuControl, block: u32) {
     unsafe { (&raw mut (*control).open).write_volatile(block) };
 }
 
-/// Notes in the slot how long a block in it may become, by the page of the consumer.
+/// How long a block may become, by the page of the consumer.
 #[inline(always)]
-pub(crate) fn refresh_limit(slot: *mut Slot, control: Option<*mut CpuControl>) -> u32 {
+pub(crate) fn limit(control: Option<*mut CpuControl>) -> u32 {
     let limit = match control {
         // SAFETY: the map value is there for as long as the map is; the consumer writes it, too.
         Some(control) => unsafe { (&raw const (*control).limit).read_volatile() },
         // Without a word of the consumer, it wants no packing.
         None => 0,
     };
-    let limit = if limit > MAX_PACKED { MAX_PACKED } else { limit };
-    // SAFETY: the slot is the caller's.
-    unsafe { (*slot).head.limit = limit };
-    limit
+    if limit > MAX_PACKED { MAX_PACKED } else { limit }
+}
+
+/// Sends the only record of a slot that has no block open, `span` bytes long and of the kind at `index`: it is
+/// tallied without having been in a block's count. Returns the helper's errno.
+#[inline(always)]
+pub(crate) fn send_alone(
+    ctx: *mut c_void,
+    slot: *mut Slot,
+    span: u32,
+    depth: u32,
+    index: u32,
+    control: Option<*mut CpuControl>,
+) -> i64 {
+    let errno = offer(ctx, slot, span, depth, control);
+    step(slot);
+    if errno == 0 {
+        count_as(depth, index, 1, None);
+    } else {
+        pipe_tally(depth, KindCount::one(index).word(), errno);
+    }
+    errno
 }
 
 /// Sends the slot's block with `fill` bytes of records, and empties it, whatever comes of it.
@@ -157,13 +175,9 @@ fn empty(
     control: Option<*mut CpuControl>,
     errno: i64,
 ) {
+    step(slot);
     // SAFETY: the slot is the caller's.
-    unsafe { (*slot).head.seq = (*slot).head.seq.wrapping_add(1) };
-    // SAFETY: as above.
     unsafe { (*slot).head.fill = 0 };
-    // Who begins the next block looks what the consumer wants.
-    // SAFETY: as above.
-    unsafe { (*slot).head.limit = 0 };
     if let Some(control) = control
         && depth == 0
     {
@@ -180,6 +194,13 @@ fn empty(
             pipe_tally(depth, uncounted.word(), errno);
         }
     }
+}
+
+/// The slot's next block has the next number.
+#[inline(always)]
+fn step(slot: *mut Slot) {
+    // SAFETY: the slot is the caller's.
+    unsafe { (*slot).head.seq = (*slot).head.seq.wrapping_add(1) };
 }
 
 /// Tallies the records of the block in the slot at `depth`, which is empty then, and the output, if it

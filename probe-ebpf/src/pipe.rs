@@ -27,7 +27,7 @@ use core::{
 use probe_common::{
     Record, RecordHeader,
     block::record_span,
-    control::{Clock, CpuControl, Flushed},
+    control::{Clock, Flushed},
     limits::{DEPTH, MAX_EMIT, MAX_PACKED},
     slot::{BLOCK_KINDS, KindCount},
     tally::FailureClass,
@@ -241,46 +241,51 @@ impl<T: Record> Reservation<T> {
     /// Makes the record part of the block, and sends the block if it is time to.
     #[inline(always)]
     fn append<C: EbpfContext>(self, ctx: &C, span: u32) -> Result<(), EmitError> {
-        let slot = self.taken.slot;
-        let fill = self.fill + span;
-        let next = fill + span;
-        let is_counted = self.count();
-        // SAFETY: the slot is ours.
-        if is_counted && next <= unsafe { (*slot).head.limit } {
-            // SAFETY: as above.
-            unsafe { (*slot).head.fill = fill };
-            return Ok(());
-        }
-        // The first record of a block, or the last one, or the consumer wants no packing: what it
-        // wants now, its page tells.
-        let control = control();
-        let limit = self.limit(control);
-        if is_counted && next <= limit {
-            // SAFETY: the slot is ours.
-            unsafe { (*slot).head.fill = fill };
-            if self.fill == 0
-                && let Some(control) = control
-            {
-                // SAFETY: the slot is ours.
-                let seq = unsafe { (*slot).head.seq };
-                // Not 0, which is none.
-                open(control, (seq & 0xffff) + 1);
-            }
-            return Ok(());
-        }
-        // Where the block does not know of the record, it is counted apart.
-        let uncounted = if is_counted { KindCount::NONE } else { KindCount::one(Self::INDEX) };
-        let errno = output::send(ctx.as_ptr(), slot, fill, self.depth, uncounted, control);
+        let errno = if self.fill == 0 { self.begin(ctx, span) } else { self.go_on(ctx, span) };
         if errno == 0 { Ok(()) } else { Err(EmitError { class: FailureClass::of(errno), errno }) }
     }
 
-    /// How long a block in the slot may become, by the page of the consumer.
+    /// Begins a block with the record, if the consumer wants packing and another one would fit; otherwise the
+    /// record is a block of its own. Returns the errno of an output, or 0.
     #[inline(always)]
-    fn limit(&self, control: Option<*mut CpuControl>) -> u32 {
-        if self.depth != 0 {
+    fn begin<C: EbpfContext>(&self, ctx: &C, span: u32) -> i64 {
+        let slot = self.taken.slot;
+        let control = control();
+        // Only the first slot keeps a block open.
+        let limit = if self.depth == 0 { output::limit(control) } else { 0 };
+        if 2 * span > limit {
+            return output::send_alone(ctx.as_ptr(), slot, span, self.depth, Self::INDEX, control);
+        }
+        self.count();
+        // SAFETY: the slot is ours.
+        unsafe { (*slot).head.limit = limit };
+        // SAFETY: as above.
+        unsafe { (*slot).head.fill = span };
+        if let Some(control) = control {
+            // SAFETY: as above.
+            let seq = unsafe { (*slot).head.seq };
+            // Not 0, which is none.
+            open(control, (seq & 0xffff) + 1);
+        }
+        0
+    }
+
+    /// Puts the record into the block that others have begun, and sends it unless one more would fit. Returns
+    /// the errno of the output, or 0.
+    #[inline(always)]
+    fn go_on<C: EbpfContext>(&self, ctx: &C, span: u32) -> i64 {
+        let slot = self.taken.slot;
+        let fill = self.fill + span;
+        let is_counted = self.count();
+        // SAFETY: the slot is ours.
+        if is_counted && fill + span <= unsafe { (*slot).head.limit } {
+            // SAFETY: as above.
+            unsafe { (*slot).head.fill = fill };
             return 0;
         }
-        output::refresh_limit(self.taken.slot, control)
+        // Where the block does not know of the record, it is counted apart.
+        let uncounted = if is_counted { KindCount::NONE } else { KindCount::one(Self::INDEX) };
+        output::send(ctx.as_ptr(), slot, fill, self.depth, uncounted, control())
     }
 
     /// Counts the record as one of the block's. `false` if the block has too many kinds already: it

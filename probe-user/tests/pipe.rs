@@ -2,8 +2,10 @@
 
 mod suite;
 
-use probe_user::common::Record;
+use aya::maps::PerfEventArray;
+use aya::maps::perf::PerfEvent;
 use probe_user::common::tally::FailureClass;
+use probe_user::common::{Record, Records};
 use probe_user::{
     AsyncEvPipe, CpuTally, EvHandlers, EvPipe, Item, OpenError, Options, OwnedRecords,
     RecordStream, Stop, Wakeup,
@@ -287,6 +289,39 @@ fn a_closed_pipe_leaves_the_map_empty() {
     let pipe = EvPipe::from_object(&mut object, &Options::new()).unwrap();
     let tally = pipe.tally().unwrap().total().unwrap();
     assert_eq!((tally.sent, tally.failed_for(FailureClass::NoEvent)), (0, 10));
+}
+
+/// What another reader of the ring gets, here that of aya: blocks as `probe-common` documents them, by whose
+/// numbers it can tell where some are missing.
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn outputs_have_numbers_in_a_row_and_those_that_failed_leave_a_gap() {
+    const TOO_MANY: u32 = 50;
+    let mut object = load();
+    let cpu = online()[0];
+    let events = object.take_map("PIPE_EVENTS").unwrap();
+    let mut events = PerfEventArray::try_from(events).unwrap();
+    // A page: 42 records of 96 bytes.
+    let mut ring = events.open(cpu, Some(1)).unwrap();
+    let mut seqs = || {
+        let mut seqs = Vec::new();
+        ring.for_each(|event| {
+            if let PerfEvent::Sample { head, tail } = event {
+                let block = [head, tail].concat();
+                let records = Records::new(&block).unwrap();
+                assert_eq!(records.slot(), 0);
+                seqs.push(u32::from(records.seq()));
+                assert_eq!(records.count(), 1);
+            }
+        });
+        seqs
+    };
+    generate_on(classifier(&mut object, "emit_numbered"), &[cpu], TOO_MANY);
+    let first = seqs();
+    assert!((1..TOO_MANY).contains(&(first.len() as u32)), "{first:?}");
+    assert_eq!(first, (0..first.len() as u32).collect::<Vec<_>>());
+    generate_on(classifier(&mut object, "emit_numbered"), &[cpu], 3);
+    assert_eq!(seqs(), [TOO_MANY, TOO_MANY + 1, TOO_MANY + 2]);
 }
 
 #[test]
