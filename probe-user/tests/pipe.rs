@@ -2,16 +2,18 @@
 
 mod suite;
 
-use aya::maps::PerfEventArray;
 use aya::maps::perf::PerfEvent;
+use aya::maps::{Array, PerfEventArray};
+use probe_user::common::control::{CONTROL_MAP, CpuControl, EVENTS_MAP};
 use probe_user::common::tally::FailureClass;
-use probe_user::common::{Record, Records};
+use probe_user::common::{Record, Records, record_span};
 use probe_user::{
     AsyncEvPipe, CpuTally, EvHandlers, EvPipe, Item, OpenError, Options, OwnedRecords,
     RecordStream, Stop, Wakeup,
 };
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use std::collections::BTreeMap;
+use std::mem::offset_of;
 use std::ops::ControlFlow;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -293,35 +295,53 @@ fn a_closed_pipe_leaves_the_map_empty() {
 
 /// What another reader of the ring gets, here that of aya: blocks as `probe-common` documents them, by whose
 /// numbers it can tell where some are missing.
-#[test]
-#[ignore = "needs root and BPF: cargo xtask test"]
-fn outputs_have_numbers_in_a_row_and_those_that_failed_leave_a_gap() {
-    const TOO_MANY: u32 = 50;
+fn numbers_are_in_a_row(records_per_block: u32) {
+    /// More than the ring has room for.
+    const BLOCKS: u32 = 50;
     let mut object = load();
     let cpu = online()[0];
-    let events = object.take_map("PIPE_EVENTS").unwrap();
+    let events = object.take_map(EVENTS_MAP).unwrap();
     let mut events = PerfEventArray::try_from(events).unwrap();
-    // A page: 42 records of 96 bytes.
     let mut ring = events.open(cpu, Some(1)).unwrap();
-    let mut seqs = || {
-        let mut seqs = Vec::new();
+    let limit = records_per_block * record_span(size_of::<Numbered>()) as u32;
+    let mut page = [0u32; size_of::<CpuControl>() / size_of::<u32>()];
+    page[offset_of!(CpuControl, limit) / size_of::<u32>()] = limit;
+    let control = object.map_mut(CONTROL_MAP).unwrap();
+    Array::<_, [u32; 16]>::try_from(control).unwrap().set(cpu, page, 0).unwrap();
+    let mut emit = |blocks| {
+        generate_on(classifier(&mut object, "emit_numbered"), &[cpu], blocks * records_per_block)
+    };
+    let mut numbers = || {
+        let mut numbers = Vec::new();
         ring.for_each(|event| {
             if let PerfEvent::Sample { head, tail } = event {
                 let block = [head, tail].concat();
                 let records = Records::new(&block).unwrap();
-                assert_eq!(records.slot(), 0);
-                seqs.push(u32::from(records.seq()));
-                assert_eq!(records.count(), 1);
+                numbers.push((records.slot(), u32::from(records.seq())));
+                assert_eq!(records.count(), records_per_block as usize);
             }
         });
-        seqs
+        numbers
     };
-    generate_on(classifier(&mut object, "emit_numbered"), &[cpu], TOO_MANY);
-    let first = seqs();
-    assert!((1..TOO_MANY).contains(&(first.len() as u32)), "{first:?}");
-    assert_eq!(first, (0..first.len() as u32).collect::<Vec<_>>());
-    generate_on(classifier(&mut object, "emit_numbered"), &[cpu], 3);
-    assert_eq!(seqs(), [TOO_MANY, TOO_MANY + 1, TOO_MANY + 2]);
+    emit(BLOCKS);
+    let first = numbers();
+    let count = first.len() as u32;
+    assert!((1..BLOCKS).contains(&count), "{first:?}");
+    assert_eq!(first, (0..count).map(|number| (0, number)).collect::<Vec<_>>());
+    emit(2);
+    assert_eq!(numbers(), [(0, BLOCKS), (0, BLOCKS + 1)]);
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn blocks_have_numbers_in_a_row_and_those_that_failed_leave_a_gap() {
+    numbers_are_in_a_row(5);
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn so_have_blocks_of_one_record() {
+    numbers_are_in_a_row(1);
 }
 
 #[test]
