@@ -2,7 +2,7 @@
 //! and what it refuses.
 
 use crate::atomic;
-use crate::slot::{self, ROOM, Slot};
+use crate::slot::{self, FIRST, ROOM, Slot};
 use aya_ebpf::{
     bindings::{BPF_F_CURRENT_CPU, BPF_F_MMAPABLE},
     helpers::{bpf_get_smp_processor_id, bpf_perf_event_output},
@@ -86,19 +86,18 @@ pub(crate) fn send_alone(
     errno
 }
 
-/// Sends the slot's block with `fill` bytes of records, and empties it, whatever comes of it.
+/// Sends the open block of the first slot with `fill` bytes of records, and empties it, whatever comes of it.
 /// `uncounted` is what is in the block beyond the kinds that it counts. Returns the helper's errno.
 #[inline(always)]
 pub(crate) fn send(
     ctx: *mut c_void,
     slot: *mut Slot,
     fill: u32,
-    depth: u32,
     uncounted: KindCount,
     control: Option<*mut CpuControl>,
 ) -> i64 {
-    let errno = offer(ctx, slot, fill, depth, control);
-    empty(slot, depth, uncounted, control, errno);
+    let errno = offer(ctx, slot, fill, FIRST, control);
+    empty(slot, uncounted, control, errno);
     errno
 }
 
@@ -111,11 +110,11 @@ pub(crate) fn send_or_keep(
     fill: u32,
     control: Option<*mut CpuControl>,
 ) -> bool {
-    let errno = offer(ctx, slot, fill, 0, control);
+    let errno = offer(ctx, slot, fill, FIRST, control);
     let is_kept = matches!(FailureClass::of(errno), FailureClass::NotActive);
     if !is_kept {
         // A failure is in the tally.
-        empty(slot, 0, KindCount::NONE, control, errno);
+        empty(slot, KindCount::NONE, control, errno);
     }
     !is_kept
 }
@@ -165,22 +164,14 @@ fn offer(
     errno
 }
 
-/// Empties the slot, whose block the kernel took, or did not, as `errno` says: tallies what was in it, and
-/// begins the next block.
+/// Empties the first slot, whose block the kernel took, or did not, as `errno` says: tallies what was in it, and
+/// tells the consumer that none is open.
 #[inline(always)]
-fn empty(
-    slot: *mut Slot,
-    depth: u32,
-    uncounted: KindCount,
-    control: Option<*mut CpuControl>,
-    errno: i64,
-) {
+fn empty(slot: *mut Slot, uncounted: KindCount, control: Option<*mut CpuControl>, errno: i64) {
     step(slot);
     // SAFETY: the slot is the caller's.
     unsafe { (*slot).head.fill = 0 };
-    if let Some(control) = control
-        && depth == 0
-    {
+    if let Some(control) = control {
         open(control, 0);
     }
     // SAFETY: as above.
@@ -188,10 +179,10 @@ fn empty(
     match first.get() {
         Some((index, count)) if errno == 0 && *second == KindCount::NONE => {
             *first = KindCount::NONE;
-            count_as(depth, index, count, None);
+            count_as(FIRST, index, count, None);
         }
         _ => {
-            pipe_tally(depth, uncounted.word(), errno);
+            pipe_tally(FIRST, uncounted.word(), errno);
         }
     }
 }

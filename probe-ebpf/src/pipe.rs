@@ -251,8 +251,7 @@ impl<T: Record> Reservation<T> {
     fn begin<C: EbpfContext>(&self, ctx: &C, span: u32) -> i64 {
         let slot = self.taken.slot;
         let control = control();
-        // Only the first slot keeps a block open.
-        let limit = if self.depth == 0 { output::limit(control) } else { 0 };
+        let limit = if self.depth == slot::FIRST { output::limit(control) } else { 0 };
         if 2 * span > limit {
             return output::send_alone(ctx.as_ptr(), slot, span, self.depth, Self::INDEX, control);
         }
@@ -285,7 +284,7 @@ impl<T: Record> Reservation<T> {
         }
         // Where the block does not know of the record, it is counted apart.
         let uncounted = if is_counted { KindCount::NONE } else { KindCount::one(Self::INDEX) };
-        output::send(ctx.as_ptr(), slot, fill, self.depth, uncounted, control())
+        output::send(ctx.as_ptr(), slot, fill, uncounted, control())
     }
 
     /// Counts the record as one of the block's. `false` if the block has too many kinds already: it
@@ -352,7 +351,7 @@ pub fn flush(ctx: *mut c_void) -> u32 {
             return Flushed::Held as u32;
         }
     }
-    let Some(slot) = slot::get(0) else { return Flushed::Sent as u32 };
+    let Some(slot) = slot::get(slot::FIRST) else { return Flushed::Sent as u32 };
     let Some(taken) = slot::take(slot) else { return Flushed::Held as u32 };
     // SAFETY: the slot is ours.
     let fill = unsafe { (*slot).head.fill };

@@ -16,6 +16,9 @@ use probe_common::{
 #[map]
 static PIPE_SCRATCH: PerCpuArray<Slot> = PerCpuArray::with_max_entries(DEPTH, 0);
 
+/// The depth of the only slot that keeps a block open.
+pub(crate) const FIRST: u32 = 0;
+
 /// Bytes of records that a slot has room for: a block up to its limit, and one longest record.
 pub(crate) const ROOM: usize = MAX_PACKED as usize + record_span(MAX_EMIT);
 
