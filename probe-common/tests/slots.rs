@@ -1,7 +1,7 @@
 //! A model of how programs on one CPU take scratch slots and give them back: every way in which
 //! three of them can preempt each other, tried out.
 //!
-//! The steps are those of `take_any`, `take` and `Taken::give_back` in `probe-ebpf/src/slot.rs`, which is
+//! The steps are those of `take_any`, `Claim` and `Taken::give_back` in `probe-ebpf/src/slot.rs`, which is
 //! not built for the machine that tests run on: what changes there has to change here. A step is
 //! one access to a counter of a slot, since a program can be preempted between any two. On one
 //! CPU, all see the accesses in one order.

@@ -87,10 +87,12 @@ pub fn emit<C: EbpfContext, T: Record + Copy>(ctx: &C, record: &T) -> Result<(),
 #[inline(always)]
 pub fn reserve<T: Record>() -> Result<Reservation<T>, EmitError> {
     let () = const { T::CAN_BE_EMITTED };
-    // Before the slot is taken: to read the clock waits for every load that comes before it.
     let clock = PIPE_CLOCK.load();
+    // The clock is read between the two halves of taking a slot: to read it waits for all that comes before,
+    // and an atomic addition does, too. What follows does not wait for the clock.
+    let claim = slot::claim_first();
     let now = now(clock);
-    let Some((taken, depth)) = slot::take_any() else {
+    let Some((taken, depth)) = claim.and_then(slot::take_any) else {
         return Err(refuse::<T>(FailureClass::Nested));
     };
     let slot = taken.slot;

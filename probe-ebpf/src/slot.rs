@@ -1,6 +1,6 @@
 //! Scratch memory: where records are built, and who builds one in it now.
 //!
-//! There are [`DEPTH`] slots for each CPU. A slot is held from [`take`] to [`Taken::give_back`] by one
+//! There are [`DEPTH`] slots for each CPU. A slot is held from [`Claim::on`] to [`Taken::give_back`] by one
 //! program; whoever comes meanwhile takes another one.
 
 use crate::atomic;
@@ -55,10 +55,20 @@ pub(crate) struct Taken {
     given_back: u64,
 }
 
-/// Takes the first slot that nobody holds, and tells which it is.
+/// Claims the first slot.
 #[inline(always)]
-pub(crate) fn take_any() -> Option<(Taken, u32)> {
-    for depth in 0..DEPTH {
+pub(crate) fn claim_first() -> Option<Claim> {
+    get(FIRST).map(Claim::on)
+}
+
+/// Takes the slot of the claim on the first or, if somebody else has claimed that, the next that nobody holds, and
+/// tells which it is.
+#[inline(always)]
+pub(crate) fn take_any(first: Claim) -> Option<(Taken, u32)> {
+    if let Some(taken) = first.taken() {
+        return Some((taken, FIRST));
+    }
+    for depth in FIRST + 1..DEPTH {
         if let Some(taken) = take(get(depth)?) {
             return Some((taken, depth));
         }
@@ -67,6 +77,12 @@ pub(crate) fn take_any() -> Option<(Taken, u32)> {
 }
 
 /// Takes a slot, unless somebody holds it.
+#[inline(always)]
+pub(crate) fn take(slot: *mut Slot) -> Option<Taken> {
+    Claim::on(slot).taken()
+}
+
+/// Half of the way to a slot.
 ///
 /// Programs that interrupt each other give back in the reverse order; programs that can be preempted
 /// do not, and two of them can find a slot free at the same time. So both claim it, and look then. To claim is
@@ -77,17 +93,31 @@ pub(crate) fn take_any() -> Option<(Taken, u32)> {
 ///
 /// An atomic addition waits for the processor's store buffer, so there is one for a record, and who has
 /// the slot gives it back without: it alone writes that counter, and knows what it was.
-#[inline(always)]
-pub(crate) fn take(slot: *mut Slot) -> Option<Taken> {
-    // SAFETY: the counter is in this CPU's map value.
-    unsafe { atomic::add(&raw mut (*slot).head.claims, 1) };
-    let given_back = given_back(slot);
-    if claims(slot).wrapping_sub(given_back) == 1 {
-        return Some(Taken { slot, given_back });
+#[must_use = "until somebody looks whether it is the only one, nobody can take the slot"]
+pub(crate) struct Claim {
+    slot: *mut Slot,
+}
+
+impl Claim {
+    #[inline(always)]
+    pub(crate) fn on(slot: *mut Slot) -> Self {
+        // SAFETY: the counter is in this CPU's map value.
+        unsafe { atomic::add(&raw mut (*slot).head.claims, 1) };
+        Self { slot }
     }
-    // SAFETY: as above.
-    unsafe { atomic::add(&raw mut (*slot).head.claims, 1u64.wrapping_neg()) };
-    None
+
+    /// The slot, if nobody else has claimed it; otherwise the claim is withdrawn.
+    #[inline(always)]
+    pub(crate) fn taken(self) -> Option<Taken> {
+        let Self { slot } = self;
+        let given_back = given_back(slot);
+        if claims(slot).wrapping_sub(given_back) == 1 {
+            return Some(Taken { slot, given_back });
+        }
+        // SAFETY: as in on().
+        unsafe { atomic::add(&raw mut (*slot).head.claims, 1u64.wrapping_neg()) };
+        None
+    }
 }
 
 /// Whether somebody holds the slot, or claims it: what ends is seen before what begins.
