@@ -88,6 +88,26 @@ impl Contender {
         !matches!(self, Self::NoOutput | Self::EvpipeFlight)
     }
 
+    /// Whether a record wakes its consumer that is idle; those of the others look by a timer.
+    pub(crate) fn is_woken(self) -> bool {
+        match self {
+            Self::EvpipeAdaptive
+            | Self::EvpipeAdaptiveBlocktime
+            | Self::EvpipeAdaptiveCoarse
+            | Self::EvpipeEach
+            | Self::Aya
+            | Self::LibbpfPerf
+            | Self::LibbpfRingbuf => true,
+            Self::EvpipeFlight
+            | Self::EvpipeWatermark
+            | Self::LibbpfPerfEvery64
+            | Self::LibbpfPerfTuned
+            | Self::LibbpfRingbufNowake
+            | Self::LibbpfRingbufNowakeUntimed
+            | Self::NoOutput => false,
+        }
+    }
+
     /// Whether it is measured with every length of payload, or with the one that all have.
     pub(crate) fn takes_every_payload(self) -> bool {
         !matches!(

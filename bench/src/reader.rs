@@ -5,6 +5,7 @@ use crate::sink::Sink;
 use anyhow::{Context, Result};
 use aya::Ebpf;
 use aya::maps::Map;
+use std::time::Duration;
 
 mod aya_perf;
 mod evpipe;
@@ -13,8 +14,8 @@ mod libbpf;
 
 /// Reads what one contender delivers.
 pub(crate) trait Reader: Send {
-    /// Waits as this contender's users do, for 100 ms at most, and drains.
-    fn step(&mut self, sink: &mut Sink) -> Result<()>;
+    /// Waits as this contender's users do, for `timeout` at most, and drains.
+    fn step(&mut self, timeout: Duration, sink: &mut Sink) -> Result<()>;
 
     /// Drains without waiting.
     fn drain(&mut self, sink: &mut Sink) -> Result<()>;
@@ -58,8 +59,8 @@ pub(crate) fn open(
 struct Nobody;
 
 impl Reader for Nobody {
-    fn step(&mut self, _: &mut Sink) -> Result<()> {
-        std::thread::sleep(std::time::Duration::from_millis(100));
+    fn step(&mut self, timeout: Duration, _: &mut Sink) -> Result<()> {
+        std::thread::sleep(timeout);
         Ok(())
     }
 

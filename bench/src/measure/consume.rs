@@ -46,10 +46,14 @@ impl<T> Consumed<T> {
 
 const NOT_YET: u64 = u64::MAX;
 
+/// For so long a consumer waits by default, at most.
+pub(super) const TIMEOUT: Duration = Duration::from_millis(100);
+
 /// Consumes on this thread while `produce` runs on another, until everything has come that it says
-/// it attempted, or nothing comes any more.
+/// it attempted, or nothing comes any more. It waits for `timeout` at most, and looks again.
 pub(super) fn consume<T: Send>(
     reader: &mut dyn Reader,
+    timeout: Duration,
     sink: &mut Sink,
     cpu: Option<u32>,
     produce: impl FnOnce() -> Result<Produced<T>> + Send,
@@ -73,7 +77,7 @@ pub(super) fn consume<T: Send>(
         let (mut cpu, mut woken) = (cpu_before, wakeups_before);
         loop {
             let before = sink.records;
-            reader.step(sink)?;
+            reader.step(timeout, sink)?;
             if sink.records != before {
                 last = Instant::now();
                 (cpu, woken) = (generator::cpu_time(), wakeups());

@@ -1,6 +1,6 @@
 //! Producers that emit as fast as they can: what a record costs them, and how many arrive.
 
-use super::consume::{Produced, consume, join};
+use super::consume::{Produced, TIMEOUT, consume, join};
 use super::{Bench, EMPTY, Outcome};
 use crate::generator;
 use crate::resident::peak_kib;
@@ -34,7 +34,7 @@ impl Bench {
             time: Duration::from_millis(self.case.millis),
         };
         let consumed =
-            consume(&mut *self.reader, &mut sink, self.consumer, || producers.produce())?;
+            consume(&mut *self.reader, TIMEOUT, &mut sink, self.consumer, || producers.produce())?;
         let mean = |of: fn(&Cost) -> f64| {
             let costs = &consumed.told;
             Some(costs.iter().map(of).sum::<f64>() / costs.len() as f64)
@@ -52,7 +52,8 @@ impl Bench {
         const WARM: u32 = 2_500;
         let program = generator::loaded(&self.object, &self.program)?;
         let (cpu, burst) = (self.producers[0], self.case.load.burst());
-        let consumed = consume(&mut *self.reader, &mut Sink::default(), self.consumer, || {
+        let sink = &mut Sink::default();
+        let consumed = consume(&mut *self.reader, TIMEOUT, sink, self.consumer, || {
             let start = Instant::now();
             generator::pin(cpu)?;
             let time = generator::run(program, WARM)?;

@@ -38,6 +38,9 @@ pub(crate) struct Case {
     /// Records a second, for `--load paced`
     #[arg(long, default_value_t = 0)]
     pub(crate) rate: u32,
+    /// The first record comes so many milliseconds after a full second of `CLOCK_MONOTONIC`, for `--load paced`
+    #[arg(long)]
+    pub(crate) phase: Option<u64>,
     /// Milliseconds that it is to take, more or less
     #[arg(long)]
     pub(crate) millis: u64,

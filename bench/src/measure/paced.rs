@@ -1,27 +1,38 @@
 //! A producer that emits at a rate: latency, and what waiting costs.
 
-use super::consume::{Produced, consume};
+use super::consume::{Produced, TIMEOUT, consume};
 use super::{Bench, Case, Outcome};
 use crate::generator;
-use crate::sink::Sink;
+use crate::sink::{Sink, now};
 use anyhow::Result;
 use std::time::{Duration, Instant};
 
 impl Bench {
     /// Emits at a rate, on one CPU.
     pub(super) fn paced(&mut self) -> Result<Outcome> {
-        let Case { rate, millis, .. } = self.case;
+        let Case { rate, millis, phase, .. } = self.case;
         let mut sink = Sink::new(1);
         let program = generator::loaded(&self.object, &self.program)?;
         let cpu = self.producers[0];
-        let consumed = consume(&mut *self.reader, &mut sink, self.consumer, || {
+        // A consumer that is to be idle has nothing to look after between two records.
+        let timeout = TIMEOUT.max(Duration::from_secs(2) / rate);
+        let consumed = consume(&mut *self.reader, timeout, &mut sink, self.consumer, || {
             let start = Instant::now();
             generator::pin(cpu)?;
             // A consumer that is to be idle is so by then.
             std::thread::sleep(Duration::from_millis(100));
+            if let Some(phase) = phase {
+                std::thread::sleep(until(phase));
+            }
             let records = generator::pace(program, rate, Duration::from_millis(millis))?;
             Ok(Produced { start, records, told: () })
         })?;
         Ok(consumed.outcome(sink))
     }
+}
+
+/// How long it is until so many milliseconds after a full second.
+fn until(phase: u64) -> Duration {
+    let into_second = now() % 1_000_000_000;
+    Duration::from_nanos((phase * 1_000_000 + 1_000_000_000 - into_second) % 1_000_000_000)
 }

@@ -7,6 +7,7 @@ use aya::Ebpf;
 use aya::maps::perf::PerfEvent;
 use aya::maps::{MapData, PerfEventArray, perf::PerfEventArrayBuffer};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::time::Duration;
 
 struct AyaPerf {
     buffers: Vec<PerfEventArrayBuffer<MapData>>,
@@ -31,10 +32,10 @@ fn consume(buffer: &mut PerfEventArrayBuffer<MapData>, payload: usize, sink: &mu
 }
 
 impl Reader for AyaPerf {
-    fn step(&mut self, sink: &mut Sink) -> Result<()> {
+    fn step(&mut self, timeout: Duration, sink: &mut Sink) -> Result<()> {
         let mut fds: Vec<_> =
             self.buffers.iter().map(|buffer| PollFd::new(buffer, PollFlags::IN)).collect();
-        let timeout = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+        let timeout = Timespec::try_from(timeout)?;
         poll(&mut fds, Some(&timeout))?;
         let readable: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
         drop(fds);

@@ -13,8 +13,6 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use std::time::Duration;
 use zerocopy::IntoBytes;
 
-const TIMEOUT: Option<Duration> = Some(Duration::from_millis(100));
-
 pub(super) fn open(
     contender: Contender,
     object: &mut Ebpf,
@@ -63,9 +61,9 @@ impl<const WORDS: usize> Of<WORDS> {
 }
 
 impl<const WORDS: usize> Reader for Of<WORDS> {
-    fn step(&mut self, sink: &mut Sink) -> Result<()> {
+    fn step(&mut self, timeout: Duration, sink: &mut Sink) -> Result<()> {
         self.sink.store(sink, Ordering::Relaxed);
-        let _ = self.pipe.poll(TIMEOUT, &mut self.handlers)?;
+        let _ = self.pipe.poll(Some(timeout), &mut self.handlers)?;
         Ok(())
     }
 

@@ -160,10 +160,10 @@ impl PerfBuffer {
 }
 
 impl Reader for PerfBuffer {
-    fn step(&mut self, sink: &mut Sink) -> Result<()> {
+    fn step(&mut self, timeout: Duration, sink: &mut Sink) -> Result<()> {
         self.context.sink = sink;
         // What is below the watermark has no wakeup.
-        let timeout = if matches!(self.wakeup, Wakeup::Each) { 100 } else { 10 };
+        let timeout = if matches!(self.wakeup, Wakeup::Each) { millis(timeout) } else { 10 };
         // SAFETY: the buffer is open, and the sink is borrowed for as long.
         let ready = unsafe { sys::perf_buffer__poll(self.buffer.as_ptr(), timeout) };
         if ready == 0 && !matches!(self.wakeup, Wakeup::Each) {
@@ -219,14 +219,15 @@ impl RingBuffer {
 }
 
 impl Reader for RingBuffer {
-    fn step(&mut self, sink: &mut Sink) -> Result<()> {
+    fn step(&mut self, timeout: Duration, sink: &mut Sink) -> Result<()> {
         if self.sweeps {
             std::thread::sleep(Duration::from_millis(1));
             return self.drain(sink);
         }
         self.context.sink = sink;
+        let timeout = millis(timeout);
         // SAFETY: the ring is open, and the sink is borrowed for as long.
-        check("ring_buffer__poll", unsafe { sys::ring_buffer__poll(self.ring.as_ptr(), 100) })
+        check("ring_buffer__poll", unsafe { sys::ring_buffer__poll(self.ring.as_ptr(), timeout) })
     }
 
     fn drain(&mut self, sink: &mut Sink) -> Result<()> {
@@ -241,6 +242,10 @@ impl Drop for RingBuffer {
         // SAFETY: it is open, and nobody uses it any more.
         unsafe { sys::ring_buffer__free(self.ring.as_ptr()) };
     }
+}
+
+fn millis(timeout: Duration) -> c_int {
+    c_int::try_from(timeout.as_millis()).unwrap_or(c_int::MAX)
 }
 
 fn check(call: &str, result: c_int) -> Result<()> {
