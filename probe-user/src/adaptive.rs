@@ -19,6 +19,7 @@ use probe_common::control::Flushed;
 use probe_common::limits::MAX_PACKED;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// So many sweeps in a row that find nothing are followed by sleep.
@@ -31,7 +32,7 @@ const FLUSH_ATTEMPTS: u32 = 4;
 #[derive(Debug)]
 pub(crate) struct Adaptive {
     control: ControlPage,
-    flush: OwnedFd,
+    flush: Arc<OwnedFd>,
     ticker: Ticker,
     /// The longest block, in bytes of records.
     limit: u32,
@@ -77,7 +78,7 @@ impl Adaptive {
     /// the page has no entry for.
     pub(crate) fn new(
         control: BorrowedFd<'_>,
-        flush: OwnedFd,
+        flush: Arc<OwnedFd>,
         cpus: impl Iterator<Item = u32>,
         max_latency: Duration,
         bytes_per_cpu: usize,

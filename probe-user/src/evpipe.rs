@@ -26,6 +26,7 @@ use std::ops::ControlFlow;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A perf event array, and a queue for each CPU whose event is in it.
@@ -65,8 +66,8 @@ pub struct EvPipe {
     budget: usize,
     /// A drain has left something behind.
     pending: bool,
-    books: Option<Books>,
-    scratch: Option<ScratchSlots>,
+    books: Option<Arc<Books>>,
+    scratch: Option<Arc<ScratchSlots>>,
     told: ToldLosses,
     watch: io::Result<CpuWatch>,
     /// Drains since notices of CPUs were looked for.
@@ -134,6 +135,16 @@ impl EvPipe {
     ///
     /// As [`from_map`](Self::from_map).
     pub fn open(parts: PipeParts, options: &Options) -> Result<Self, OpenError> {
+        let books = Books::of_parts(&parts)?;
+        Self::open_with(parts, books, options)
+    }
+
+    /// Opens a pipe whose books are open already, perhaps those of other pipes, too.
+    pub(crate) fn open_with(
+        parts: PipeParts,
+        books: Option<Arc<Books>>,
+        options: &Options,
+    ) -> Result<Self, OpenError> {
         options.check()?;
         let poll = |source| OpenError::Poll { source };
         let epoll = Epoll::new().map_err(poll)?;
@@ -142,7 +153,6 @@ impl EvPipe {
         if let Ok(watch) = &watch {
             epoll.add(watch.as_fd()).map_err(poll)?;
         }
-        let books = parts.tally.map(Books::open).transpose()?;
         let mut queues = Queues::open(parts.events, options, &epoll)?;
         let mut wakeup = options.policy();
         let (mut adaptive, mut fallback) = (None, None);
@@ -244,7 +254,7 @@ impl EvPipe {
 
     /// What the eBPF side counts, where the pipe knows it.
     pub fn tally(&self) -> Option<&Tally> {
-        self.books.as_ref().map(Books::tally)
+        self.books.as_deref().map(Books::tally)
     }
 
     /// The queues, ascending by CPU.
@@ -264,11 +274,7 @@ impl EvPipe {
     /// If the pipe has no [`tally`](Self::tally), or it cannot be read; or this process was forked from the one
     /// that opened the pipe.
     pub fn ledger(&self) -> Result<Ledger, TallyError> {
-        let books = self.books.as_ref().ok_or(TallyError::NoTally)?;
-        if !self.queues.are_here() {
-            return Err(forked().into());
-        }
-        books.read(self.queues())
+        Self::ledger_of(std::iter::once(self))
     }
 
     /// Why the pipe does not learn of CPUs that come and go, if it does not: programs on CPUs that
@@ -314,7 +320,7 @@ impl EvPipe {
         }
         // Whatever happens below, a panicking consumer included: look again.
         self.pending = true;
-        let mut counting = self.told.before(self.books.as_ref(), consumer);
+        let mut counting = self.told.before(self.books.as_deref(), consumer);
         for queue in self.queues.iter_mut() {
             if progress.flow.is_break() {
                 // Not looked at, so perhaps not empty.
@@ -472,19 +478,41 @@ impl EvPipe {
     ///
     /// Stops early if `consumer` breaks; what is left is lost, then, and not in the summary.
     pub fn close<C: Consumer>(mut self, consumer: &mut C) -> Summary {
+        self.finish(consumer);
+        Self::summary_of(std::iter::once(&self))
+    }
+
+    /// Does all that is to be done before a pipe is dropped.
+    pub(crate) fn finish<C: Consumer>(&mut self, consumer: &mut C) {
         // Everything packed is sent before the maps are empty.
         let kept = self.adaptive.take().map(Adaptive::close).unwrap_or_default();
         if self.queues.are_here() {
             self.end(&kept, consumer);
         }
-        let mut summary =
-            Summary { cpus: Vec::new(), total: QueueCounts::default(), ledger: self.ledger() };
-        for queue in self.queues() {
+    }
+
+    /// What pipes have seen that have the same books, ascending by CPU.
+    pub(crate) fn summary_of<'p>(pipes: impl Iterator<Item = &'p Self> + Clone) -> Summary {
+        let ledger = Self::ledger_of(pipes.clone());
+        let mut summary = Summary { cpus: Vec::new(), total: QueueCounts::default(), ledger };
+        for queue in pipes.flat_map(Self::queues) {
             let counts = queue.counts();
             summary.cpus.push((queue.cpu(), counts));
             summary.total += counts;
         }
         summary
+    }
+
+    /// What became of every record so far that was to go to one of some pipes, which have the same books.
+    pub(crate) fn ledger_of<'p>(
+        mut pipes: impl Iterator<Item = &'p Self> + Clone,
+    ) -> Result<Ledger, TallyError> {
+        let queues = pipes.clone().flat_map(Self::queues);
+        if !pipes.clone().all(|pipe| pipe.queues.are_here()) {
+            return Err(forked().into());
+        }
+        let books = pipes.next().and_then(|pipe| pipe.books.as_ref());
+        books.ok_or(TallyError::NoTally)?.read(queues)
     }
 
     /// Takes the events out of the map, and gives what is left. `kept` are the CPUs that have kept their
@@ -508,7 +536,7 @@ impl EvPipe {
     /// Gives what offline CPUs have not sent, nor others that have `kept` their block, and tells of losses that
     /// no ring has told of.
     fn settle<C: Consumer>(&mut self, kept: &[u32], consumer: &mut C) -> ControlFlow<()> {
-        let mut counting = self.told.before(self.books.as_ref(), consumer);
+        let mut counting = self.told.before(self.books.as_deref(), consumer);
         for queue in self.queues.iter_mut() {
             let cpu = queue.cpu();
             if (!queue.is_online() || kept.contains(&cpu))

@@ -2,11 +2,13 @@
 
 use crate::error::TallyError;
 use crate::evqueue::EvQueue;
+use crate::parts::PipeParts;
 use crate::tally::Tally;
 use probe_common::RecordKind;
 use probe_common::tally::{FailureClass, KindTally, OutputTally};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 /// What became of every record that was attempted since the pipe was opened, by CPU and kind.
 ///
@@ -119,7 +121,7 @@ impl LedgerCpu {
 /// What the eBPF side has counted since a pipe was opened over it.
 #[derive(Debug)]
 pub(crate) struct Books {
-    tally: Tally,
+    tally: Arc<Tally>,
     /// What had been counted by then, for earlier pipes or for nobody.
     before: Counted,
 }
@@ -140,8 +142,14 @@ impl Counted {
 }
 
 impl Books {
+    /// Opens books of what was loaded, if it counts: before the maps have events.
+    pub(crate) fn of_parts(parts: &PipeParts) -> Result<Option<Arc<Self>>, TallyError> {
+        let tally = parts.tally.clone();
+        Ok(tally.map(Self::open).transpose()?.map(Arc::new))
+    }
+
     /// Opens books in which nothing is: before a map has events.
-    pub(crate) fn open(tally: Tally) -> Result<Self, TallyError> {
+    pub(crate) fn open(tally: Arc<Tally>) -> Result<Self, TallyError> {
         let before = Counted::read(&tally)?;
         Ok(Self { tally, before })
     }
@@ -177,11 +185,14 @@ impl Books {
     }
 
     /// Reads them, beside what the queues have counted.
-    pub(crate) fn read(&self, queues: &[EvQueue]) -> Result<Ledger, TallyError> {
+    pub(crate) fn read<'q>(
+        &self,
+        queues: impl Iterator<Item = &'q EvQueue> + Clone,
+    ) -> Result<Ledger, TallyError> {
         // What the consumer has counted first: it can only have handled what was sent before.
         let mut entries: BTreeMap<(u32, RecordKind), LedgerEntry> = BTreeMap::new();
         let mut cpus: BTreeMap<u32, LedgerCpu> = BTreeMap::new();
-        for queue in queues {
+        for queue in queues.clone() {
             let cpu = queue.cpu();
             for (kind, count) in queue.kinds().iter() {
                 LedgerEntry::of(&mut entries, cpu, kind).handled = count;

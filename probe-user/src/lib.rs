@@ -83,6 +83,7 @@ mod parts;
 #[cfg(feature = "perf")]
 mod pattern;
 mod pausing;
+mod per_cpu;
 #[cfg(feature = "perf")]
 pub mod perf;
 mod queues;
@@ -117,6 +118,7 @@ pub use ordered::{OrderedPipe, OrderedSummary};
 pub use owned::{Item, OwnedRecord, OwnedRecords};
 pub use parts::PipeParts;
 pub use pausing::Pausing;
+pub use per_cpu::{PerCpuPipe, PerCpuSummary};
 pub use probe_common as common;
 pub use stop::Stop;
 pub use tally::{CpuOutputs, CpuTally, Tally};

@@ -7,26 +7,29 @@ use std::io;
 #[cfg(feature = "aya")]
 use std::os::fd::BorrowedFd;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 
 /// What a loaded object has of a pipe.
 ///
 /// [`EvPipe::from_object`](crate::EvPipe::from_object) finds all of it in an object that aya has
 /// loaded. With another loader, hand over what there is: the map of events is enough to receive
 /// records.
-#[derive(Debug)]
+///
+/// A clone is the same maps and the same program.
+#[derive(Clone, Debug)]
 pub struct PipeParts {
-    pub(crate) events: OwnedFd,
-    pub(crate) tally: Option<Tally>,
-    pub(crate) scratch: Option<ScratchSlots>,
+    pub(crate) events: Arc<OwnedFd>,
+    pub(crate) tally: Option<Arc<Tally>>,
+    pub(crate) scratch: Option<Arc<ScratchSlots>>,
     pub(crate) adaptive: Option<AdaptiveParts>,
 }
 
 /// What adaptive wakeups need beyond the events.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct AdaptiveParts {
-    pub(crate) eager: OwnedFd,
-    pub(crate) control: OwnedFd,
-    pub(crate) flush: OwnedFd,
+    pub(crate) eager: Arc<OwnedFd>,
+    pub(crate) control: Arc<OwnedFd>,
+    pub(crate) flush: Arc<OwnedFd>,
 }
 
 impl PipeParts {
@@ -36,7 +39,7 @@ impl PipeParts {
     ///
     /// If the process has no descriptor left.
     pub fn new(events: impl AsFd) -> io::Result<Self> {
-        let events = events.as_fd().try_clone_to_owned()?;
+        let events = shared(events)?;
         Ok(Self { events, tally: None, scratch: None, adaptive: None })
     }
 
@@ -48,7 +51,7 @@ impl PipeParts {
     ///
     /// If they are not such maps.
     pub fn tally(mut self, tally: impl AsFd, outputs: impl AsFd) -> Result<Self, OpenError> {
-        self.tally = Some(Tally::from_maps(tally, outputs)?);
+        self.tally = Some(Arc::new(Tally::from_maps(tally, outputs)?));
         Ok(self)
     }
 
@@ -59,7 +62,7 @@ impl PipeParts {
     ///
     /// If it is not such a map.
     pub fn scratch(mut self, scratch: impl AsFd) -> Result<Self, OpenError> {
-        self.scratch = Some(ScratchSlots::from_map(scratch)?);
+        self.scratch = Some(Arc::new(ScratchSlots::from_map(scratch)?));
         Ok(self)
     }
 
@@ -78,9 +81,9 @@ impl PipeParts {
         flush: impl AsFd,
     ) -> io::Result<Self> {
         self.adaptive = Some(AdaptiveParts {
-            eager: eager.as_fd().try_clone_to_owned()?,
-            control: control.as_fd().try_clone_to_owned()?,
-            flush: flush.as_fd().try_clone_to_owned()?,
+            eager: shared(eager)?,
+            control: shared(control)?,
+            flush: shared(flush)?,
         });
         Ok(self)
     }
@@ -133,4 +136,9 @@ impl PipeParts {
             _ => None,
         })
     }
+}
+
+/// A descriptor of our own of the same file.
+fn shared(file: impl AsFd) -> io::Result<Arc<OwnedFd>> {
+    file.as_fd().try_clone_to_owned().map(Arc::new)
 }

@@ -14,6 +14,7 @@ use crate::sys::fork::Process;
 use crate::sys::membarrier;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The queues, sparse and ascending by CPU, and the map that their events are in.
@@ -21,12 +22,12 @@ use std::time::Duration;
 /// A map slot lives as long as the map file that set it, so this file is held for as long.
 #[derive(Debug)]
 pub(crate) struct Queues {
-    map: OwnedFd,
+    map: Arc<OwnedFd>,
     info: MapInfo,
     /// Who has the rings.
     process: Process,
     /// The map of the events that wake with every record.
-    eager: Option<OwnedFd>,
+    eager: Option<Arc<OwnedFd>>,
     queues: Vec<EvQueue>,
     bytes: usize,
     writing: Writing,
@@ -37,7 +38,11 @@ pub(crate) struct Queues {
 }
 
 impl Queues {
-    pub(crate) fn open(map: OwnedFd, options: &Options, epoll: &Epoll) -> Result<Self, OpenError> {
+    pub(crate) fn open(
+        map: Arc<OwnedFd>,
+        options: &Options,
+        epoll: &Epoll,
+    ) -> Result<Self, OpenError> {
         let info = bpf::map_info(map.as_fd()).map_err(|source| OpenError::MapInfo { source })?;
         if info.map_type != bpf::MAP_TYPE_PERF_EVENT_ARRAY {
             let found = map_type_name(info.map_type);

@@ -7,9 +7,12 @@ mod suite;
 
 use cpu::{CPU, Restore, switch};
 use probe_user::common::tally::FailureClass;
-use probe_user::{Consumer, CpuChange, EvHandlers, EvPipe, Loss, Malformed, Options, Wakeup};
+use probe_user::{
+    Consumer, CpuChange, EvHandlers, EvPipe, Loss, Malformed, Options, PerCpuPipe, Stop, Wakeup,
+};
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use suite::records::Numbered;
 use suite::{
@@ -266,6 +269,108 @@ fn the_books_balance_while_a_cpu_comes_and_goes() {
         assert!((1..=cycles as usize).contains(&times), "{:?}", log.changes);
         assert_eq!(log.changes.last().unwrap(), "CPU 1 is online");
     }
+}
+
+/// The log of one CPU's consumer, which counts what is given to it on another CPU.
+#[derive(Default)]
+struct Local {
+    log: Log,
+    elsewhere: u64,
+    given: Arc<AtomicU64>,
+}
+
+impl Consumer for Local {
+    fn record(&mut self, cpu: u32, record: probe_user::common::RawRecord<'_>) -> ControlFlow<()> {
+        self.elsewhere += u64::from(rustix::thread::sched_getcpu() != cpu as usize);
+        self.given.fetch_add(1, Ordering::Relaxed);
+        self.log.record(cpu, record)
+    }
+
+    fn lost(&mut self, loss: Loss) -> ControlFlow<()> {
+        self.log.lost(loss)
+    }
+
+    fn malformed(&mut self, malformed: Malformed) -> ControlFlow<()> {
+        self.log.malformed(malformed)
+    }
+
+    fn cpu_changed(&mut self, change: CpuChange<'_>) {
+        self.log.cpu_changed(change);
+    }
+}
+
+/// The CPU goes and comes while each CPU has a consumer, and at first if it `begins` away.
+fn a_cpu_has_a_consumer_of_its_own(begins: bool) {
+    let _restore = Restore;
+    for wakeup in policies() {
+        let mut object = load();
+        switch(begins);
+        let options = Options::new().wakeup(wakeup);
+        let given = Arc::new(AtomicU64::new(0));
+        let make = |_| Local { given: Arc::clone(&given), ..Local::default() };
+        let mut pipe = PerCpuPipe::from_object(&mut object, &options, make).unwrap();
+        if !begins {
+            switch(true);
+            // Nobody has looked yet that it is there.
+            emit_one_on(&mut object, CPU);
+        }
+        let stop = Stop::new().unwrap();
+        let mut emitted = 0;
+        std::thread::scope(|scope| {
+            let running = scope.spawn(|| pipe.run(&stop).unwrap());
+            for cycle in 0..3 {
+                if begins || cycle > 0 {
+                    switch(false);
+                    switch(true);
+                }
+                // Until it is covered, what it emits fails.
+                std::thread::sleep(Duration::from_millis(300));
+                for _ in 0..10 {
+                    emit_one_on(&mut object, CPU);
+                    emit_one_on(&mut object, 0);
+                }
+                emitted += 20;
+                let start = Instant::now();
+                while given.load(Ordering::Relaxed) < emitted {
+                    assert!(start.elapsed() < Duration::from_secs(30), "they never come");
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+            }
+            stop.stop();
+            running.join().unwrap();
+        });
+        let summary = pipe.close();
+        let ledger = summary.pipe.ledger.unwrap();
+        assert!(ledger.is_complete(), "{wakeup:?}: {ledger}");
+        let too_early = ledger.tally().failed_for(FailureClass::NoEvent);
+        assert_eq!((too_early, ledger.failed()), (u64::from(!begins), too_early), "{wakeup:?}");
+        assert_eq!(ledger.handled(), emitted);
+        let cpus: Vec<_> = summary.consumers.iter().map(|&(cpu, _)| cpu).collect();
+        assert_eq!(cpus, online());
+        let of = |cpu: u32| &summary.consumers[cpu as usize].1;
+        for cpu in [0, CPU] {
+            assert_eq!((of(cpu).log.count(cpu), of(cpu).elsewhere), (30, 0), "{wakeup:?}");
+        }
+        let changes = &of(CPU).log.changes;
+        let back = ["CPU 1 is offline", "CPU 1 is online"];
+        assert_eq!(changes.len(), if begins { 6 } else { 5 }, "{changes:?}");
+        assert!(
+            changes.iter().rev().zip(back.iter().rev().cycle()).all(|(one, other)| one == other)
+        );
+        assert!(of(0).log.changes.is_empty());
+    }
+}
+
+#[test]
+#[ignore = "needs a virtual machine: cargo xtask test"]
+fn a_cpu_that_comes_back_has_its_consumer_again() {
+    a_cpu_has_a_consumer_of_its_own(true);
+}
+
+#[test]
+#[ignore = "needs a virtual machine: cargo xtask test"]
+fn a_cpu_that_comes_later_gets_a_consumer() {
+    a_cpu_has_a_consumer_of_its_own(false);
 }
 
 #[test]

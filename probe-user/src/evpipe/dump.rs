@@ -97,7 +97,7 @@ impl EvPipe {
         });
         let overwritten = sent.is_some().then_some(gone);
         consumer.dump(Dump { number, records: places.len() as u64, overwritten });
-        let mut counting = self.told.before(self.books.as_ref(), consumer);
+        let mut counting = self.told.before(self.books.as_deref(), consumer);
         for queue in self.queues.iter_mut() {
             let cpu = queue.cpu();
             let lost = || self.books.as_ref()?.lost_outputs(cpu);

@@ -5,6 +5,7 @@
 //! `prefetch`, it is one instruction of the processor instead.
 #![allow(unsafe_code)]
 
+pub(crate) mod affinity;
 pub(crate) mod bpf;
 pub(crate) mod clock;
 #[cfg(all(test, feature = "aya"))]
