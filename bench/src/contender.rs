@@ -9,7 +9,9 @@ use std::fmt;
 pub(crate) enum Contender {
     /// The pipe as it comes: packed, adaptive.
     EvpipeAdaptive,
-    /// The same, with one time for all records of a block.
+    /// The same, with a consumer on each CPU.
+    EvpipePercpu,
+    /// As it comes, with one time for all records of a block.
     EvpipeAdaptiveBlocktime,
     /// The same, with the kernel's coarse clock.
     EvpipeAdaptiveCoarse,
@@ -54,6 +56,7 @@ impl Contender {
     pub(crate) fn emitter(self) -> Emitter {
         match self {
             Self::EvpipeAdaptive
+            | Self::EvpipePercpu
             | Self::EvpipeAdaptiveBlocktime
             | Self::EvpipeAdaptiveCoarse
             | Self::EvpipeFlight
@@ -88,10 +91,16 @@ impl Contender {
         !matches!(self, Self::NoOutput | Self::EvpipeFlight)
     }
 
+    /// Whether it is consumed by the thread that asks for it, and not by others meanwhile.
+    pub(crate) fn is_consumed_here(self) -> bool {
+        self != Self::EvpipePercpu
+    }
+
     /// Whether a record wakes its consumer that is idle; those of the others look by a timer.
     pub(crate) fn is_woken(self) -> bool {
         match self {
             Self::EvpipeAdaptive
+            | Self::EvpipePercpu
             | Self::EvpipeAdaptiveBlocktime
             | Self::EvpipeAdaptiveCoarse
             | Self::EvpipeEach
@@ -114,6 +123,7 @@ impl Contender {
             self,
             Self::LibbpfRingbufNowakeUntimed
                 | Self::NoOutput
+                | Self::EvpipePercpu
                 | Self::EvpipeAdaptiveBlocktime
                 | Self::EvpipeAdaptiveCoarse
                 | Self::EvpipeFlight

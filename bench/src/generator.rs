@@ -57,6 +57,15 @@ pub(crate) fn cpu_time() -> Duration {
     Duration::new(tv_sec as u64, tv_nsec as u32)
 }
 
+/// How often this thread has waited.
+pub(crate) fn waits() -> u64 {
+    // SAFETY: zeros are a valid rusage.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel fills it in.
+    unsafe { libc::getrusage(libc::RUSAGE_THREAD, &mut usage) };
+    usage.ru_nvcsw as u64
+}
+
 /// Runs a program `rate` times a second, for so long. Returns how often.
 pub(crate) fn pace(program: &SchedClassifier, rate: u32, time: Duration) -> Result<u64> {
     let start = Instant::now();

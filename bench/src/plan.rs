@@ -54,7 +54,8 @@ impl Plan {
                 }
             }
         }
-        for &contender in contenders.iter().filter(|one| one.delivers()) {
+        let drained = contenders.iter().filter(|one| one.delivers() && one.is_consumed_here());
+        for &contender in drained {
             turns.push(vec![case(Load::Drain, contender, 1, PAYLOAD, 250)]);
         }
         let timed = || contenders.iter().copied().filter(|one| one.is_timed());

@@ -1,16 +1,18 @@
 //! The consumers' half of every contender.
 
 use crate::contender::Contender;
+use crate::generator;
 use crate::sink::Sink;
 use anyhow::{Context, Result};
 use aya::Ebpf;
 use aya::maps::Map;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 mod aya_perf;
 mod evpipe;
 #[cfg(feature = "libbpf")]
 mod libbpf;
+mod per_cpu;
 
 /// Reads what one contender delivers.
 pub(crate) trait Reader: Send {
@@ -20,9 +22,29 @@ pub(crate) trait Reader: Send {
     /// Drains without waiting.
     fn drain(&mut self, sink: &mut Sink) -> Result<()>;
 
+    /// What consuming has taken so far.
+    fn spent(&self) -> Spent {
+        Spent::here()
+    }
+
     /// The ring's event of a CPU, where it can be mapped once more.
     fn event(&self, _cpu: u32) -> Option<std::os::fd::BorrowedFd<'_>> {
         None
+    }
+}
+
+/// What consuming has taken by some moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spent {
+    pub(crate) at: Instant,
+    pub(crate) cpu: Duration,
+    pub(crate) wakeups: u64,
+}
+
+impl Spent {
+    /// What this thread has taken by now.
+    pub(crate) fn here() -> Self {
+        Self { at: Instant::now(), cpu: generator::cpu_time(), wakeups: generator::waits() }
     }
 }
 
@@ -46,6 +68,7 @@ pub(crate) fn open(
         | Contender::EvpipeFlight
         | Contender::EvpipeWatermark
         | Contender::EvpipeEach => evpipe::open(contender, object, shape),
+        Contender::EvpipePercpu => per_cpu::open(object, shape),
         Contender::Aya => aya_perf::open(object, shape),
         Contender::NoOutput => Ok(Box::new(Nobody)),
         #[cfg(feature = "libbpf")]

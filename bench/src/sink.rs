@@ -31,6 +31,25 @@ impl Sink {
         Self { every, untimed: every, latencies: Vec::with_capacity(1 << 20), ..Self::default() }
     }
 
+    pub(crate) fn every(&self) -> u64 {
+        self.every
+    }
+
+    /// Times one record in `every`, from now on.
+    pub(crate) fn time_one_in(&mut self, every: u64) {
+        if every != self.every {
+            (self.every, self.untimed) = (every, every);
+        }
+    }
+
+    /// Gives what it has to another one.
+    pub(crate) fn pass_on_to(&mut self, other: &mut Self) {
+        other.records += std::mem::take(&mut self.records);
+        other.lost += std::mem::take(&mut self.lost);
+        other.sum = other.sum.wrapping_add(std::mem::take(&mut self.sum));
+        other.latencies.append(&mut self.latencies);
+    }
+
     /// Takes a record: its time, and its payload as bytes.
     #[inline(always)]
     pub(crate) fn record(&mut self, time: u64, payload: &[u8]) {

@@ -2,7 +2,7 @@
 
 use super::{Latency, Outcome};
 use crate::generator;
-use crate::reader::Reader;
+use crate::reader::{Reader, Spent};
 use crate::sink::Sink;
 use anyhow::Result;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -66,24 +66,23 @@ pub(super) fn consume<T: Send>(
         if let Some(cpu) = cpu {
             generator::pin(cpu)?;
         }
-        let (cpu_before, wakeups_before) = (generator::cpu_time(), wakeups());
+        let before = reader.spent();
         let producer = scope.spawn(move || {
             let produced = produce();
             let records = produced.as_ref().map_or(0, |produced| produced.records);
             told_attempted.store(records, Ordering::Release);
             produced
         });
-        let mut last = Instant::now();
-        let (mut cpu, mut woken) = (cpu_before, wakeups_before);
+        // When a record came last.
+        let mut last = Spent { at: Instant::now(), ..before };
         loop {
-            let before = sink.records;
+            let seen = sink.records;
             reader.step(timeout, sink)?;
-            if sink.records != before {
-                last = Instant::now();
-                (cpu, woken) = (generator::cpu_time(), wakeups());
+            if sink.records != seen {
+                last = reader.spent();
             }
             let attempted = told_attempted.load(Ordering::Acquire);
-            if attempted != NOT_YET && (sink.records >= attempted || last.elapsed() > PATIENCE) {
+            if attempted != NOT_YET && (sink.records >= attempted || last.at.elapsed() > PATIENCE) {
                 break;
             }
         }
@@ -91,9 +90,9 @@ pub(super) fn consume<T: Send>(
         Ok(Consumed {
             told,
             attempted,
-            until_last: last.duration_since(start),
-            cpu: cpu - cpu_before,
-            wakeups: woken - wakeups_before,
+            until_last: last.at.duration_since(start),
+            cpu: last.cpu - before.cpu,
+            wakeups: last.wakeups - before.wakeups,
         })
     })
 }
@@ -101,13 +100,4 @@ pub(super) fn consume<T: Send>(
 /// What a thread gives, or its panic.
 pub(super) fn join<T>(thread: std::thread::ScopedJoinHandle<'_, T>) -> T {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-}
-
-/// How often this thread has waited.
-fn wakeups() -> u64 {
-    // SAFETY: zeros are a valid rusage.
-    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: the kernel fills it in.
-    unsafe { libc::getrusage(libc::RUSAGE_THREAD, &mut usage) };
-    usage.ru_nvcsw as u64
 }

@@ -41,35 +41,52 @@ pub(super) fn open(
 /// A pipe whose records have so many words.
 struct Of<const WORDS: usize> {
     pipe: EvPipe,
+    handlers: IntoSink,
+}
+
+/// Handlers that give records to a sink.
+pub(super) struct IntoSink {
     handlers: EvHandlers<'static>,
     /// Whose turn it is to take records.
     sink: Arc<AtomicPtr<Sink>>,
 }
 
-impl<const WORDS: usize> Of<WORDS> {
-    fn new(pipe: EvPipe) -> Self {
+impl IntoSink {
+    /// Of records that have so many words.
+    pub(super) fn new<const WORDS: usize>() -> Self {
         let sink = Arc::new(AtomicPtr::<Sink>::default());
         let target = Arc::clone(&sink);
         let mut handlers = EvHandlers::new();
         handlers.on::<Payload<WORDS>, _>(move |event| {
-            // SAFETY: the reader borrows the sink for as long as it drains, and nobody else does.
+            // SAFETY: to() has borrowed the sink for as long as these are in use, and nobody else does.
             let sink = unsafe { &mut *target.load(Ordering::Relaxed) };
             sink.record(event.time, event.record.as_bytes());
         });
-        Self { pipe, handlers, sink }
+        Self { handlers, sink }
+    }
+
+    /// The handlers, which give records to `sink`.
+    pub(super) fn to<'s>(&'s mut self, sink: &'s mut Sink) -> &'s mut EvHandlers<'static> {
+        self.sink.store(sink, Ordering::Relaxed);
+        &mut self.handlers
+    }
+}
+
+impl<const WORDS: usize> Of<WORDS> {
+    fn new(pipe: EvPipe) -> Self {
+        Self { pipe, handlers: IntoSink::new::<WORDS>() }
     }
 }
 
 impl<const WORDS: usize> Reader for Of<WORDS> {
     fn step(&mut self, timeout: Duration, sink: &mut Sink) -> Result<()> {
-        self.sink.store(sink, Ordering::Relaxed);
-        let _ = self.pipe.poll(Some(timeout), &mut self.handlers)?;
+        let _ = self.pipe.poll(Some(timeout), self.handlers.to(sink))?;
         Ok(())
     }
 
     fn drain(&mut self, sink: &mut Sink) -> Result<()> {
-        self.sink.store(sink, Ordering::Relaxed);
-        while self.pipe.drain(&mut self.handlers).pending {}
+        let handlers = self.handlers.to(sink);
+        while self.pipe.drain(handlers).pending {}
         Ok(())
     }
 
