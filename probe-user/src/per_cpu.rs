@@ -271,6 +271,11 @@ impl<C, F> PerCpuPipe<C, F> {
         self.pipes().find_map(EvPipe::fallback)
     }
 
+    /// Why it does not learn of CPUs that come and go, if it does not: as [`EvPipe::hotplug_error`].
+    pub fn hotplug_error(&self) -> Option<&io::Error> {
+        self.watch.as_ref().err().or_else(|| self.pipes().find_map(EvPipe::hotplug_error))
+    }
+
     /// What the CPUs' queues have seen so far, ascending by CPU.
     pub fn counts(&self) -> impl Iterator<Item = (u32, QueueCounts)> {
         self.pipes().flat_map(EvPipe::queues).map(|queue| (queue.cpu(), queue.counts()))

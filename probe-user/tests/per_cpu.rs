@@ -128,6 +128,54 @@ fn a_record_comes_in_time_to_a_consumer_that_sleeps() {
     assert_each_complete(&pipe.close(), 5);
 }
 
+/// How often the threads of all CPUs have given up their CPU to wait.
+fn waits() -> u64 {
+    let read = |task: &str, file: &str| std::fs::read_to_string(format!("{task}/{file}"));
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let tasks = tasks.map(|task| task.unwrap().path().display().to_string());
+    // Those that end meanwhile are none of ours.
+    let ours =
+        tasks.filter(|task| read(task, "comm").is_ok_and(|comm| comm.starts_with("evpipe/")));
+    let waits = ours.map(|task| {
+        let status = read(&task, "status").unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        line.unwrap().trim().parse::<u64>().unwrap()
+    });
+    let waits: Vec<_> = waits.collect();
+    assert_eq!(waits.len(), online().len());
+    waits.into_iter().sum()
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn consumers_that_are_idle_do_not_wake() {
+    let mut object = load();
+    let max_latency = Duration::from_millis(2);
+    let options = Options::new().wakeup(Wakeup::Adaptive { max_latency });
+    let mut pipe = PerCpuPipe::from_object(&mut object, &options, |_| Local::default()).unwrap();
+    let stop = Stop::new().unwrap();
+    std::thread::scope(|scope| {
+        let _end = StopOnDrop(&stop);
+        scope.spawn(|| pipe.run(&stop).unwrap());
+        online().into_iter().for_each(|cpu| emit_one_on(&mut object, cpu));
+        std::thread::sleep(Duration::from_secs(1));
+        let before = waits();
+        std::thread::sleep(Duration::from_secs(3));
+        // A timer of one of them would have ticked thousands of times.
+        let woken = waits() - before;
+        assert!(woken <= 2, "woke {woken} times");
+    });
+    assert_each_complete(&pipe.close(), 1);
+}
+
+struct StopOnDrop<'s>(&'s Stop);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
 #[test]
 #[ignore = "needs root and BPF: cargo xtask test"]
 fn losses_are_exact_on_each_cpu() {

@@ -3,6 +3,7 @@
 use super::{EvPipe, Summary};
 use crate::error::PollError;
 use crate::options::{Options, Wakeup};
+use crate::per_cpu::PerCpuPipe;
 use crate::stop::Stop;
 use crate::suite::left::mappings;
 use crate::suite::{Received, classifier, descriptors, emit_one_on, generate_on, load, online};
@@ -187,6 +188,74 @@ fn a_call_that_fails_while_a_pipe_is_opened_leaves_nothing_behind() {
         "timerfd_settime",
     ];
     assert_eq!(met, BTreeSet::from(expected));
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_call_that_fails_while_each_cpu_gets_a_consumer_leaves_nothing_behind() {
+    let mut object = load();
+    let make = |_| Received::default();
+    drop(PerCpuPipe::from_object(&mut object, &options(), make).unwrap());
+    emit_one_on(&mut object, online()[0]);
+    let before = held();
+    let met = many_faults(|fault| {
+        let open = || PerCpuPipe::from_object(&mut object, &options(), make);
+        let (opened, met) = fail(fault, open);
+        let call = met?;
+        let errno = io::Error::from_raw_os_error(fault.errno).to_string();
+        let what = format!("{call} fails with {errno}");
+        match opened {
+            Ok(pipe) => {
+                let covered: Vec<u32> = pipe.counts().map(|(cpu, _)| cpu).collect();
+                // That is what the event of a CPU says which has gone offline just now.
+                let has_gone = (call, fault.errno) == ("perf_event_open", ENODEV);
+                let does_without = pipe.fallback().is_some() || pipe.hotplug_error().is_some();
+                assert!(does_without || has_gone || fault.errno == EINTR, "{what}");
+                assert!(has_gone || covered == online(), "{what}");
+                covered.iter().for_each(|&cpu| emit_one_on(&mut object, cpu));
+                let summary = pipe.close();
+                assert_eq!(summary.pipe.total.records, covered.len() as u64, "{what}");
+            }
+            Err(error) => {
+                let told = error.to_string();
+                assert!(told.contains(&errno), "{what}: {told}");
+                assert!(told.contains(knob(call, fault.errno)), "{what}: {told}");
+            }
+        }
+        assert_eq!(held(), before, "{what}");
+        assert_maps_are_empty(&object, &what);
+        met
+    });
+    assert!(met.contains("perf_event_open") || few_faults(), "{met:?}");
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_call_that_fails_while_consumers_are_started_loses_nothing() {
+    let mut object = load();
+    let mut pipe =
+        PerCpuPipe::from_object(&mut object, &options(), |_| Received::default()).unwrap();
+    let (stop, mut emitted) = (Stop::new().unwrap(), 1);
+    stop.stop();
+    // Loads the programs.
+    emit_one_on(&mut object, online()[0]);
+    let before = held();
+    let met = every_fault(|fault| {
+        online().into_iter().for_each(|cpu| emit_one_on(&mut object, cpu));
+        emitted += online().len() as u64;
+        let (ran, met) = fail(fault, || pipe.run(&stop));
+        // Who is told that it is over looks by itself soon, too.
+        let is_hidden = matches!(met, None | Some("write")) || fault.errno == EINTR;
+        assert_eq!(ran.is_ok(), is_hidden, "{met:?}: {ran:?}");
+        assert_eq!(held(), before, "{met:?}");
+        met
+    });
+    assert_eq!(met, BTreeSet::from(["epoll_create1", "epoll_ctl", "eventfd", "write"]));
+    let summary = pipe.close();
+    let ledger = summary.pipe.ledger.unwrap();
+    assert!(ledger.is_complete(), "{ledger}");
+    assert_eq!((ledger.attempted(), ledger.handled()), (emitted, emitted), "{ledger}");
+    assert_eq!(summary.consumers.len(), online().len());
 }
 
 #[test]
