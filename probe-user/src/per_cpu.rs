@@ -144,7 +144,8 @@ impl<C: Consumer + Send, F: FnMut(u32) -> C> PerCpuPipe<C, F> {
     }
 
     fn open_on(&self, cpu: u32) -> Result<EvPipe, OpenError> {
-        let options = self.options.clone().cpus([cpu]);
+        // There is no other CPU whose turn it could be.
+        let options = self.options.clone().cpus([cpu]).budget(self.options.bytes());
         EvPipe::open_with(self.parts.clone(), self.books.clone(), &options)
     }
 
