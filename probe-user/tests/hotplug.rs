@@ -10,6 +10,7 @@ use probe_user::common::tally::FailureClass;
 use probe_user::{
     Consumer, CpuChange, EvHandlers, EvPipe, Loss, Malformed, Options, PerCpuPipe, Stop, Wakeup,
 };
+use rustix::thread::{CpuSet, sched_setaffinity};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -202,13 +203,27 @@ fn what_a_cpu_has_not_sent_waits_for_its_next_event() {
     }
 }
 
+/// How often the CPU is to go and come.
+fn cycles() -> u32 {
+    let cycles = std::env::var("PROBE_HOTPLUG_CYCLES").ok();
+    cycles.map_or(10, |number| number.parse().expect("a number"))
+}
+
+fn come_and_go(cycles: u32) {
+    for _ in 0..cycles {
+        switch(false);
+        std::thread::sleep(Duration::from_millis(5));
+        switch(true);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 /// Emits on every CPU that is there, all the time, while one of them comes and goes.
 #[test]
 #[ignore = "needs a virtual machine: cargo xtask test"]
 fn the_books_balance_while_a_cpu_comes_and_goes() {
     let _restore = Restore;
-    let cycles = std::env::var("PROBE_HOTPLUG_CYCLES").ok();
-    let cycles: u32 = cycles.map_or(10, |number| number.parse().expect("a number"));
+    let cycles = cycles();
     // It is told to emit and to flush from elsewhere. If the consumer flushed it there, an emission
     // could interrupt that, and overtake the block.
     stay_off(CPU);
@@ -237,12 +252,7 @@ fn the_books_balance_while_a_cpu_comes_and_goes() {
                 }
             });
             let switcher = scope.spawn(move || {
-                for _ in 0..cycles {
-                    switch(false);
-                    std::thread::sleep(Duration::from_millis(5));
-                    switch(true);
-                    std::thread::sleep(Duration::from_millis(20));
-                }
+                come_and_go(cycles);
                 ended.store(true, Ordering::Relaxed);
             });
             let mut finished = None;
@@ -371,6 +381,56 @@ fn a_cpu_that_comes_back_has_its_consumer_again() {
 #[ignore = "needs a virtual machine: cargo xtask test"]
 fn a_cpu_that_comes_later_gets_a_consumer() {
     a_cpu_has_a_consumer_of_its_own(false);
+}
+
+/// As [`the_books_balance_while_a_cpu_comes_and_goes`], with a consumer on each CPU. Who emits on the one that goes
+/// is put on another meanwhile, and preempts others there: so their order is not looked at.
+#[test]
+#[ignore = "needs a virtual machine: cargo xtask test"]
+fn the_books_of_all_consumers_balance_while_a_cpu_comes_and_goes() {
+    let _restore = Restore;
+    for wakeup in policies() {
+        let mut object = load();
+        let options = Options::new().wakeup(wakeup);
+        let (given, ended) = (AtomicU64::new(0), AtomicBool::new(false));
+        let make = |_| {
+            let mut handlers = EvHandlers::new();
+            handlers.on::<Numbered, _>(|_| {
+                given.fetch_add(1, Ordering::Relaxed);
+            });
+            handlers
+        };
+        let mut pipe = PerCpuPipe::from_object(&mut object, &options, make).unwrap();
+        let stop = Stop::new().unwrap();
+        let generators = suite::Generators::load(&mut object);
+        let all = online();
+        std::thread::scope(|scope| {
+            scope.spawn(|| pipe.run(&stop).unwrap());
+            for &cpu in &all {
+                let (ended, generators) = (&ended, &generators);
+                scope.spawn(move || {
+                    let mut set = CpuSet::new();
+                    set.set(cpu as usize);
+                    while !ended.load(Ordering::Relaxed) {
+                        // It is offline if it cannot.
+                        let _ = sched_setaffinity(None, &set);
+                        generate(generators.here, 200);
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                });
+            }
+            come_and_go(cycles());
+            ended.store(true, Ordering::Relaxed);
+            stop.stop();
+        });
+        let summary = pipe.close();
+        let ledger = summary.pipe.ledger.unwrap();
+        assert!(ledger.is_complete() && ledger.unread() == 0, "{wakeup:?}: {ledger}");
+        assert_eq!(given.load(Ordering::Relaxed), ledger.handled(), "{ledger}");
+        let (_, of_it) = summary.pipe.cpus.iter().find(|(cpu, _)| *cpu == CPU).unwrap();
+        assert!(of_it.records > 0, "{wakeup:?}: {ledger}");
+        println!("{wakeup:?}: {ledger}");
+    }
 }
 
 #[test]
