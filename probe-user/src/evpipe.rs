@@ -505,14 +505,14 @@ impl EvPipe {
 
     /// What became of every record so far that was to go to one of some pipes, which have the same books.
     pub(crate) fn ledger_of<'p>(
-        mut pipes: impl Iterator<Item = &'p Self> + Clone,
+        pipes: impl Iterator<Item = &'p Self> + Clone,
     ) -> Result<Ledger, TallyError> {
-        let queues = pipes.clone().flat_map(Self::queues);
+        let books = pipes.clone().find_map(|pipe| pipe.books.as_ref());
+        let books = books.ok_or(TallyError::NoTally)?;
         if !pipes.clone().all(|pipe| pipe.queues.are_here()) {
             return Err(forked().into());
         }
-        let books = pipes.next().and_then(|pipe| pipe.books.as_ref());
-        books.ok_or(TallyError::NoTally)?.read(queues)
+        books.read(pipes.flat_map(Self::queues))
     }
 
     /// Takes the events out of the map, and gives what is left. `kept` are the CPUs that have kept their

@@ -5,7 +5,7 @@ use crate::counts::QueueCounts;
 use crate::cpus;
 use crate::error::{OpenError, PollError, TallyError};
 use crate::evpipe::{EvPipe, Summary};
-use crate::hotplug::{CpuWatch, Notice};
+use crate::hotplug::CpuWatch;
 use crate::ledger::{Books, Ledger};
 use crate::options::{Options, Wakeup};
 use crate::parts::PipeParts;
@@ -89,14 +89,6 @@ pub struct PerCpuSummary<C> {
     pub consumers: Vec<(u32, C)>,
 }
 
-/// Why the threads of all CPUs have ended.
-enum Ended {
-    /// Somebody has stopped them, or a consumer has broken.
-    Stopped,
-    /// CPUs have come.
-    Come(Vec<u32>),
-}
-
 impl<C: Consumer + Send, F: FnMut(u32) -> C> PerCpuPipe<C, F> {
     /// Opens it. `make` gives each CPU its consumer, here or when it comes.
     ///
@@ -117,7 +109,7 @@ impl<C: Consumer + Send, F: FnMut(u32) -> C> PerCpuPipe<C, F> {
         let wanted = this.options.wanted_cpus().map(<[u32]>::to_vec);
         for &cpu in wanted.as_ref().unwrap_or(&online) {
             match this.open_on(cpu) {
-                Ok(pipe) => this.add(cpu, pipe),
+                Ok(pipe) => _ = this.add(cpu, pipe),
                 // One that went offline since the list was read is not missed.
                 Err(OpenError::CpuOffline { .. }) if wanted.is_none() => {}
                 Err(error) => return Err(error),
@@ -149,10 +141,12 @@ impl<C: Consumer + Send, F: FnMut(u32) -> C> PerCpuPipe<C, F> {
         EvPipe::open_with(self.parts.clone(), self.books.clone(), &options)
     }
 
-    fn add(&mut self, cpu: u32, pipe: EvPipe) {
+    /// Gives a CPU its consumer, which it returns.
+    fn add(&mut self, cpu: u32, pipe: EvPipe) -> &mut C {
         let consumer = (self.make)(cpu);
         let at = self.shards.partition_point(|shard| shard.cpu < cpu);
         self.shards.insert(at, Shard { cpu, pipe, consumer });
+        &mut self.shards[at].consumer
     }
 
     /// Gives consumers what is there until `stop` is stopped or one of them breaks, which stops the others, too. The
@@ -171,15 +165,16 @@ impl<C: Consumer + Send, F: FnMut(u32) -> C> PerCpuPipe<C, F> {
     /// with the next record.
     pub fn run(&mut self, stop: &Stop) -> Result<(), PollError> {
         loop {
-            match self.run_until_cpus_come(stop)? {
-                Ended::Stopped => return Ok(()),
-                Ended::Come(cpus) => cpus.into_iter().for_each(|cpu| self.cover(cpu)),
+            let (come, is_over) = self.run_until_cpus_come(stop)?;
+            come.into_iter().for_each(|cpu| self.cover(cpu));
+            if is_over {
+                return Ok(());
             }
         }
     }
 
-    /// As [`run`](Self::run), but returns when there may be more CPUs to have threads on.
-    fn run_until_cpus_come(&mut self, stop: &Stop) -> Result<Ended, PollError> {
+    /// As [`run`](Self::run), but returns when CPUs have come, too. Which those are, and whether it is over.
+    fn run_until_cpus_come(&mut self, stop: &Stop) -> Result<(Vec<u32>, bool), PollError> {
         let epoll = Epoll::new()?;
         epoll.add(stop.as_fd())?;
         // One that ends, ends them all.
@@ -204,28 +199,22 @@ impl<C: Consumer + Send, F: FnMut(u32) -> C> PerCpuPipe<C, F> {
                 }
                 epoll.wait(None)?;
             };
-            let is_ended = end.is_stopped();
+            let is_over = come.is_empty() || end.is_stopped();
             drop(end_all);
             for thread in threads {
                 thread.join().unwrap_or_else(|panic| resume_unwind(panic))?;
             }
-            Ok(if come.is_empty() || is_ended { Ended::Stopped } else { Ended::Come(come) })
+            Ok((come, is_over))
         })
     }
 
-    /// A CPU is online, perhaps again: it has a consumer from now on, if it is wanted and has none.
+    /// A CPU is online, perhaps again: it has a consumer from now on.
     fn cover(&mut self, cpu: u32) {
         if self.shards.iter().any(|shard| shard.cpu == cpu) {
             return;
         }
         match self.open_on(cpu) {
-            Ok(pipe) => {
-                self.add(cpu, pipe);
-                let shard = self.shards.iter_mut().find(|shard| shard.cpu == cpu);
-                if let Some(Shard { consumer, .. }) = shard {
-                    consumer.cpu_changed(CpuChange::Covered { cpu });
-                }
-            }
+            Ok(pipe) => self.add(cpu, pipe).cpu_changed(CpuChange::Covered { cpu }),
             // It has gone already.
             Err(OpenError::CpuOffline { .. }) => {}
             Err(error) => {
@@ -336,6 +325,6 @@ impl Drop for EndOnDrop<'_> {
 /// The CPUs that have come since the last look, perhaps again, and are wanted.
 fn come(watch: &CpuWatch, wanted: Option<&[u32]>) -> Vec<u32> {
     let notices = std::iter::from_fn(|| watch.next());
-    let come = notices.flat_map(|notice: Notice| notice.changes(std::iter::empty()).come);
+    let come = notices.flat_map(|notice| notice.changes(std::iter::empty()).come);
     come.filter(|cpu| wanted.is_none_or(|wanted| wanted.contains(cpu))).collect()
 }

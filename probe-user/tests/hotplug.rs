@@ -10,7 +10,6 @@ use probe_user::common::tally::FailureClass;
 use probe_user::{
     Consumer, CpuChange, EvHandlers, EvPipe, Loss, Malformed, Options, PerCpuPipe, Stop, Wakeup,
 };
-use rustix::thread::{CpuSet, sched_setaffinity};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,6 +17,7 @@ use std::time::{Duration, Instant};
 use suite::records::Numbered;
 use suite::{
     Received, classifier, emit_one_on, generate, generate_on, load, online, stay_off, stay_on,
+    try_to_stay_on,
 };
 
 fn policies() -> [Wakeup; 3] {
@@ -30,10 +30,16 @@ fn policies() -> [Wakeup; 3] {
 struct Log {
     received: Received,
     changes: Vec<String>,
+    /// How many records were given on another CPU than theirs.
+    elsewhere: u64,
+    /// How many were given, perhaps to others as well.
+    given: Arc<AtomicU64>,
 }
 
 impl Consumer for Log {
     fn record(&mut self, cpu: u32, record: probe_user::common::RawRecord<'_>) -> ControlFlow<()> {
+        self.elsewhere += u64::from(rustix::thread::sched_getcpu() != cpu as usize);
+        self.given.fetch_add(1, Ordering::Relaxed);
         self.received.record(cpu, record)
     }
 
@@ -281,34 +287,6 @@ fn the_books_balance_while_a_cpu_comes_and_goes() {
     }
 }
 
-/// The log of one CPU's consumer, which counts what is given to it on another CPU.
-#[derive(Default)]
-struct Local {
-    log: Log,
-    elsewhere: u64,
-    given: Arc<AtomicU64>,
-}
-
-impl Consumer for Local {
-    fn record(&mut self, cpu: u32, record: probe_user::common::RawRecord<'_>) -> ControlFlow<()> {
-        self.elsewhere += u64::from(rustix::thread::sched_getcpu() != cpu as usize);
-        self.given.fetch_add(1, Ordering::Relaxed);
-        self.log.record(cpu, record)
-    }
-
-    fn lost(&mut self, loss: Loss) -> ControlFlow<()> {
-        self.log.lost(loss)
-    }
-
-    fn malformed(&mut self, malformed: Malformed) -> ControlFlow<()> {
-        self.log.malformed(malformed)
-    }
-
-    fn cpu_changed(&mut self, change: CpuChange<'_>) {
-        self.log.cpu_changed(change);
-    }
-}
-
 /// The CPU goes and comes while each CPU has a consumer, and at first if it `begins` away.
 fn a_cpu_has_a_consumer_of_its_own(begins: bool) {
     let _restore = Restore;
@@ -317,7 +295,7 @@ fn a_cpu_has_a_consumer_of_its_own(begins: bool) {
         switch(begins);
         let options = Options::new().wakeup(wakeup);
         let given = Arc::new(AtomicU64::new(0));
-        let make = |_| Local { given: Arc::clone(&given), ..Local::default() };
+        let make = |_| Log { given: Arc::clone(&given), ..Log::default() };
         let mut pipe = PerCpuPipe::from_object(&mut object, &options, make).unwrap();
         if !begins {
             switch(true);
@@ -359,15 +337,15 @@ fn a_cpu_has_a_consumer_of_its_own(begins: bool) {
         assert_eq!(cpus, online());
         let of = |cpu: u32| &summary.consumers[cpu as usize].1;
         for cpu in [0, CPU] {
-            assert_eq!((of(cpu).log.count(cpu), of(cpu).elsewhere), (30, 0), "{wakeup:?}");
+            assert_eq!((of(cpu).count(cpu), of(cpu).elsewhere), (30, 0), "{wakeup:?}");
         }
-        let changes = &of(CPU).log.changes;
+        let changes = &of(CPU).changes;
         let back = ["CPU 1 is offline", "CPU 1 is online"];
         assert_eq!(changes.len(), if begins { 6 } else { 5 }, "{changes:?}");
         assert!(
             changes.iter().rev().zip(back.iter().rev().cycle()).all(|(one, other)| one == other)
         );
-        assert!(of(0).log.changes.is_empty());
+        assert!(of(0).changes.is_empty());
     }
 }
 
@@ -409,11 +387,9 @@ fn the_books_of_all_consumers_balance_while_a_cpu_comes_and_goes() {
             for &cpu in &all {
                 let (ended, generators) = (&ended, &generators);
                 scope.spawn(move || {
-                    let mut set = CpuSet::new();
-                    set.set(cpu as usize);
                     while !ended.load(Ordering::Relaxed) {
                         // It is offline if it cannot.
-                        let _ = sched_setaffinity(None, &set);
+                        let _ = try_to_stay_on(cpu);
                         generate(generators.here, 200);
                         std::thread::sleep(Duration::from_millis(1));
                     }

@@ -11,6 +11,7 @@ use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use suite::switches::waits_of;
 use suite::{Received, classifier, emit_one_on, generate, generate_on, load, online};
 
 /// Records per CPU.
@@ -130,18 +131,12 @@ fn a_record_comes_in_time_to_a_consumer_that_sleeps() {
 
 /// How often the threads of all CPUs have given up their CPU to wait.
 fn waits() -> u64 {
-    let read = |task: &str, file: &str| std::fs::read_to_string(format!("{task}/{file}"));
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
     let tasks = tasks.map(|task| task.unwrap().path().display().to_string());
     // Those that end meanwhile are none of ours.
-    let ours =
-        tasks.filter(|task| read(task, "comm").is_ok_and(|comm| comm.starts_with("evpipe/")));
-    let waits = ours.map(|task| {
-        let status = read(&task, "status").unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
-        line.unwrap().trim().parse::<u64>().unwrap()
-    });
-    let waits: Vec<_> = waits.collect();
+    let name = |task: &str| std::fs::read_to_string(format!("{task}/comm"));
+    let ours = tasks.filter(|task| name(task).is_ok_and(|name| name.starts_with("evpipe/")));
+    let waits: Vec<_> = ours.map(|task| waits_of(&task)).collect();
     assert_eq!(waits.len(), online().len());
     waits.into_iter().sum()
 }

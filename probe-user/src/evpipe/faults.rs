@@ -1,7 +1,7 @@
 //! System calls that fail: each in turn, with each errno that it can have.
 
 use super::{EvPipe, Summary};
-use crate::error::PollError;
+use crate::error::{OpenError, PollError};
 use crate::options::{Options, Wakeup};
 use crate::per_cpu::PerCpuPipe;
 use crate::stop::Stop;
@@ -115,6 +115,15 @@ fn knob(call: &str, errno: i32) -> &'static str {
     }
 }
 
+/// A pipe that was not opened since a call failed says so, and what to do.
+fn assert_tells(error: &OpenError, call: &str, errno: i32) {
+    let told = error.to_string();
+    assert_ne!(errno, EINTR, "{told}");
+    let why = io::Error::from_raw_os_error(errno).to_string();
+    assert!(told.contains(&why), "{call} fails with {why}: {told}");
+    assert!(told.contains(knob(call, errno)), "{call} fails with {why}: {told}");
+}
+
 /// A pipe that was opened although a call failed does without something, and says so.
 fn assert_does_without(pipe: &EvPipe, call: &str, errno: i32) {
     let why = match (pipe.fallback(), pipe.hotplug_error()) {
@@ -161,13 +170,7 @@ fn a_call_that_fails_while_a_pipe_is_opened_leaves_nothing_behind() {
                 assert_eq!(received.total(), covered.len() as u64, "{what}");
                 assert_eq!(summary.total.records, covered.len() as u64, "{what}");
             }
-            Err(error) => {
-                let told = error.to_string();
-                assert_ne!(fault.errno, EINTR, "{told}");
-                let errno = io::Error::from_raw_os_error(fault.errno).to_string();
-                assert!(told.contains(&errno), "{what}: {told}");
-                assert!(told.contains(knob(call, fault.errno)), "{what}: {told}");
-            }
+            Err(error) => assert_tells(&error, call, fault.errno),
         }
         assert_eq!(held(), before, "{what}");
         assert_maps_are_empty(&object, &what);
@@ -202,8 +205,7 @@ fn a_call_that_fails_while_each_cpu_gets_a_consumer_leaves_nothing_behind() {
         let open = || PerCpuPipe::from_object(&mut object, &options(), make);
         let (opened, met) = fail(fault, open);
         let call = met?;
-        let errno = io::Error::from_raw_os_error(fault.errno).to_string();
-        let what = format!("{call} fails with {errno}");
+        let what = format!("{call} fails with {}", io::Error::from_raw_os_error(fault.errno));
         match opened {
             Ok(pipe) => {
                 let covered: Vec<u32> = pipe.counts().map(|(cpu, _)| cpu).collect();
@@ -216,11 +218,7 @@ fn a_call_that_fails_while_each_cpu_gets_a_consumer_leaves_nothing_behind() {
                 let summary = pipe.close();
                 assert_eq!(summary.pipe.total.records, covered.len() as u64, "{what}");
             }
-            Err(error) => {
-                let told = error.to_string();
-                assert!(told.contains(&errno), "{what}: {told}");
-                assert!(told.contains(knob(call, fault.errno)), "{what}: {told}");
-            }
+            Err(error) => assert_tells(&error, call, fault.errno),
         }
         assert_eq!(held(), before, "{what}");
         assert_maps_are_empty(&object, &what);

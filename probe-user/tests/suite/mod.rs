@@ -113,9 +113,14 @@ pub fn generate(program: &SchedClassifier, count: u32) {
 
 /// Keeps this thread on `cpu`.
 pub fn stay_on(cpu: u32) {
+    try_to_stay_on(cpu).unwrap();
+}
+
+/// The same, if that is online.
+pub fn try_to_stay_on(cpu: u32) -> rustix::io::Result<()> {
     let mut set = CpuSet::new();
     set.set(cpu as usize);
-    sched_setaffinity(None, &set).unwrap();
+    sched_setaffinity(None, &set)
 }
 
 /// Keeps this thread, and those it starts, on other CPUs than `cpu`.
