@@ -19,6 +19,8 @@ pub(crate) enum Contender {
     EvpipeFlight,
     /// The pipe unpacked, with a wakeup at a quarter of the ring.
     EvpipeWatermark,
+    /// The same, and each record is emitted alone.
+    EvpipeAlone,
     /// The pipe unpacked, with a wakeup after every record.
     EvpipeEach,
     /// aya's `PerfEventArray`, as its documentation uses it.
@@ -45,6 +47,7 @@ pub(crate) enum Contender {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Emitter {
     Pipe,
+    PipeAlone,
     Perf,
     Ring,
     RingNowake,
@@ -62,6 +65,7 @@ impl Contender {
             | Self::EvpipeFlight
             | Self::EvpipeWatermark
             | Self::EvpipeEach => Emitter::Pipe,
+            Self::EvpipeAlone => Emitter::PipeAlone,
             Self::Aya | Self::LibbpfPerf | Self::LibbpfPerfEvery64 | Self::LibbpfPerfTuned => {
                 Emitter::Perf
             }
@@ -109,6 +113,7 @@ impl Contender {
             | Self::LibbpfRingbuf => true,
             Self::EvpipeFlight
             | Self::EvpipeWatermark
+            | Self::EvpipeAlone
             | Self::LibbpfPerfEvery64
             | Self::LibbpfPerfTuned
             | Self::LibbpfRingbufNowake
@@ -127,12 +132,18 @@ impl Contender {
                 | Self::EvpipeAdaptiveBlocktime
                 | Self::EvpipeAdaptiveCoarse
                 | Self::EvpipeFlight
+                | Self::EvpipeAlone
                 | Self::LibbpfPerfEvery64
         )
     }
 
+    /// Whether it is the pipe.
+    pub(crate) fn is_ours(self) -> bool {
+        matches!(self.emitter(), Emitter::Pipe | Emitter::PipeAlone)
+    }
+
     pub(crate) fn needs_libbpf(self) -> bool {
-        !matches!(self.emitter(), Emitter::Pipe | Emitter::Floor) && self != Self::Aya
+        !self.is_ours() && !matches!(self, Self::Aya | Self::NoOutput)
     }
 }
 
@@ -141,6 +152,7 @@ impl Emitter {
     pub(crate) fn program(self, records: u32, payload: usize) -> String {
         let name = match self {
             Self::Pipe => "pipe",
+            Self::PipeAlone => "alone",
             Self::Perf => "perf",
             Self::Ring => "ring",
             Self::RingNowake => "nowake",

@@ -67,6 +67,7 @@ pub(crate) fn open(
         | Contender::EvpipeAdaptiveCoarse
         | Contender::EvpipeFlight
         | Contender::EvpipeWatermark
+        | Contender::EvpipeAlone
         | Contender::EvpipeEach => evpipe::open(contender, object, shape),
         Contender::EvpipePercpu => per_cpu::open(object, shape),
         Contender::Aya => aya_perf::open(object, shape),

@@ -1,6 +1,6 @@
 //! Blocks: the writer and the iterator over the records of one output.
 
-use crate::limits::{MAX_BLOCK, RECORD_ALIGN};
+use crate::limits::{DEPTH, MAX_BLOCK, RECORD_ALIGN};
 use crate::record::{Record, RecordHeader, RecordKind};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -11,22 +11,33 @@ pub struct BlockPrefix {
     /// How much of the block is records, in 8-byte words. The kernel pads raw data with stale
     /// bytes; this tells where ours end.
     pub used: u16,
-    /// In the upper 2 bits, which of the CPU's scratch slots it comes from
-    /// ([`DEPTH`](crate::limits::DEPTH)); below, the count of the blocks that this slot tried to
-    /// send, wrapping. A gap tells where blocks are missing.
+    /// In the upper 3 bits, which of the CPU's scratch slots it comes from
+    /// ([`DEPTH`]); below, the count of the blocks that this slot tried to
+    /// send, wrapping. A gap tells where blocks are missing. A record that was emitted
+    /// [alone](Self::alone) comes from no slot, and its block has no number.
     pub seq: u16,
 }
 
 /// Bits of [`BlockPrefix::seq`] that count.
-const SEQ_BITS: u32 = 14;
+const SEQ_BITS: u32 = 13;
 
-const _: () = assert!(crate::limits::DEPTH << SEQ_BITS == 1 << u16::BITS);
+/// What stands for the slot where there was none.
+const NO_SLOT: u16 = DEPTH as u16;
+
+const _: () = assert!((NO_SLOT as u32) << SEQ_BITS < 1 << u16::BITS);
 
 impl BlockPrefix {
     /// The prefix of a slot's `count`th block, with so many words of records.
     #[inline]
     pub const fn new(used: u16, slot: u32, count: u32) -> Self {
         Self { used, seq: (slot << SEQ_BITS | count & ((1 << SEQ_BITS) - 1)) as u16 }
+    }
+
+    /// The prefix of a record that is emitted alone, of so many words: it was built in no slot, and whoever reads
+    /// it counts it, since its program did not.
+    #[inline]
+    pub const fn alone(used: u16) -> Self {
+        Self { used, seq: NO_SLOT << SEQ_BITS }
     }
 }
 
@@ -189,14 +200,20 @@ impl<'b> Records<'b> {
     }
 
     /// Which of its CPU's scratch slots the block comes from: 0, unless its program had found others
-    /// in the middle of a record.
+    /// in the middle of a record. `None` for a record that was emitted alone.
     #[inline]
-    pub const fn slot(&self) -> u16 {
-        self.seq >> SEQ_BITS
+    pub const fn slot(&self) -> Option<u16> {
+        if self.is_alone() { None } else { Some(self.seq >> SEQ_BITS) }
     }
 
-    /// The block's sequence number among those of the same CPU and [`slot`](Self::slot): 14 bits,
-    /// wrapping.
+    /// Whether it is the block of a record that was emitted alone: its program has not counted it.
+    #[inline]
+    pub const fn is_alone(&self) -> bool {
+        self.seq >> SEQ_BITS == NO_SLOT
+    }
+
+    /// The block's sequence number among those of the same CPU and [`slot`](Self::slot): 13 bits,
+    /// wrapping. Without a slot, there are no numbers.
     #[inline]
     pub const fn seq(&self) -> u16 {
         self.seq & ((1 << SEQ_BITS) - 1)
@@ -339,19 +356,27 @@ mod tests {
         // What the kernel pads with.
         bytes.extend([0xee; 4]);
         let records = Records::new(&bytes).unwrap();
-        assert_eq!((records.slot(), records.seq()), (0, 9));
+        assert_eq!((records.slot(), records.seq()), (Some(0), 9));
         let read: Vec<_> = records.map(|r| r.map(|r| (r.kind.0, r.payload)).unwrap()).collect();
         assert_eq!(read, written);
     }
 
     #[test]
     fn a_prefix_tells_slot_and_sequence() {
-        for (slot, count) in [(0, 0), (3, 0x3fff), (1, 0x4000), (2, u32::MAX)] {
+        for (slot, count) in [(0, 0), (3, 0x1fff), (1, 0x2000), (2, u32::MAX)] {
             let prefix = BlockPrefix::new(0, slot, count);
             let records = Records::new(prefix.as_bytes()).unwrap();
-            let told = (u32::from(records.slot()), u32::from(records.seq()));
-            assert_eq!(told, (slot, count & 0x3fff));
+            let told = (records.slot().map(u32::from), u32::from(records.seq()));
+            assert_eq!(told, (Some(slot), count & 0x1fff));
+            assert!(!records.is_alone());
         }
+    }
+
+    #[test]
+    fn what_was_emitted_alone_comes_from_no_slot() {
+        let prefix = BlockPrefix::alone(0);
+        let records = Records::new(prefix.as_bytes()).unwrap();
+        assert_eq!((records.is_alone(), records.slot(), records.seq()), (true, None, 0));
     }
 
     #[test]

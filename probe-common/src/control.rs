@@ -17,7 +17,8 @@ pub const EAGER_MAP: &str = "PIPE_EAGER";
 /// [`TallyBank`](crate::tally::TallyBank)s: all of it is read by a few system calls.
 pub const TALLY_MAP: &str = "PIPE_TALLY";
 
-/// A per-CPU array of [`DEPTH`](crate::limits::DEPTH) [`OutputTally`](crate::tally::OutputTally)s.
+/// A per-CPU array of [`TALLY_BANKS`](crate::limits::TALLY_BANKS)
+/// [`OutputTally`](crate::tally::OutputTally)s.
 pub const OUTPUTS_MAP: &str = "PIPE_OUTPUTS";
 
 /// A per-CPU array of [`DEPTH`](crate::limits::DEPTH) scratch slots, each beginning with a
@@ -34,6 +35,10 @@ pub const FLUSH_PROGRAM: &str = "pipe_flush";
 /// The read-only global, a `u32`, that says which [`Clock`] gives records their time. A loader sets
 /// it before it loads the object.
 pub const CLOCK_GLOBAL: &str = "PIPE_CLOCK";
+
+/// The section, and so the map, that an object has if a program in it emits records alone: of these programs, no slot
+/// tells whether they are in the middle of an output.
+pub const ALONE_SECTION: &str = ".bss.pipe_alone";
 
 /// What gives records their time: `CLOCK_MONOTONIC`, more or less exactly. To take the time is most
 /// of what a packed record costs.
@@ -88,13 +93,15 @@ pub struct CpuControl {
     /// The longest block, in bytes of records, that may be packed; 0 for one record in each, as
     /// while the consumer sleeps. Written by the consumer.
     pub limit: u32,
-    /// Not 0: the consumer sleeps, and wants to be woken by the next block. Set by the consumer;
-    /// taken down by either.
+    /// Not 0: the consumer sleeps, for the time of this number, and wants to be woken by the next block. Written by the
+    /// consumer.
     pub asleep: u32,
     /// The number of the block that is open, or 0 if none is. Written by the CPU.
     pub open: u32,
+    /// The number of the sleep that the CPU has ended last. Written by the CPU.
+    pub woken: u32,
     /// Zero.
-    pub reserved: [u32; 13],
+    pub reserved: [u32; 12],
 }
 
 const _: () = assert!(size_of::<CpuControl>() == 64);

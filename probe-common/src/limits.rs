@@ -22,6 +22,10 @@ pub const MAX_PAYLOAD: usize =
 /// level of [`DEPTH`] on each possible CPU.
 pub const MAX_EMIT: usize = 8 << 10;
 
+/// Largest payload of a record that is emitted alone, in bytes: it is built on the program's stack, which has 512 for
+/// everything (`MAX_BPF_STACK`).
+pub const MAX_ALONE: usize = 256;
+
 /// Longest block that is packed, in bytes of records.
 ///
 /// A block goes out when one more record like the last would exceed it, so that a single longer
@@ -46,5 +50,5 @@ pub const USER_KINDS: u32 = 192;
 /// How many kinds there are, of both sorts: the length of every table that a kind indexes.
 pub const KINDS: u32 = BUILTIN_KINDS + USER_KINDS;
 
-/// How many banks the tally has: one for each level of [`DEPTH`], and one for what found no slot.
+/// How many banks a tally has: one for each level of [`DEPTH`], and one for what had no slot.
 pub const TALLY_BANKS: u32 = DEPTH + 1;

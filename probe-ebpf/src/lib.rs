@@ -26,13 +26,15 @@
     reason = "a field behind a raw pointer is two operations, and one thought"
 )]
 
+mod alone;
 pub mod atomic;
+mod clock;
 mod output;
 pub mod pipe;
 mod preempted;
 mod slot;
 
-pub use pipe::{EmitError, Reservation, emit, reserve};
+pub use pipe::{EmitError, Reservation, emit, emit_alone, reserve};
 pub use preempted::unshared_stack;
 pub use probe_common as common;
 

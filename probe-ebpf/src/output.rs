@@ -18,6 +18,11 @@ use probe_common::{
     tally::{FailureClass, KindTally, OutputTally, TallyBank},
 };
 
+/// An object has this section (`probe_common::control::ALONE_SECTION`) if it has programs that mention it, in a branch
+/// that is seldom taken: those that emit alone.
+#[unsafe(link_section = ".bss.pipe_alone")]
+static mut PIPE_ALONE: u32 = 0;
+
 /// Blocks go here; user space puts one perf event for each CPU into it.
 #[map]
 static PIPE_EVENTS: PerfEventByteArray = PerfEventByteArray::new(0);
@@ -31,9 +36,9 @@ static PIPE_EAGER: PerfEventByteArray = PerfEventByteArray::new(0);
 #[map]
 static PIPE_TALLY: PerCpuArray<TallyBank> = PerCpuArray::with_max_entries(TALLY_BANKS, 0);
 
-/// Which outputs failed, for each slot. (Whoever finds none has no output.)
+/// Which outputs failed, for each slot, and for what was built in none.
 #[map]
-static PIPE_OUTPUTS: PerCpuArray<OutputTally> = PerCpuArray::with_max_entries(DEPTH, 0);
+static PIPE_OUTPUTS: PerCpuArray<OutputTally> = PerCpuArray::with_max_entries(TALLY_BANKS, 0);
 
 /// What the consumer asks for.
 #[map]
@@ -135,33 +140,118 @@ fn offer(
     let used = (fill / RECORD_ALIGN as u32) as u16;
     // SAFETY: as above.
     unsafe { (*slot).head.prefix = BlockPrefix::new(used, depth, seq) };
-    let asleep = match control {
-        // SAFETY: the map value is there for as long as the map is; the consumer writes it, too.
-        Some(control) => unsafe { (&raw const (*control).asleep).read_volatile() },
-        None => 0,
-    };
-    let map = if asleep != 0 { &raw const PIPE_EAGER } else { &raw const PIPE_EVENTS };
-    // SAFETY: ctx is the context that the kernel gave this program; the block is inside the slot,
-    // which the verifier proves once more.
-    let errno = unsafe {
+    let sleep = sleep_to_end(control);
+    let map = if sleep != 0 { &raw const PIPE_EAGER } else { &raw const PIPE_EVENTS };
+    // SAFETY: the slot is the caller's.
+    let block = unsafe { &raw const (*slot).head.prefix };
+    let len = u64::from(fill) + size_of::<BlockPrefix>() as u64;
+    // SAFETY: the block is inside the slot, which the verifier proves once more.
+    let errno = unsafe { write(ctx, map, block, len) };
+    if let Some(control) = control
+        && sleep != 0
+        && errno == 0
+    {
+        end_sleep(control, sleep);
+    }
+    errno
+}
+
+/// Writes a block of `len` bytes, which its prefix begins, into this CPU's ring. Returns the helper's errno.
+///
+/// # Safety
+///
+/// `ctx` is the context that the kernel gave this program, and the block is as long as that.
+#[inline(always)]
+unsafe fn write(
+    ctx: *mut c_void,
+    map: *const PerfEventByteArray,
+    block: *const BlockPrefix,
+    len: u64,
+) -> i64 {
+    // SAFETY: the caller's promise.
+    unsafe {
         bpf_perf_event_output(
             ctx,
             map.cast_mut().cast(),
             BPF_F_CURRENT_CPU,
-            (&raw mut (*slot).head.prefix).cast(),
-            u64::from(fill) + size_of::<BlockPrefix>() as u64,
+            block.cast_mut().cast(),
+            len,
         )
-    };
-    if let Some(control) = control
-        && asleep != 0
-        && errno == 0
-    {
-        // One wakeup is enough for one sleep. The consumer cannot fall asleep again meanwhile: it
-        // would find the slot held, or the flag down.
-        // SAFETY: as above.
-        unsafe { (&raw mut (*control).asleep).write_volatile(0) };
     }
-    errno
+}
+
+/// The number of the consumer's sleep that is to be ended by the next block, or 0 while it is awake, or this CPU has
+/// woken it already.
+#[inline(always)]
+fn sleep_to_end(control: Option<*mut CpuControl>) -> u32 {
+    let Some(control) = control else { return 0 };
+    // SAFETY: the map value is there for as long as the map is; the consumer writes it, too.
+    let asleep = unsafe { (&raw const (*control).asleep).read_volatile() };
+    // SAFETY: as above.
+    if asleep != 0 && asleep != unsafe { (&raw const (*control).woken).read_volatile() } {
+        asleep
+    } else {
+        0
+    }
+}
+
+/// This CPU has woken the consumer out of its sleep of this number: one wakeup is enough for each. Whoever is late to
+/// say so says it of a sleep that is over, and may cost the next one a second wakeup.
+#[inline(always)]
+fn end_sleep(control: *mut CpuControl, sleep: u32) {
+    // SAFETY: the map value is there for as long as the map is, and only this CPU writes the field.
+    unsafe { (&raw mut (*control).woken).write_volatile(sleep) };
+}
+
+/// Sends a block that is in no slot, of one record of the kind at `index`. Only a failure is tallied. Returns the
+/// helper's errno.
+///
+/// No slot is held that would tell the consumer of it, so it may fall asleep in the middle of this. So the block
+/// goes out first, and then we look whether it sleeps: if it did not yet, it will look once more before it does.
+///
+/// # Safety
+///
+/// As for [`write`].
+#[inline(always)]
+pub(crate) unsafe fn send_slotless(
+    ctx: *mut c_void,
+    block: *const BlockPrefix,
+    len: u64,
+    index: u32,
+) -> i64 {
+    // SAFETY: the caller's promise.
+    let errno = unsafe { write(ctx, &raw const PIPE_EVENTS, block, len) };
+    if errno != 0 {
+        // SAFETY: nobody reads it.
+        unsafe { (&raw mut PIPE_ALONE).write_volatile(1) };
+        let class = FailureClass::of(errno);
+        refuse(index, class);
+        refuse_output(1, class);
+        return errno;
+    }
+    let control = control();
+    let sleep = sleep_to_end(control);
+    if let Some(control) = control
+        && sleep != 0
+    {
+        wake(ctx, control, sleep);
+    }
+    0
+}
+
+/// Wakes the consumer out of its sleep of this number.
+#[inline(always)]
+fn wake(ctx: *mut c_void, control: *mut CpuControl, sleep: u32) {
+    let nothing = BlockPrefix::alone(0);
+    // SAFETY: the prefix is a whole block.
+    let errno = unsafe {
+        write(ctx, &raw const PIPE_EAGER, &raw const nothing, size_of_val(&nothing) as u64)
+    };
+    if errno == 0 {
+        end_sleep(control, sleep);
+    } else {
+        refuse_output(0, FailureClass::of(errno));
+    }
 }
 
 /// Empties the first slot, whose block the kernel took, or did not, as `errno` says: tallies what was in it, and
@@ -265,22 +355,38 @@ fn count_as(depth: u32, index: u32, count: u32, failure: Option<FailureClass>) {
 /// They have to be in a map value that nobody else writes now.
 #[inline(always)]
 unsafe fn add_failed(failed: *mut [u64; FailureClass::COUNT], class: FailureClass, count: u64) {
+    // SAFETY: the caller's promise.
+    unsafe { *counter_of(failed, class) += count };
+}
+
+/// The counter of a class of failures.
+#[inline(always)]
+fn counter_of(failed: *mut [u64; FailureClass::COUNT], class: FailureClass) -> *mut u64 {
     // The compiler knows that a class is below COUNT and would drop the mask; the verifier does not,
     // and needs it.
     let class = core::hint::black_box(class as usize) & (FailureClass::COUNT - 1);
-    // SAFETY: the counter is one of them.
-    let counter = unsafe { failed.cast::<u64>().add(class) };
-    // SAFETY: the caller's promise.
-    unsafe { *counter += count };
+    failed.cast::<u64>().wrapping_add(class)
 }
 
 const _: () = assert!(FailureClass::COUNT.is_power_of_two() && KINDS.is_power_of_two());
 
-/// Tallies a record of the kind at `index` that is not even in a block.
+/// Tallies an output that was in no slot, with so many records in it.
+#[inline(always)]
+fn refuse_output(records: u64, class: FailureClass) {
+    let Some(tally) = PIPE_OUTPUTS.get_ptr_mut(DEPTH) else { return };
+    if matches!(class, FailureClass::NoSpace) {
+        // SAFETY: the counter is in this CPU's map value. As in refuse().
+        unsafe { atomic::add(&raw mut (*tally).lost_records, records) };
+    }
+    // SAFETY: as above.
+    unsafe { atomic::add(counter_of(&raw mut (*tally).failed, class), 1) };
+}
+
+/// Tallies a record of the kind at `index` that is in no slot.
 #[inline(always)]
 pub(crate) fn refuse(index: u32, class: FailureClass) {
     let Some(tally) = tally_of(DEPTH, index) else { return };
     // SAFETY: the counter is in this CPU's map value. Refusals can interrupt each other, so it is
     // added to atomically.
-    unsafe { atomic::add(&raw mut (*tally).failed[class as usize], 1) };
+    unsafe { atomic::add(counter_of(&raw mut (*tally).failed, class), 1) };
 }

@@ -13,12 +13,11 @@
 //! lowest slot keeps a block open. What a program emits that found it held goes out at once, and so
 //! it may overtake records of that open block.
 
+pub use crate::alone::emit_alone;
+use crate::clock::{self, PER_BLOCK};
 use crate::output::{self, control, open};
 use crate::slot::{self, Slot, Taken};
-use aya_ebpf::{
-    EbpfContext, Global,
-    helpers::{bpf_ktime_get_coarse_ns, bpf_ktime_get_ns},
-};
+use aya_ebpf::EbpfContext;
 use core::{
     ffi::c_void,
     marker::PhantomData,
@@ -27,16 +26,11 @@ use core::{
 use probe_common::{
     Record, RecordHeader,
     block::record_span,
-    control::{Clock, Flushed},
+    control::Flushed,
     limits::{DEPTH, MAX_EMIT, MAX_PACKED},
     slot::{BLOCK_KINDS, KindCount},
     tally::FailureClass,
 };
-
-/// Which [`Clock`] gives records their time. The loader sets it, and the verifier removes what is
-/// not used.
-#[unsafe(no_mangle)]
-static PIPE_CLOCK: Global<u32> = Global::new(Clock::PerRecord as u32);
 
 /// A record was not sent. It has been tallied already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +40,12 @@ pub struct EmitError {
 }
 
 impl EmitError {
+    /// What the helper has returned, if that is an error.
+    #[inline(always)]
+    pub(crate) fn check(errno: i64) -> Result<(), Self> {
+        if errno == 0 { Ok(()) } else { Err(Self { class: FailureClass::of(errno), errno }) }
+    }
+
     /// Why.
     #[inline]
     pub const fn class(&self) -> FailureClass {
@@ -87,11 +87,11 @@ pub fn emit<C: EbpfContext, T: Record + Copy>(ctx: &C, record: &T) -> Result<(),
 #[inline(always)]
 pub fn reserve<T: Record>() -> Result<Reservation<T>, EmitError> {
     let () = const { T::CAN_BE_EMITTED };
-    let clock = PIPE_CLOCK.load();
+    let clock = clock::chosen();
     // The clock is read between the two halves of taking a slot: to read it waits for all that comes before,
     // and an atomic addition does, too. What follows does not wait for the clock.
     let claim = slot::claim_first();
-    let now = now(clock);
+    let now = if clock == PER_BLOCK { 0 } else { clock::now(clock) };
     let Some((taken, depth)) = claim.and_then(slot::take_any) else {
         return Err(refuse::<T>(FailureClass::Nested));
     };
@@ -111,8 +111,6 @@ pub fn reserve<T: Record>() -> Result<Reservation<T>, EmitError> {
     }
     Ok(reservation)
 }
-
-const PER_BLOCK: u32 = Clock::PerBlock as u32;
 
 /// The record and the tail of a reservation, for a global function: the verifier looks at such a
 /// function once, whoever calls it and how often, but lets it have numbers only.
@@ -139,25 +137,12 @@ pub unsafe fn reserved<'r, T: Record>(depth: u32) -> Option<(&'r mut T, &'r mut 
     }
 }
 
-/// The time of a record that is reserved now, unless it has that of its block.
-#[inline(always)]
-fn now(clock: u32) -> u64 {
-    const COARSE: u32 = Clock::Coarse as u32;
-    match clock {
-        PER_BLOCK => 0,
-        // SAFETY: the helper has no preconditions.
-        COARSE => unsafe { bpf_ktime_get_coarse_ns() },
-        // SAFETY: as above.
-        _ => unsafe { bpf_ktime_get_ns() },
-    }
-}
-
 /// The time of the block in a slot that is ours, with `fill` bytes in it.
 #[inline(always)]
 fn time_of_block(slot: *mut Slot, fill: u32) -> u64 {
     if fill == 0 {
-        // SAFETY: the slot is ours; the helper has no preconditions.
-        unsafe { (*slot).head.time = bpf_ktime_get_ns() };
+        // SAFETY: the slot is ours.
+        unsafe { (*slot).head.time = clock::now(PER_BLOCK) };
     }
     // SAFETY: as above.
     unsafe { (*slot).head.time }
@@ -179,12 +164,6 @@ pub struct Reservation<T: Record> {
 impl<T: Record> Reservation<T> {
     /// The longest tail, in bytes, that a record of this type can have.
     pub const MAX_TAIL: usize = MAX_EMIT - size_of::<T>();
-
-    const INDEX: u32 = match T::KIND.index() {
-        Some(index) => index,
-        // T::FITS has proved that this is not so.
-        None => 0,
-    };
 
     /// The bytes after the record: [`MAX_TAIL`](Self::MAX_TAIL) of them, holding whatever was there
     /// before. [`commit_with_tail`](Self::commit_with_tail) sends as many as were written.
@@ -244,7 +223,7 @@ impl<T: Record> Reservation<T> {
     #[inline(always)]
     fn append<C: EbpfContext>(self, ctx: &C, span: u32) -> Result<(), EmitError> {
         let errno = if self.fill == 0 { self.begin(ctx, span) } else { self.go_on(ctx, span) };
-        if errno == 0 { Ok(()) } else { Err(EmitError { class: FailureClass::of(errno), errno }) }
+        EmitError::check(errno)
     }
 
     /// Begins a block with the record, if the consumer wants packing and another one would fit; otherwise the
@@ -255,7 +234,14 @@ impl<T: Record> Reservation<T> {
         let control = control();
         let limit = if self.depth == slot::FIRST { output::limit(control) } else { 0 };
         if 2 * span > limit {
-            return output::send_alone(ctx.as_ptr(), slot, span, self.depth, Self::INDEX, control);
+            return output::send_alone(
+                ctx.as_ptr(),
+                slot,
+                span,
+                self.depth,
+                index_of::<T>(),
+                control,
+            );
         }
         self.count();
         // SAFETY: the slot is ours.
@@ -285,7 +271,7 @@ impl<T: Record> Reservation<T> {
             return 0;
         }
         // Where the block does not know of the record, it is counted apart.
-        let uncounted = if is_counted { KindCount::NONE } else { KindCount::one(Self::INDEX) };
+        let uncounted = if is_counted { KindCount::NONE } else { KindCount::one(index_of::<T>()) };
         output::send(ctx.as_ptr(), slot, fill, uncounted, control())
     }
 
@@ -296,12 +282,12 @@ impl<T: Record> Reservation<T> {
         for at in 0..BLOCK_KINDS {
             // SAFETY: the slot is ours.
             let kind = unsafe { &mut (*self.taken.slot).head.kinds[at] };
-            if kind.is_of(Self::INDEX) {
+            if kind.is_of(index_of::<T>()) {
                 *kind = kind.and_one();
                 return true;
             }
             if *kind == KindCount::NONE {
-                *kind = KindCount::one(Self::INDEX);
+                *kind = KindCount::one(index_of::<T>());
                 return true;
             }
         }
@@ -335,10 +321,19 @@ impl<T: Record> Drop for Reservation<T> {
     }
 }
 
+/// Where a type's kind stands in a tally.
+pub(crate) const fn index_of<T: Record>() -> u32 {
+    match T::KIND.index() {
+        Some(index) => index,
+        // T::FITS has proved that this is not so.
+        None => 0,
+    }
+}
+
 /// Tallies a record that found no place.
 #[inline(always)]
 fn refuse<T: Record>(class: FailureClass) -> EmitError {
-    output::refuse(Reservation::<T>::INDEX, class);
+    output::refuse(index_of::<T>(), class);
     EmitError { class, errno: 0 }
 }
 

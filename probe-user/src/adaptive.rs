@@ -5,11 +5,12 @@
 //! rings on a timer, and has a block sent that was open at the last sweep already. When sweeps find
 //! nothing any more, it goes to *sleep*: it raises a flag for each CPU, has every CPU send its
 //! block, looks once more, and disarms the timer. The first record that a CPU emits while its flag
-//! is up goes out at once and wakes the consumer.
+//! is up goes out at once and wakes the consumer; then the CPU notes which sleep it has ended.
 //!
 //! To run the flush program on a CPU is what makes that safe. It interrupts the CPU, so a program
 //! there has ended before, or begins after and sees the flag, or is in the middle of a record: the
-//! flush program tells so, and the consumer stays awake for another sweep.
+//! flush program tells so, and the consumer stays awake for another sweep. A program that emits alone
+//! holds no slot by which it could be told, but looks at the flag when its record is in the ring.
 
 use crate::ring::page::{ControlPage, CpuFlags};
 use crate::sys::bpf;
@@ -38,6 +39,8 @@ pub(crate) struct Adaptive {
     limit: u32,
     cpus: Vec<Cpu>,
     asleep: bool,
+    /// The number of the last sleep, never 0: who is late to say that one is ended does not end another one.
+    sleep: u32,
     /// Nothing is packed for now.
     held: bool,
     max_latency: Duration,
@@ -106,6 +109,8 @@ impl Adaptive {
             limit,
             cpus,
             asleep: false,
+            // A program that still emits for an earlier pipe knows other numbers.
+            sleep: now as u32,
             held: false,
             max_latency,
             swept: Instant::now(),
@@ -131,6 +136,9 @@ impl Adaptive {
         if !self.cpus.iter().any(|known| known.id == cpu) {
             self.cpus.push(Cpu { id: cpu, open: 0 });
         }
+        if self.asleep {
+            self.number_sleep();
+        }
         self.set_asleep(self.asleep);
         let _ = self.flush(cpu);
         Ok(())
@@ -143,11 +151,22 @@ impl Adaptive {
 
     /// Whether the consumer sleeps and nobody has woken it.
     pub(crate) fn sleeps_on(&self) -> bool {
-        self.asleep && self.flags_are_up()
+        self.asleep && !self.is_ended()
     }
 
-    fn flags_are_up(&self) -> bool {
-        self.cpus.iter().all(|cpu| self.of(cpu.id, |cpu| cpu.is_asleep()))
+    /// Whether a CPU has ended the sleep of this number.
+    fn is_ended(&self) -> bool {
+        self.cpus.iter().any(|cpu| self.of(cpu.id, |cpu| cpu.has_ended(self.sleep)))
+    }
+
+    /// The next sleep has a number that no CPU has ended, not even for an earlier pipe.
+    fn number_sleep(&mut self) {
+        loop {
+            self.sleep = self.sleep.wrapping_add(1).max(1);
+            if !self.is_ended() {
+                return;
+            }
+        }
     }
 
     /// Whether the consumer sleeps, as far as it knows itself.
@@ -232,10 +251,9 @@ impl Adaptive {
     pub(crate) fn fall_asleep(&mut self, look: impl FnOnce() -> bool) -> io::Result<bool> {
         self.idle = 0;
         let now = clock::monotonic();
+        self.number_sleep();
         self.set_asleep(true);
-        // A program that still sends the record which ended the last sleep can take a flag down that
-        // belongs to this one: the flush program waits for its end, and the flag tells of it.
-        if !self.flush_all() || !self.flags_are_up() || look() {
+        if !self.flush_all() || look() {
             self.set_asleep(false);
             return Ok(false);
         }
@@ -319,6 +337,7 @@ impl Adaptive {
 
     /// Tells every CPU whether the consumer sleeps, and how long blocks may become.
     fn ask(&self, asleep: bool, limit: u32) {
+        let asleep = if asleep { self.sleep } else { 0 };
         for cpu in &self.cpus {
             self.of(cpu.id, |cpu| {
                 cpu.set_asleep(asleep);

@@ -102,11 +102,12 @@ impl<M: RingMemory> Backward<M> {
         }
     }
 
-    /// Gives every record of an output's block to `take`, and how many bytes it is behind the first one.
+    /// Gives every record of an output's block to `take`, whether it was emitted alone, and how many bytes it is behind
+    /// the first one.
     pub(crate) fn records(
         &mut self,
         output: Output,
-        mut take: impl FnMut(RawRecord<'_>, usize),
+        mut take: impl FnMut(RawRecord<'_>, bool, usize),
     ) -> Result<(), Unsound> {
         let block = match self.output(output) {
             PerfRecord::Sample(block) => block,
@@ -118,7 +119,7 @@ impl<M: RingMemory> Backward<M> {
         loop {
             let offset = records.offset();
             match records.next() {
-                Some(Ok(record)) => take(record, offset),
+                Some(Ok(record)) => take(record, records.is_alone(), offset),
                 Some(Err(error)) => return Err(Unsound::Block(error)),
                 None => return Ok(()),
             }

@@ -1,6 +1,6 @@
 //! Many records at a time, however many outputs they came in.
 
-use crate::counts::KindCounts;
+use crate::counts::Given;
 use crate::ring::perf_record::{Header, PerfRecord};
 use crate::sys::prefetch;
 use probe_common::{BlockError, RawRecord, RecordKind, Records, record_span};
@@ -25,11 +25,11 @@ pub struct Batch<'r> {
     records: Records<'r>,
     /// Of which kind the last records are that were taken, and how many there are of them in a row.
     kind: RecordKind,
-    run: u64,
+    run: Count,
     /// How many were taken before those.
     taken: u64,
     /// Where they are counted by kind.
-    kinds: &'r mut KindCounts,
+    given: &'r mut Given,
     error: Option<BlockError>,
 }
 
@@ -41,9 +41,9 @@ impl<'r> Batch<'r> {
         limit: usize,
         at: usize,
         consumed: usize,
-        kinds: &'r mut KindCounts,
+        given: &'r mut Given,
     ) -> Self {
-        let mut this = Self::empty(kinds);
+        let mut this = Self::empty(given);
         (this.bytes, this.limit, this.at, this.end) = (bytes, limit, at, at);
         this.go_on();
         if consumed != 0 {
@@ -58,16 +58,16 @@ impl<'r> Batch<'r> {
         records: Records<'r>,
         consumed: usize,
         size: usize,
-        kinds: &'r mut KindCounts,
+        given: &'r mut Given,
     ) -> Self {
-        let mut this = Self::empty(kinds);
+        let mut this = Self::empty(given);
         (this.records, this.end) = (records.resume(consumed), size);
         this.go_on();
         this
     }
 
     #[inline]
-    fn empty(kinds: &'r mut KindCounts) -> Self {
+    fn empty(given: &'r mut Given) -> Self {
         Self {
             bytes: &[],
             limit: 0,
@@ -75,9 +75,9 @@ impl<'r> Batch<'r> {
             end: 0,
             records: Records::default(),
             kind: RecordKind(0),
-            run: 0,
+            run: Count::default(),
             taken: 0,
-            kinds,
+            given,
             error: None,
         }
     }
@@ -143,7 +143,7 @@ impl<'r> Batch<'r> {
     ) -> ControlFlow<B> {
         self.start_run(kind);
         let records = self.records.clone();
-        let mut run = Run { batch: self, records, alike: 0, usual, count: 0 };
+        let mut run = Run { batch: self, records, alike: 0, usual, count: Count::default() };
         loop {
             // Not worth it for one, which is what a block has where records are not packed.
             if run.records.remaining() > record_span(usual) {
@@ -157,7 +157,7 @@ impl<'r> Batch<'r> {
             while let Some(record) = run.records.next_of(kind) {
                 match record {
                     Ok(record) => {
-                        run.count += 1;
+                        run.count.add(1, &run.records);
                         take(record)?;
                     }
                     Err(error) => {
@@ -176,9 +176,9 @@ impl<'r> Batch<'r> {
 
     #[inline]
     fn end_run(&mut self) {
-        self.kinds.add(self.kind, self.run);
-        self.taken += self.run;
-        self.run = 0;
+        let Count { all, alone } = std::mem::take(&mut self.run);
+        self.given.add(self.kind, all, alone);
+        self.taken += all;
     }
 
     /// What is wrong with the block, if that is why the batch ended.
@@ -225,7 +225,24 @@ struct Run<'b, 'r> {
     alike: usize,
     usual: usize,
     /// How many were taken before those.
-    count: u64,
+    count: Count,
+}
+
+/// How many records were taken.
+#[derive(Clone, Copy, Debug, Default)]
+struct Count {
+    all: u64,
+    /// How many of them were emitted alone.
+    alone: u64,
+}
+
+impl Count {
+    /// So many more out of this block.
+    #[inline(always)]
+    fn add(&mut self, count: u64, block: &Records<'_>) {
+        self.all += count;
+        self.alone += if block.is_alone() { count } else { 0 };
+    }
 }
 
 impl Run<'_, '_> {
@@ -234,7 +251,7 @@ impl Run<'_, '_> {
     fn end_alike(&mut self) {
         let alike = std::mem::take(&mut self.alike);
         self.records.skip_alike(self.usual, alike);
-        self.count += alike as u64;
+        self.count.add(alike as u64, &self.records);
     }
 }
 
@@ -243,7 +260,8 @@ impl Drop for Run<'_, '_> {
     fn drop(&mut self) {
         self.end_alike();
         self.batch.records = self.records.clone();
-        self.batch.run += self.count;
+        self.batch.run.all += self.count.all;
+        self.batch.run.alone += self.count.alone;
         if self.batch.error.is_none() {
             self.batch.go_on();
         }
@@ -259,7 +277,7 @@ impl<'r> Iterator for Batch<'r> {
         match self.records.next()? {
             Ok(record) => {
                 self.start_run(record.kind);
-                self.run += 1;
+                self.run.add(1, &self.records);
                 self.go_on();
                 Some(record)
             }

@@ -26,6 +26,26 @@ impl std::ops::AddAssign for QueueCounts {
     }
 }
 
+/// Records that were given to the consumer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Given {
+    /// How many of which kind.
+    pub(crate) kinds: KindCounts,
+    /// How many of those were emitted alone: nobody has counted them before.
+    pub(crate) alone: KindCounts,
+}
+
+impl Given {
+    /// So many more of a kind, of which so many were emitted alone.
+    #[inline]
+    pub(crate) fn add(&mut self, kind: RecordKind, count: u64, alone: u64) {
+        self.kinds.add(kind, count);
+        if alone > 0 {
+            self.alone.add(kind, alone);
+        }
+    }
+}
+
 /// How many records of each kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KindCounts {

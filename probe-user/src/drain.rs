@@ -5,7 +5,7 @@
 
 use crate::batch::Batch;
 use crate::consumer::{Consumer, Loss, Malformed, MalformedReason};
-use crate::counts::{KindCounts, QueueCounts};
+use crate::counts::{Given, QueueCounts};
 use crate::ring::RingMemory;
 use crate::ring::page::Scratch;
 use crate::ring::perf_record::{Header, PerfRecord};
@@ -31,8 +31,8 @@ pub(crate) struct Drain<M> {
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) counts: QueueCounts,
-    /// Of the records that were given to the consumer, how many of which kind.
-    pub(crate) kinds: KindCounts,
+    /// The records that were given to the consumer, by kind.
+    pub(crate) given: Given,
 }
 
 /// How a drain ended.
@@ -182,8 +182,8 @@ impl<C: Consumer> Reader<'_, C> {
         at: usize,
         start: u64,
     ) -> ControlFlow<(), Option<usize>> {
-        let Seen { counts, kinds } = &mut *self.seen;
-        let batch = Batch::new(piece, limit, at, *self.in_block, kinds);
+        let Seen { counts, given } = &mut *self.seen;
+        let batch = Batch::new(piece, limit, at, *self.in_block, given);
         if batch.is_empty() {
             return ControlFlow::Continue(None);
         }
@@ -220,8 +220,8 @@ impl<C: Consumer> Reader<'_, C> {
         match PerfRecord::read(header, record) {
             PerfRecord::Sample(block) => match Records::new(block) {
                 Ok(records) => {
-                    let Seen { counts, kinds } = &mut *self.seen;
-                    let batch = Batch::of_block(records, *self.in_block, record.len(), kinds);
+                    let Seen { counts, given } = &mut *self.seen;
+                    let batch = Batch::of_block(records, *self.in_block, record.len(), given);
                     let (tail, in_block) = (&mut *self.tail, &mut *self.in_block);
                     let taking = Taking { batch, start, tail, in_block, counts };
                     let (flow, end) = taking.give(self.cpu, self.consumer);
@@ -312,10 +312,10 @@ pub(crate) fn give_block<C: Consumer>(
     consumer: &mut C,
 ) -> ControlFlow<()> {
     let (tail, in_block) = (&mut 0, &mut 0);
-    let Seen { counts, kinds } = seen;
+    let Seen { counts, given } = seen;
     let (flow, error) = match Records::new(block) {
         Ok(records) => {
-            let batch = Batch::of_block(records, 0, block.len(), kinds);
+            let batch = Batch::of_block(records, 0, block.len(), given);
             let taking = Taking { batch, start: 0, tail, in_block, counts };
             let (flow, end) = taking.give(cpu, consumer);
             match end {

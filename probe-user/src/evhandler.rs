@@ -314,7 +314,7 @@ impl Consumer for EvHandlers<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::counts::KindCounts;
+    use crate::counts::Given;
     use probe_common::BlockWriter;
     use probe_common::Records;
     use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -373,14 +373,14 @@ mod tests {
         let block = writer.finish();
         let seen = std::sync::Mutex::new(Vec::new());
         let note = |payload: &[u8]| seen.lock().unwrap().push(payload.to_vec());
-        let mut kinds = KindCounts::default();
+        let mut given = Given::default();
         {
             let mut handlers = EvHandlers::new();
             handlers
                 .on::<Pair, _>(|e| note(&[e.record.as_bytes(), e.tail].concat()))
                 .on_unknown(|_, record| note(record.payload));
             let mut batch =
-                Batch::of_block(Records::new(block).unwrap(), 0, block.len(), &mut kinds);
+                Batch::of_block(Records::new(block).unwrap(), 0, block.len(), &mut given);
             assert_eq!(handlers.batch(3, &mut batch), ControlFlow::Continue(()));
             assert_eq!(batch.close(), 7);
         }

@@ -73,6 +73,8 @@ pub struct EvPipe {
     /// Drains since notices of CPUs were looked for.
     unwatched: u32,
     bytes_per_cpu: usize,
+    /// Programs may emit records alone, which no slot tells of.
+    emits_alone: bool,
     flight: Option<Flight>,
 }
 
@@ -206,6 +208,7 @@ impl EvPipe {
             watch,
             unwatched: 0,
             bytes_per_cpu: options.bytes(),
+            emits_alone: parts.emits_alone,
             flight,
         })
     }

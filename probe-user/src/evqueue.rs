@@ -39,8 +39,10 @@ pub struct EvQueue {
 /// What dumps have found in the rings of a CPU, where these are overwritten.
 #[derive(Debug, Default)]
 struct Tail {
-    /// Records that were there, whether or not the consumer wanted them.
+    /// Records that were there, whether or not the consumer wanted them, and that their programs have counted.
     found: KindCounts,
+    /// Those that were emitted alone, so that nobody has.
+    alone: KindCounts,
     /// Records that were overwritten before a dump.
     overwritten: KindCounts,
     /// Bytes of ring that were.
@@ -257,12 +259,13 @@ impl EvQueue {
 
     /// How many records of each kind it has given to the consumer.
     pub(crate) fn kinds(&self) -> &KindCounts {
-        &self.seen.kinds
+        &self.seen.given.kinds
     }
 
-    /// How many of those the eBPF side has not counted.
-    pub(crate) fn recovered(&self) -> &KindCounts {
-        &self.recovered
+    /// What the eBPF side has sent, or was about to, and has not counted: of each kind, what was emitted alone and has
+    /// been read, and what never came into a ring.
+    pub(crate) fn uncounted(&self) -> impl Iterator<Item = (RecordKind, u64)> {
+        self.seen.given.alone.iter().chain(self.tail.alone.iter()).chain(self.recovered.iter())
     }
 
     /// How many outputs the kernel had no room for since the queue was opened, whether or not the
@@ -325,8 +328,9 @@ impl EvQueue {
                 malformed(found.malformed, MalformedReason::RecordSize)?;
             }
             for &output in found.outputs.iter().rev() {
-                let result = ring.records(output, |record, offset| {
-                    tail.found.add(record.kind, 1);
+                let result = ring.records(output, |record, is_alone, offset| {
+                    let found = if is_alone { &mut tail.alone } else { &mut tail.found };
+                    found.add(record.kind, 1);
                     tail.left += 1;
                     let (ring, offset) = (number as u16, offset as u16);
                     places.push(Place { time: record.time, queue, ring, offset, output });
@@ -358,7 +362,7 @@ impl EvQueue {
         };
         // Before the consumer sees it, which may panic.
         self.tail.left -= 1;
-        self.seen.kinds.add(record.kind, 1);
+        self.seen.given.kinds.add(record.kind, 1);
         self.seen.counts.records += 1;
         consumer.record(self.cpu, record)
     }

@@ -21,6 +21,9 @@ use std::sync::Arc;
 ///   of a flight recorder had no room for all of it, was overwritten);
 /// - and, for each CPU, as many outputs failed for lack of room as the kernel says were lost.
 ///
+/// A record that was emitted alone (`pipe::emit_alone`) is counted by its program only if it failed: it counts as sent
+/// once it is read, or found by a dump. So it is never unread, or overwritten, in these books.
+///
 /// What was sent and not handled yet is [`unread`](Self::unread). Records in blocks that are not sent
 /// yet are in no count, and while a program is about to count what it has just sent, more may be handled
 /// than sent: the books are exact when nobody emits, as at [`EvPipe::close`](crate::EvPipe::close).
@@ -197,8 +200,8 @@ impl Books {
             for (kind, count) in queue.kinds().iter() {
                 LedgerEntry::of(&mut entries, cpu, kind).handled = count;
             }
-            for (kind, count) in queue.recovered().iter() {
-                LedgerEntry::of(&mut entries, cpu, kind).tally.sent = count;
+            for (kind, count) in queue.uncounted() {
+                LedgerEntry::of(&mut entries, cpu, kind).tally.sent += count;
             }
             for (kind, count) in queue.overwritten().iter() {
                 LedgerEntry::of(&mut entries, cpu, kind).overwritten = count;

@@ -22,6 +22,8 @@ pub struct PipeParts {
     pub(crate) tally: Option<Arc<Tally>>,
     pub(crate) scratch: Option<Arc<ScratchSlots>>,
     pub(crate) adaptive: Option<AdaptiveParts>,
+    /// Programs may emit records alone, as far as is known.
+    pub(crate) emits_alone: bool,
 }
 
 /// What adaptive wakeups need beyond the events.
@@ -40,7 +42,7 @@ impl PipeParts {
     /// If the process has no descriptor left.
     pub fn new(events: impl AsFd) -> io::Result<Self> {
         let events = shared(events)?;
-        Ok(Self { events, tally: None, scratch: None, adaptive: None })
+        Ok(Self { events, tally: None, scratch: None, adaptive: None, emits_alone: true })
     }
 
     /// The maps [`TALLY_MAP`](probe_common::control::TALLY_MAP) and
@@ -88,6 +90,15 @@ impl PipeParts {
         Ok(self)
     }
 
+    /// No program of the object emits records alone (it has no section
+    /// [`ALONE_SECTION`](probe_common::control::ALONE_SECTION)): to pause a pipe takes microseconds then, and else a
+    /// grace period of RCU.
+    #[must_use]
+    pub fn never_alone(mut self) -> Self {
+        self.emits_alone = false;
+        self
+    }
+
     /// All of it: the maps by their names, and the flush program.
     #[cfg(feature = "aya")]
     pub(crate) fn gather<'m>(
@@ -95,9 +106,10 @@ impl PipeParts {
         map: impl Fn(&'static str) -> Option<BorrowedFd<'m>>,
     ) -> Result<Self, OpenError> {
         use probe_common::control::{
-            CONTROL_MAP, EAGER_MAP, EVENTS_MAP, OUTPUTS_MAP, SCRATCH_MAP, TALLY_MAP,
+            ALONE_SECTION, CONTROL_MAP, EAGER_MAP, EVENTS_MAP, OUTPUTS_MAP, SCRATCH_MAP, TALLY_MAP,
         };
 
+        let emits_alone = map(ALONE_SECTION).is_some();
         let map = |name| map(name).ok_or(OpenError::NoMap { name });
         let (events, eager) = (map(EVENTS_MAP)?, map(EAGER_MAP)?);
         let (tally, outputs) = (map(TALLY_MAP)?, map(OUTPUTS_MAP)?);
@@ -105,15 +117,22 @@ impl PipeParts {
         let parts = Self::new(events)
             .and_then(|parts| parts.adaptive(eager, control, flush))
             .map_err(|source| OpenError::MapInfo { source })?;
-        parts.tally(tally, outputs)?.scratch(scratch)
+        let parts = parts.tally(tally, outputs)?.scratch(scratch)?;
+        Ok(if emits_alone { parts } else { parts.never_alone() })
     }
 
     /// All of it, out of an object that aya has loaded. Loads the flush program.
+    ///
+    /// # Errors
+    ///
+    /// As [`EvPipe::from_object`](crate::EvPipe::from_object), before that opens anything.
     #[cfg(feature = "aya")]
-    pub(crate) fn of_object(object: &mut aya::Ebpf) -> Result<Self, OpenError> {
+    pub fn of_object(object: &mut aya::Ebpf) -> Result<Self, OpenError> {
         use aya::maps::Map;
         use aya::programs::RawTracePoint;
-        use probe_common::control::{CONTROL_MAP, EAGER_MAP, EVENTS_MAP, FLUSH_PROGRAM};
+        use probe_common::control::{
+            ALONE_SECTION, CONTROL_MAP, EAGER_MAP, EVENTS_MAP, FLUSH_PROGRAM,
+        };
 
         let why = |error: aya::programs::ProgramError| OpenError::Program {
             name: FLUSH_PROGRAM,
@@ -130,8 +149,8 @@ impl PipeParts {
         let flush = flush.map_err(|source| OpenError::MapInfo { source })?;
         Self::gather(flush, |name| match (name, object.map(name)?) {
             (EVENTS_MAP | EAGER_MAP, Map::PerfEventArray(map)) => Some(map.fd().as_fd()),
-            (CONTROL_MAP, Map::Array(map)) => Some(map.fd().as_fd()),
-            (EVENTS_MAP | EAGER_MAP | CONTROL_MAP, _) => None,
+            (CONTROL_MAP | ALONE_SECTION, Map::Array(map)) => Some(map.fd().as_fd()),
+            (EVENTS_MAP | EAGER_MAP | CONTROL_MAP | ALONE_SECTION, _) => None,
             (_, Map::PerCpuArray(map)) => Some(map.fd().as_fd()),
             _ => None,
         })

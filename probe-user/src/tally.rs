@@ -4,7 +4,7 @@ use crate::cpus;
 use crate::error::TallyError;
 use crate::sys::bpf::PerCpuArray;
 use probe_common::RecordKind;
-use probe_common::limits::{DEPTH, KINDS, TALLY_BANKS};
+use probe_common::limits::{KINDS, TALLY_BANKS};
 use probe_common::tally::{KindTally, OutputTally, TallyBank};
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -49,7 +49,7 @@ impl Tally {
     pub fn from_maps(tally: impl AsFd, outputs: impl AsFd) -> Result<Self, TallyError> {
         let possible = cpus::possible()?;
         let kinds = open::<TallyBank>(tally.as_fd(), TALLY_BANKS, possible.len())?;
-        let outputs = open::<OutputTally>(outputs.as_fd(), DEPTH, possible.len())?;
+        let outputs = open::<OutputTally>(outputs.as_fd(), TALLY_BANKS, possible.len())?;
         Ok(Self { kinds, outputs, possible })
     }
 
@@ -89,7 +89,7 @@ impl Tally {
         let mut cpus: Vec<_> =
             self.possible.iter().map(|&cpu| CpuOutputs { cpu, tally: nothing }).collect();
         let add = |at: usize, tally: &OutputTally| cpus[at].tally += *tally;
-        read(&self.outputs, DEPTH, add)?;
+        read(&self.outputs, TALLY_BANKS, add)?;
         Ok(cpus)
     }
 

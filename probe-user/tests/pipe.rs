@@ -327,9 +327,9 @@ fn numbers_are_in_a_row(records_per_block: u32) {
     let first = numbers();
     let count = first.len() as u32;
     assert!((1..BLOCKS).contains(&count), "{first:?}");
-    assert_eq!(first, (0..count).map(|number| (0, number)).collect::<Vec<_>>());
+    assert_eq!(first, (0..count).map(|number| (Some(0), number)).collect::<Vec<_>>());
     emit(2);
-    assert_eq!(numbers(), [(0, BLOCKS), (0, BLOCKS + 1)]);
+    assert_eq!(numbers(), [(Some(0), BLOCKS), (Some(0), BLOCKS + 1)]);
 }
 
 #[test]

@@ -1,11 +1,11 @@
 //! A model of falling asleep and being woken: every way in which the consumer's steps, the programs'
 //! steps and the flush program can come one after another, tried out.
 //!
-//! The consumer's steps are those of `Adaptive::fall_asleep`, `flush`, `flags_are_up` and `wake` in
+//! The consumer's steps are those of `Adaptive::fall_asleep`, `flush` and `wake` in
 //! `probe-user/src/adaptive.rs`, and of `EvPipe::drain`; a program's are those of `append` in
-//! `probe-ebpf/src/pipe.rs` and `send` in `probe-ebpf/src/output.rs`; `pipe::flush` is one step, since
-//! it interrupts its CPU. What changes there has to change here. A step is one access to what another
-//! can see.
+//! `probe-ebpf/src/pipe.rs` and `send` in `probe-ebpf/src/output.rs`, or, where it emits alone, of `send_slotless`;
+//! `pipe::flush` is one step, since it interrupts its CPU. What changes there has to change here. A step is one access
+//! to what another can see.
 //!
 //! It is a search by hand and not one by `loom`, because the flush program runs in the middle of a
 //! program, on its CPU, which threads cannot do to each other. One order of all accesses is enough: a
@@ -14,11 +14,35 @@
 
 mod model;
 
-/// Which CPU each program runs on: two can preempt each other.
-const PROGRAMS: [usize; 3] = [0, 0, 1];
-/// How many records each program emits.
-const RECORDS: [u8; 3] = [2, 1, 2];
+/// What a program does: two on one CPU can preempt each other.
+#[derive(Clone, Copy, Debug)]
+struct Emits {
+    cpu: usize,
+    records: u8,
+    alone: bool,
+}
+
+const PROGRAMS: usize = 3;
+
+const fn packs(cpu: usize, records: u8) -> Emits {
+    Emits { cpu, records, alone: false }
+}
+
+const fn alone(cpu: usize, records: u8) -> Emits {
+    Emits { cpu, records, alone: true }
+}
+
+/// Who is there.
+const SCENES: [[Emits; PROGRAMS]; 4] = [
+    [packs(0, 2), packs(0, 1), packs(1, 2)],
+    [alone(0, 2), packs(0, 1), packs(1, 2)],
+    [alone(0, 1), alone(0, 2), packs(0, 1)],
+    [alone(0, 1), alone(0, 1), alone(1, 2)],
+];
 const CPUS: usize = 2;
+/// The consumer falls asleep no more often than this, which is more often than it takes to go wrong. A real one counts
+/// to 2^32.
+const SLEEPS: u8 = 2;
 /// `FLUSH_ATTEMPTS`, fewer of them.
 const ATTEMPTS: u8 = 2;
 /// Records in a block, while the consumer is awake.
@@ -36,11 +60,23 @@ enum Next {
     /// Read whether the consumer sleeps, then put the block into the ring.
     AskAsleep,
     Output {
-        asleep: bool,
+        sleep: u8,
     },
-    /// Take the flag down.
-    Lower,
+    /// Note that this sleep is ended.
+    End {
+        sleep: u8,
+    },
     GiveBack,
+    /// One that emits alone: puts the block into the ring, then reads whether the consumer sleeps.
+    OutputAlone,
+    AskAfter,
+    /// It does, for this time: puts a block with nothing into the ring, which wakes, and notes that it did.
+    Wake {
+        sleep: u8,
+    },
+    EndAlone {
+        sleep: u8,
+    },
     Nothing,
 }
 
@@ -65,9 +101,6 @@ enum Consumer {
         cpu: usize,
         attempt: u8,
     },
-    CheckFlags {
-        cpu: usize,
-    },
     Look {
         cpu: usize,
     },
@@ -88,14 +121,17 @@ enum Mistake {
     /// What the flush program says is not heard.
     DeafFlush,
     NoLook,
-    /// Whether the flags are still up is not asked.
-    BlindFlags,
+    /// Who emits alone looks whether the consumer sleeps before it is done, not after.
+    AskEarly,
+    /// That a sleep is ended is noted without which.
+    EndAny,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Cpu {
     /// The consumer's page.
-    asleep: bool,
+    asleep: u8,
+    woken: u8,
     limit: u8,
     /// Slot 0: its block, and the limit it remembers.
     fill: u8,
@@ -103,6 +139,19 @@ struct Cpu {
     held: [bool; 2],
     /// Records in the ring.
     ring: u8,
+}
+
+impl Cpu {
+    fn sleep_to_end(&self) -> u8 {
+        if self.asleep == self.woken { 0 } else { self.asleep }
+    }
+
+    fn end(&mut self, sleep: u8, mistake: Mistake) {
+        match mistake {
+            Mistake::EndAny => self.woken = self.asleep,
+            _ => self.woken = sleep,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -115,29 +164,49 @@ struct Program {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct State {
     cpus: [Cpu; CPUS],
-    programs: [Program; PROGRAMS.len()],
+    programs: [Program; PROGRAMS],
     consumer: Consumer,
+    /// How often the consumer has begun to fall asleep.
+    sleeps: u8,
     /// A wakeup that the consumer has not had yet.
     woken: bool,
 }
 
 impl State {
     /// The consumer is awake, and has just drained.
-    fn first() -> Self {
+    fn first(scene: &[Emits; PROGRAMS], mistake: Mistake) -> Self {
         let cpu = Cpu { limit: LIMIT, known_limit: LIMIT, ..Cpu::default() };
-        let program = |at: usize| Program { next: Next::Take, slot: 0, left: RECORDS[at] };
+        let program = |emits: Emits| {
+            let next = Self::begin(emits, mistake);
+            Program { next, slot: 0, left: emits.records }
+        };
         Self {
             cpus: [cpu; CPUS],
-            programs: std::array::from_fn(program),
+            programs: scene.map(program),
             consumer: Consumer::Drain { cpu: 0 },
+            sleeps: 0,
             woken: false,
         }
     }
 
+    /// What emitting a record begins with.
+    fn begin(emits: Emits, mistake: Mistake) -> Next {
+        match (emits.alone, mistake) {
+            (false, _) => Next::Take,
+            (true, Mistake::AskEarly) => Next::AskAfter,
+            (true, _) => Next::OutputAlone,
+        }
+    }
+
     /// The state after the next step of the program `at`.
-    fn program_steps(mut self, at: usize) -> Self {
+    fn program_steps(mut self, at: usize, emits: Emits, mistake: Mistake) -> Self {
         let Program { next, slot, left } = &mut self.programs[at];
-        let cpu = &mut self.cpus[PROGRAMS[at]];
+        let cpu = &mut self.cpus[emits.cpu];
+        let early = mistake == Mistake::AskEarly;
+        let mut end = || {
+            *left -= 1;
+            if *left == 0 { Next::Nothing } else { Self::begin(emits, mistake) }
+        };
         *next = match *next {
             Next::Take => {
                 *slot = usize::from(cpu.held[0]);
@@ -160,23 +229,40 @@ impl State {
                     Next::AskAsleep
                 }
             }
-            Next::AskAsleep => Next::Output { asleep: cpu.asleep },
-            Next::Output { asleep } => {
+            Next::AskAsleep => Next::Output { sleep: cpu.sleep_to_end() },
+            Next::Output { sleep } => {
                 cpu.ring += 1;
                 if *slot == 0 {
                     cpu.ring += std::mem::take(&mut cpu.fill);
                 }
-                self.woken |= asleep;
-                if asleep { Next::Lower } else { Next::GiveBack }
+                self.woken |= sleep != 0;
+                if sleep != 0 { Next::End { sleep } } else { Next::GiveBack }
             }
-            Next::Lower => {
-                cpu.asleep = false;
+            Next::End { sleep } => {
+                cpu.end(sleep, mistake);
                 Next::GiveBack
             }
             Next::GiveBack => {
                 cpu.held[*slot] = false;
-                *left -= 1;
-                if *left == 0 { Next::Nothing } else { Next::Take }
+                end()
+            }
+            Next::OutputAlone => {
+                cpu.ring += 1;
+                if early { end() } else { Next::AskAfter }
+            }
+            Next::AskAfter => match cpu.sleep_to_end() {
+                0 if early => Next::OutputAlone,
+                0 => end(),
+                sleep => Next::Wake { sleep },
+            },
+            Next::Wake { sleep } => {
+                cpu.ring += 1;
+                self.woken = true;
+                Next::EndAlone { sleep }
+            }
+            Next::EndAlone { sleep } => {
+                cpu.end(sleep, mistake);
+                if early { Next::OutputAlone } else { end() }
             }
             Next::Nothing => unreachable!("it has ended"),
         };
@@ -184,15 +270,18 @@ impl State {
     }
 
     /// The flush program, on its CPU. Whether all that was emitted is in the ring now.
-    fn flush(&mut self, cpu: usize) -> bool {
+    fn flush(&mut self, cpu: usize, mistake: Mistake) -> bool {
         let cpu = &mut self.cpus[cpu];
         if cpu.held != [false; 2] {
             return false;
         }
         if cpu.fill != 0 {
             cpu.ring += std::mem::take(&mut cpu.fill);
-            self.woken |= cpu.asleep;
-            cpu.asleep = false;
+            let sleep = cpu.sleep_to_end();
+            self.woken |= sleep != 0;
+            if sleep != 0 {
+                cpu.end(sleep, mistake);
+            }
         }
         true
     }
@@ -206,13 +295,12 @@ impl State {
         };
         let raise = Raise { cpu: 0 };
         let look = if mistake == Mistake::NoLook { Asleep } else { Look { cpu: 0 } };
-        let check = if mistake == Mistake::BlindFlags { look } else { CheckFlags { cpu: 0 } };
-        let flush = if mistake == Mistake::NoFlush { check } else { Flush { cpu: 0, attempt: 1 } };
+        let flush = if mistake == Mistake::NoFlush { look } else { Flush { cpu: 0, attempt: 1 } };
         let refuse = Refuse { cpu: 0 };
         let late = mistake == Mistake::RaiseLast;
         self.consumer = match self.consumer {
             Wake { cpu } => {
-                (self.cpus[cpu].asleep, self.cpus[cpu].limit) = (false, LIMIT);
+                (self.cpus[cpu].asleep, self.cpus[cpu].limit) = (0, LIMIT);
                 after(cpu, |cpu| Wake { cpu }, Drain { cpu: 0 })
             }
             Drain { cpu } => {
@@ -221,7 +309,8 @@ impl State {
                 after(cpu, |cpu| Drain { cpu }, then)
             }
             Raise { cpu } => {
-                self.cpus[cpu].asleep = true;
+                self.sleeps += u8::from(cpu == 0);
+                self.cpus[cpu].asleep = self.sleeps;
                 Limit { cpu }
             }
             Limit { cpu } => {
@@ -229,8 +318,8 @@ impl State {
                 after(cpu, |cpu| Raise { cpu }, if late { Asleep } else { flush })
             }
             Flush { cpu, attempt } => {
-                if self.flush(cpu) || mistake == Mistake::DeafFlush {
-                    let then = if late { Look { cpu: 0 } } else { check };
+                if self.flush(cpu, mistake) || mistake == Mistake::DeafFlush {
+                    let then = if late { Look { cpu: 0 } } else { look };
                     after(cpu, |cpu| Flush { cpu, attempt: 1 }, then)
                 } else if attempt < ATTEMPTS {
                     Flush { cpu, attempt: attempt + 1 }
@@ -238,15 +327,12 @@ impl State {
                     refuse
                 }
             }
-            CheckFlags { cpu } if self.cpus[cpu].asleep => {
-                after(cpu, |cpu| CheckFlags { cpu }, look)
-            }
             Look { cpu } if self.cpus[cpu].ring == 0 => {
                 after(cpu, |cpu| Look { cpu }, if late { raise } else { Asleep })
             }
-            CheckFlags { .. } | Look { .. } => refuse,
+            Look { .. } => refuse,
             Refuse { cpu } => {
-                (self.cpus[cpu].asleep, self.cpus[cpu].limit) = (false, LIMIT);
+                (self.cpus[cpu].asleep, self.cpus[cpu].limit) = (0, LIMIT);
                 after(cpu, |cpu| Refuse { cpu }, Drain { cpu: 0 })
             }
             Asleep if self.woken => {
@@ -268,11 +354,14 @@ impl State {
 }
 
 /// How many states there are, or what is wrong with one.
-fn explore(mistake: Mistake) -> Result<usize, String> {
-    model::explore(State::first(), |state| {
-        let running = (0..PROGRAMS.len()).filter(|&at| state.programs[at].next != Next::Nothing);
+fn explore(scene: &[Emits; PROGRAMS], mistake: Mistake) -> Result<usize, String> {
+    model::explore(State::first(scene, mistake), |state| {
+        if state.sleeps > SLEEPS {
+            return Ok(Vec::new());
+        }
+        let running = (0..PROGRAMS).filter(|&at| state.programs[at].next != Next::Nothing);
         let after: Vec<_> = running
-            .map(|at| state.program_steps(at))
+            .map(|at| state.program_steps(at, scene[at], mistake))
             .chain(state.consumer_steps(mistake))
             .collect();
         if after.is_empty() {
@@ -284,8 +373,11 @@ fn explore(mistake: Mistake) -> Result<usize, String> {
 
 #[test]
 fn no_wakeup_is_lost_in_any_order() {
-    let states = explore(Mistake::None).unwrap();
-    assert!(states > 100_000, "{states} states are not all");
+    for scene in SCENES {
+        let states = explore(&scene, Mistake::None).unwrap();
+        println!("{states} states: {scene:?}");
+        assert!(states > 100_000, "{states} states are not all: {scene:?}");
+    }
 }
 
 /// What the model is good for.
@@ -296,8 +388,10 @@ fn every_step_of_falling_asleep_is_needed() {
         Mistake::NoFlush,
         Mistake::DeafFlush,
         Mistake::NoLook,
-        Mistake::BlindFlags,
+        Mistake::AskEarly,
+        Mistake::EndAny,
     ] {
-        assert!(explore(mistake).is_err(), "{mistake:?} is not found out");
+        let is_found = SCENES.iter().any(|scene| explore(scene, mistake).is_err());
+        assert!(is_found, "{mistake:?} is not found out");
     }
 }

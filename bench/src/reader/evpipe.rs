@@ -20,7 +20,7 @@ pub(super) fn open(
 ) -> Result<Box<dyn Reader>> {
     let mut options = Options::new().bytes_per_cpu(shape.bytes_per_cpu);
     match contender {
-        Contender::EvpipeWatermark => {
+        Contender::EvpipeWatermark | Contender::EvpipeAlone => {
             options = options.wakeup(Wakeup::Watermark(shape.bytes_per_cpu as u32 / 4));
         }
         Contender::EvpipeFlight => options = options.overwrite(),

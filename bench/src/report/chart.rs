@@ -1,7 +1,7 @@
 //! One picture: what a record costs its producer, and how many a second arrive.
 
 use super::Report;
-use crate::contender::{Contender, Emitter};
+use crate::contender::Contender;
 use anyhow::{Result, anyhow};
 use clap::ValueEnum;
 use plotters::prelude::*;
@@ -69,7 +69,7 @@ fn panel<'p>(
     for (at, bar) in (0..).zip(bars) {
         let top = 46 + at * BAR as i32;
         let length = ((bar.value.log10() - shortest) / (longest - shortest) * 460.0) as i32;
-        let color = if bar.contender.emitter() == Emitter::Pipe { OURS } else { THEIRS };
+        let color = if bar.contender.is_ours() { OURS } else { THEIRS };
         let font = ("sans-serif", 14).into_font();
         area.draw(&Text::new(bar.contender.to_string(), (12, top + 3), font.clone()))?;
         area.draw(&Rectangle::new([(270, top), (270 + length, top + 19)], color.filled()))?;

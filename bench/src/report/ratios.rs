@@ -37,8 +37,10 @@ pub(super) fn write(report: &Report, f: &mut fmt::Formatter<'_>) -> fmt::Result 
     let peer = Side(LibbpfRingbufNowake, 1, &bursts);
     line("producer's cost, in bursts", Side(ours, 1, &bursts), peer)?;
     line("producer's cost", Side(EvpipeFlight, 1, &cost), Side(ours, 1, &cost))?;
-    let peer = Side(LibbpfPerfTuned, 1, &cost);
-    line("producer's cost, unpacked", Side(EvpipeWatermark, 1, &cost), peer)?;
+    for ours in [EvpipeAlone, EvpipeWatermark] {
+        let peer = Side(LibbpfPerfTuned, 1, &cost);
+        line("producer's cost, unpacked", Side(ours, 1, &cost), peer)?;
+    }
     if all > 1 {
         line("delivered", Side(ours, all, &rate), Side(LibbpfRingbufNowake, all, &rate))?;
         line("delivered", Side(ours, all, &rate), Side(ours, 1, &rate))?;

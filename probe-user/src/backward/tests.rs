@@ -159,7 +159,7 @@ fn records_of_a_block_come_as_they_were_emitted() {
         for &output in found.outputs.iter().rev() {
             let mut places = Vec::new();
             backward
-                .records(output, |record, offset| {
+                .records(output, |record, _, offset| {
                     taken.push(record.time);
                     places.push(offset);
                 })
@@ -186,7 +186,7 @@ fn an_output_that_is_not_sound_is_told() {
     backward.memory_mut().write_before(&body);
     let found = backward.look();
     let results: Vec<_> =
-        found.outputs.iter().map(|&output| backward.records(output, |_, _| ())).collect();
+        found.outputs.iter().map(|&output| backward.records(output, |_, _, _| ())).collect();
     assert_eq!(results[0], Err(Unsound::Body));
     assert!(matches!(results[1], Err(Unsound::Block(BlockError::Overlong { .. }))));
 }
@@ -238,7 +238,7 @@ proptest! {
         prop_assert_eq!(whole + found.overwritten + found.malformed, head.wrapping_neg());
         for &output in &found.outputs {
             let mut offsets = Vec::new();
-            let _ = backward.records(output, |_, offset| offsets.push(offset));
+            let _ = backward.records(output, |_, _, offset| offsets.push(offset));
             for offset in offsets {
                 prop_assert!(backward.record(output, offset).is_some());
             }

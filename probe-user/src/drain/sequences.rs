@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::ring::memory::MemoryRing;
-use probe_common::{BlockWriter, RawRecord, RecordKind};
+use probe_common::{BlockPrefix, BlockWriter, RawRecord, RecordKind};
 use proptest::prelude::*;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,10 +23,11 @@ enum Step {
 #[derive(Clone, Debug)]
 enum Write {
     /// A block of records, by index in [`KINDS`] and length. `cut` claims one record more than there
-    /// is.
+    /// is; `alone` says that their programs have not counted them.
     Block {
         records: Vec<(usize, usize)>,
         cut: bool,
+        alone: bool,
     },
     Lost(u64),
     LostSamples(u64),
@@ -74,6 +75,8 @@ struct Entry {
     events: VecDeque<Event>,
     /// Everything up to the head goes with it.
     takes_all: bool,
+    /// Its records were emitted alone.
+    alone: bool,
 }
 
 /// The plain queue, and the consumer that compares.
@@ -81,7 +84,7 @@ struct Entry {
 struct Model {
     queue: VecDeque<Entry>,
     counts: QueueCounts,
-    kinds: KindCounts,
+    by_kind: Given,
     given: usize,
     stop: Option<(usize, bool)>,
     leaves: Option<Leaves>,
@@ -99,17 +102,18 @@ impl Model {
             let bytes = self.queue.drain(..).map(|entry| entry.bytes).sum();
             return Some(Event::Malformed { bytes, reason: MalformedReason::RecordSize });
         }
-        entry.events.pop_front()
+        let event = entry.events.pop_front();
+        if let Some(Event::Record { kind, .. }) = event {
+            self.by_kind.add(kind, 1, u64::from(entry.alone));
+        }
+        event
     }
 
     fn give(&mut self, event: Event) -> ControlFlow<()> {
         let expected = self.next();
         assert_eq!(Some(&event), expected.as_ref());
         match event {
-            Event::Record { kind, .. } => {
-                self.counts.records += 1;
-                self.kinds.add(kind, 1);
-            }
+            Event::Record { .. } => self.counts.records += 1,
             Event::Lost(count) => self.counts.lost += count,
             Event::Malformed { bytes, .. } => {
                 self.counts.malformed += 1;
@@ -171,9 +175,11 @@ impl Writer {
     /// The perf record, and what is to come out of it.
     fn encode(&mut self, write: &Write) -> (Vec<u8>, Entry) {
         let (mut events, mut takes_all) = (VecDeque::new(), false);
+        let alone = matches!(write, Write::Block { alone: true, .. });
         let bytes = match write {
-            Write::Block { records, cut } => {
-                let (block, mut found) = self.block(records, *cut);
+            Write::Block { records, cut, .. } => {
+                let seq = if alone { BlockPrefix::alone(0).seq } else { 0 };
+                let (block, mut found) = self.block(records, *cut, seq);
                 let bytes = sample(block.len() as u32, &block);
                 if *cut {
                     let at = block.len() - 4 - 8;
@@ -210,13 +216,18 @@ impl Writer {
                 bytes
             }
         };
-        let entry = Entry { bytes: bytes.len() as u64, events, takes_all };
+        let entry = Entry { bytes: bytes.len() as u64, events, takes_all, alone };
         (bytes, entry)
     }
 
-    fn block(&mut self, records: &[(usize, usize)], cut: bool) -> (Vec<u8>, VecDeque<Event>) {
+    fn block(
+        &mut self,
+        records: &[(usize, usize)],
+        cut: bool,
+        seq: u16,
+    ) -> (Vec<u8>, VecDeque<Event>) {
         let mut bytes = [0; 1 << 12];
-        let mut writer = BlockWriter::new(&mut bytes, 0).unwrap();
+        let mut writer = BlockWriter::new(&mut bytes, seq).unwrap();
         let mut events = VecDeque::new();
         for &(kind, len) in records {
             self.serial += 1;
@@ -255,13 +266,13 @@ fn perf_record(kind: u32, body: &[u8]) -> Vec<u8> {
 fn write() -> impl Strategy<Value = Write> {
     let records = |most| prop::collection::vec((0..KINDS.len(), 0usize..40), 1..most);
     prop_oneof![
-        12 => records(4).prop_map(|records| Write::Block { records, cut: false }),
-        6 => records(12).prop_map(|records| Write::Block { records, cut: false }),
-        2 => (records(4), any::<bool>()).prop_map(|(mut records, empty)| {
+        12 => (records(4), any::<bool>()).prop_map(|(records, alone)| sound(records, alone)),
+        6 => (records(12), any::<bool>()).prop_map(|(records, alone)| sound(records, alone)),
+        2 => (records(4), any::<bool>(), any::<bool>()).prop_map(|(mut records, empty, alone)| {
             if empty {
                 records.clear();
             }
-            Write::Block { records, cut: true }
+            Write::Block { records, cut: true, alone }
         }),
         2 => (1u64..1000).prop_map(Write::Lost),
         1 => (1u64..1000).prop_map(Write::LostSamples),
@@ -270,6 +281,10 @@ fn write() -> impl Strategy<Value = Write> {
         1 => Just(Write::BadBlock),
         1 => prop::sample::select(vec![0, 1, 7, 12, u16::MAX]).prop_map(|size| Write::BadSize { size }),
     ]
+}
+
+fn sound(records: Vec<(usize, usize)>, alone: bool) -> Write {
+    Write::Block { records, cut: false, alone }
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -343,7 +358,7 @@ proptest! {
                 }
             }
             prop_assert_eq!(seen.counts, model.counts);
-            prop_assert_eq!(&seen.kinds, &model.kinds);
+            prop_assert_eq!(&seen.given, &model.by_kind);
             let longest = drain.memory_mut().longest_step;
             prop_assert!(skips || longest < size as u64 / 4 + writer.longest.max(1), "{longest}");
         }
@@ -352,7 +367,7 @@ proptest! {
         prop_assert!(drained.flow.is_continue() && !drained.more);
         prop_assert!(at_end(&model));
         prop_assert_eq!(seen.counts, model.counts);
-        prop_assert_eq!(seen.kinds, model.kinds);
+        prop_assert_eq!(seen.given, model.by_kind);
         let ring = drain.memory_mut();
         prop_assert_eq!(ring.tail, ring.head, "everything is given back");
     }

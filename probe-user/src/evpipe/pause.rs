@@ -71,8 +71,9 @@ impl EvPipe {
     /// Waits until no program writes any more that had begun to before the pipe was paused.
     pub(super) fn wait_for_writers(&self) {
         // The flush program interrupts its CPU, and tells if anybody is between a record's beginning and
-        // the end of its output there. Nothing is packed, so it sends nothing.
-        if self.adaptive.as_ref().is_some_and(|adaptive| adaptive.flush_all()) {
+        // the end of its output there, but for those that emit alone. Nothing is packed, so it sends nothing.
+        if !self.emits_alone && self.adaptive.as_ref().is_some_and(|adaptive| adaptive.flush_all())
+        {
             return;
         }
         // Where the kernel cannot wait, that is left to luck.

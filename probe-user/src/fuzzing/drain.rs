@@ -93,7 +93,7 @@ impl State {
         let counts = counts(&self.expected);
         assert_eq!(self.seen.counts, counts);
         assert_eq!(drain.lost(), counts.lost);
-        assert_eq!(self.seen.kinds, self.log.kinds);
+        assert_eq!(self.seen.given.kinds, self.log.kinds);
     }
 }
 

@@ -242,16 +242,18 @@ impl CpuFlags<'_> {
         self.page.field(self.at + offset_of!(CpuControl, limit)).store(bytes, Ordering::Relaxed);
     }
 
-    pub(crate) fn set_asleep(&self, asleep: bool) {
+    /// Which sleep the consumer is in; 0 for none.
+    pub(crate) fn set_asleep(&self, sleep: u32) {
         // ORDERING: what makes the flag take effect is the run of the flush program that follows,
         // which interrupts the CPU.
         let flag = self.page.field(self.at + offset_of!(CpuControl, asleep));
-        flag.store(u32::from(asleep), Ordering::SeqCst);
+        flag.store(sleep, Ordering::SeqCst);
     }
 
-    pub(crate) fn is_asleep(&self) -> bool {
-        // ORDERING: whoever takes it down then wakes us through the ring, which orders the rest.
-        self.page.field(self.at + offset_of!(CpuControl, asleep)).load(Ordering::Acquire) != 0
+    /// Whether the CPU has ended the sleep of this number.
+    pub(crate) fn has_ended(&self, sleep: u32) -> bool {
+        // ORDERING: who has ended it has woken us through the ring, which orders the rest.
+        self.page.field(self.at + offset_of!(CpuControl, woken)).load(Ordering::Acquire) == sleep
     }
 
     pub(crate) fn open(&self) -> u32 {

@@ -55,6 +55,29 @@ impl Record for Interrupting {
     const KIND: RecordKind = RecordKind::user(2);
 }
 
+/// A record whose length is not a multiple of 8.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Odd {
+    /// Counts from 0; the bytes of a `u32`.
+    pub number: [u8; 4],
+    /// Derived from the number.
+    pub fill: [u8; 9],
+}
+
+impl Record for Odd {
+    const KIND: RecordKind = RecordKind::user(4);
+}
+
+impl Odd {
+    /// The record that has to come out.
+    #[inline(always)]
+    pub fn new(number: u64) -> Self {
+        let number = number as u32;
+        Self { number: number.to_ne_bytes(), fill: [number.wrapping_mul(0x35) as u8; 9] }
+    }
+}
+
 /// What a thread's call of a probed function emits. It takes long to fill in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]

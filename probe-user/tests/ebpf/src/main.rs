@@ -15,13 +15,13 @@ use aya_ebpf::{
     programs::{PerfEventContext, ProbeContext, RawTracePointContext, TcContext},
 };
 use probe_ebpf::{pipe, unshared_stack};
-use records::{CALLED_WORDS, Called, Interrupting, Numbered, TAIL_LENS, Tailed};
+use records::{CALLED_WORDS, Called, Interrupting, Numbered, Odd, TAIL_LENS, Tailed};
 
 probe_ebpf::program!("Dual MIT/GPL");
 
 /// The next number, for each of the kinds that are numbered.
 #[map]
-static NEXT: PerCpuArray<u64> = PerCpuArray::with_max_entries(3, 0);
+static NEXT: PerCpuArray<u64> = PerCpuArray::with_max_entries(4, 0);
 
 fn next(kind: u32) -> u64 {
     let Some(next) = NEXT.get_ptr_mut(kind) else { return 0 };
@@ -57,6 +57,46 @@ pub fn emit_numbered_raw(ctx: RawTracePointContext) -> u32 {
     0
 }
 
+fn numbered_alone<C: EbpfContext>(ctx: &C) {
+    let record = Numbered::new(next(0), cpu());
+    // A failure is in the tally.
+    let _ = pipe::emit_alone(ctx, &record);
+}
+
+/// Emits the next [`Numbered`], alone.
+#[classifier]
+pub fn emit_alone(ctx: TcContext) -> i32 {
+    numbered_alone(&ctx);
+    0
+}
+
+/// The same, for a test run on a CPU that is not the caller's.
+#[raw_tracepoint]
+pub fn emit_alone_raw(ctx: RawTracePointContext) -> u32 {
+    numbered_alone(&ctx);
+    0
+}
+
+/// Emits the next [`Numbered`] and packs it, or alone, by turns of three and two.
+#[classifier]
+pub fn emit_mixed(ctx: TcContext) -> i32 {
+    let record = Numbered::new(next(0), cpu());
+    // A failure is in the tally.
+    let _ = match record.number % 5 {
+        0..3 => pipe::emit(&ctx, &record),
+        _ => pipe::emit_alone(&ctx, &record),
+    };
+    0
+}
+
+/// Emits the next [`Odd`], alone.
+#[classifier]
+pub fn emit_odd(ctx: TcContext) -> i32 {
+    // A failure is in the tally.
+    let _ = pipe::emit_alone(&ctx, &Odd::new(next(3)));
+    0
+}
+
 /// Emits the next [`Tailed`].
 #[classifier]
 pub fn emit_tailed(ctx: TcContext) -> i32 {
@@ -88,6 +128,15 @@ pub fn emit_interrupting(ctx: PerfEventContext) -> u32 {
     let record = Interrupting(Numbered::new(next(2), cpu()));
     // A failure is in the tally.
     let _ = pipe::emit(&ctx, &record);
+    0
+}
+
+/// Emits the next [`Interrupting`], alone.
+#[perf_event]
+pub fn emit_interrupting_alone(ctx: PerfEventContext) -> u32 {
+    let record = Interrupting(Numbered::new(next(2), cpu()));
+    // A failure is in the tally.
+    let _ = pipe::emit_alone(&ctx, &record);
     0
 }
 
