@@ -11,6 +11,8 @@ pub(crate) enum Contender {
     EvpipeAdaptive,
     /// The same, with a consumer on each CPU.
     EvpipePercpu,
+    /// The same, whose consumers have a real-time priority and an eighth of the ring.
+    EvpipePercpuRealtime,
     /// As it comes, with one time for all records of a block.
     EvpipeAdaptiveBlocktime,
     /// The same, with the kernel's coarse clock.
@@ -60,6 +62,7 @@ impl Contender {
         match self {
             Self::EvpipeAdaptive
             | Self::EvpipePercpu
+            | Self::EvpipePercpuRealtime
             | Self::EvpipeAdaptiveBlocktime
             | Self::EvpipeAdaptiveCoarse
             | Self::EvpipeFlight
@@ -97,7 +100,7 @@ impl Contender {
 
     /// Whether it is consumed by the thread that asks for it, and not by others meanwhile.
     pub(crate) fn is_consumed_here(self) -> bool {
-        self != Self::EvpipePercpu
+        !matches!(self, Self::EvpipePercpu | Self::EvpipePercpuRealtime)
     }
 
     /// Whether a record wakes its consumer that is idle; those of the others look by a timer.
@@ -105,6 +108,7 @@ impl Contender {
         match self {
             Self::EvpipeAdaptive
             | Self::EvpipePercpu
+            | Self::EvpipePercpuRealtime
             | Self::EvpipeAdaptiveBlocktime
             | Self::EvpipeAdaptiveCoarse
             | Self::EvpipeEach
@@ -129,6 +133,7 @@ impl Contender {
             Self::LibbpfRingbufNowakeUntimed
                 | Self::NoOutput
                 | Self::EvpipePercpu
+                | Self::EvpipePercpuRealtime
                 | Self::EvpipeAdaptiveBlocktime
                 | Self::EvpipeAdaptiveCoarse
                 | Self::EvpipeFlight

@@ -55,6 +55,10 @@ pub(crate) struct Shape {
     pub(crate) payload: usize,
 }
 
+/// Those that emit wait for a consumer that has a real-time priority, so it needs but a part of the ring.
+const REALTIME_PART: usize = 8;
+const REALTIME_PRIORITY: u32 = 1;
+
 /// Opens the consumer of a contender over a loaded object.
 pub(crate) fn open(
     contender: Contender,
@@ -69,7 +73,11 @@ pub(crate) fn open(
         | Contender::EvpipeWatermark
         | Contender::EvpipeAlone
         | Contender::EvpipeEach => evpipe::open(contender, object, shape),
-        Contender::EvpipePercpu => per_cpu::open(object, shape),
+        Contender::EvpipePercpu => per_cpu::open(object, shape, None),
+        Contender::EvpipePercpuRealtime => {
+            let bytes_per_cpu = shape.bytes_per_cpu / REALTIME_PART;
+            per_cpu::open(object, Shape { bytes_per_cpu, ..shape }, Some(REALTIME_PRIORITY))
+        }
         Contender::Aya => aya_perf::open(object, shape),
         Contender::NoOutput => Ok(Box::new(Nobody)),
         #[cfg(feature = "libbpf")]

@@ -78,6 +78,12 @@ pub enum OpenError {
         /// Why.
         what: &'static str,
     },
+    /// Nobody can have the real-time priority that was asked for.
+    #[error("consumers cannot have a real-time priority: {why}")]
+    Realtime {
+        /// Why.
+        why: String,
+    },
     /// Which CPUs there are could not be read.
     #[error("{source}")]
     Cpus {
@@ -169,6 +175,22 @@ impl From<io::Error> for PollError {
     }
 }
 
+impl OpenError {
+    /// The kernel refuses the priority.
+    pub(crate) fn realtime(source: &io::Error) -> Self {
+        Self::Realtime { why: format!("{source}{}", realtime_hint(source)) }
+    }
+}
+
+impl PollError {
+    /// The kernel refuses a consumer's priority, which it had allowed when the pipe was opened.
+    pub(crate) fn realtime(cpu: u32, source: io::Error) -> Self {
+        let hint = realtime_hint(&source);
+        let what = format!("the consumer of CPU {cpu} cannot have a real-time priority{hint}");
+        Self { what, source }
+    }
+}
+
 /// What whatever has rings says in a process that was forked from the one that opened it.
 pub(crate) fn forked() -> io::Error {
     let what = "this process was forked from the one that opened the rings, and has none of them: open them in \
@@ -251,6 +273,17 @@ pub(crate) fn event_hint(error: &io::Error) -> &'static str {
         }
         libc::ENOSYS => ". This kernel is built without CONFIG_PERF_EVENTS",
         _ => descriptor_hint(error),
+    }
+}
+
+/// What to do about an errno of `sched_setscheduler(2)`.
+fn realtime_hint(error: &io::Error) -> &'static str {
+    match errno(error) {
+        libc::EPERM => {
+            ". Run as root, or with CAP_SYS_NICE or RLIMIT_RTPRIO (ulimit -r); a cgroup without real-time bandwidth \
+             (CONFIG_RT_GROUP_SCHED) has none to give"
+        }
+        _ => "",
     }
 }
 

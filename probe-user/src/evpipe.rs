@@ -137,6 +137,10 @@ impl EvPipe {
     ///
     /// As [`from_map`](Self::from_map).
     pub fn open(parts: PipeParts, options: &Options) -> Result<Self, OpenError> {
+        if options.realtime_priority().is_some() {
+            let why = "an EvPipe has no threads: open a PerCpuPipe, or give the one that drains it a priority";
+            return Err(OpenError::Realtime { why: why.to_owned() });
+        }
         let books = Books::of_parts(&parts)?;
         Self::open_with(parts, books, options)
     }
@@ -163,7 +167,7 @@ impl EvPipe {
                 Ok(opened) => adaptive = Some(opened),
                 Err(why) => {
                     wakeup = match options.overwrites() {
-                        false => Wakeup::Watermark(options.bytes() as u32 / 4),
+                        false => Wakeup::Watermark(options.watermark()),
                         true => Wakeup::PollOnly,
                     };
                     fallback = Some(why);

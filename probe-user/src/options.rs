@@ -4,6 +4,7 @@ use crate::error::OpenError;
 use crate::evqueue::Writing;
 use crate::sys::memory::page_size;
 use crate::sys::perf_event::WakeAt;
+use crate::sys::realtime;
 use std::time::Duration;
 
 /// When the kernel wakes the consumer.
@@ -52,6 +53,7 @@ pub struct Options {
     sweep: Duration,
     budget: usize,
     overwrites: bool,
+    realtime: Option<u32>,
 }
 
 impl Default for Options {
@@ -70,6 +72,7 @@ impl Options {
             sweep: Duration::from_millis(10),
             budget: 128 << 10,
             overwrites: false,
+            realtime: None,
         }
     }
 
@@ -126,6 +129,24 @@ impl Options {
         self
     }
 
+    /// The threads of a [`PerCpuPipe`](crate::PerCpuPipe) have this real-time priority, from 1 to 99 (`SCHED_FIFO` of
+    /// `sched(7)`; `perf record --realtime` does so). It takes root, `CAP_SYS_NICE` or `RLIMIT_RTPRIO`.
+    ///
+    /// While a consumer has something to do, no task without such a priority runs on its CPU, so those that emit wait
+    /// for it: a small ring is enough, which stays in the processor's cache. What can still be lost is what interrupts
+    /// emit, tasks of a higher priority, and a task that fills half of the ring before the kernel lets another one run, or
+    /// while code of the consumer is read from its file, which is waited for the first time that it runs (`mlockall(2)`).
+    /// A consumer that never ends takes its CPU, up to what `kernel.sched_rt_runtime_us` leaves for others.
+    #[must_use]
+    pub fn realtime(mut self, priority: u32) -> Self {
+        self.realtime = Some(priority);
+        self
+    }
+
+    pub(crate) fn realtime_priority(&self) -> Option<u32> {
+        self.realtime
+    }
+
     pub(crate) fn overwrites(&self) -> bool {
         self.overwrites
     }
@@ -167,9 +188,8 @@ impl Options {
     }
 
     fn wake_at(&self) -> WakeAt {
-        let part = |n| u32::try_from(self.bytes_per_cpu / n).unwrap_or(u32::MAX);
         match self.wakeup {
-            Wakeup::Adaptive { .. } => WakeAt::Bytes(part(4)),
+            Wakeup::Adaptive { .. } => WakeAt::Bytes(self.watermark()),
             Wakeup::EveryRecord => WakeAt::Events(1),
             Wakeup::Every(n) => WakeAt::Events(n),
             Wakeup::Watermark(bytes) => WakeAt::Bytes(bytes),
@@ -178,7 +198,20 @@ impl Options {
         }
     }
 
+    /// How much is in a ring when its consumer is woken that does not sleep. One that has to wait for its turn has three
+    /// quarters left meanwhile.
+    pub(crate) fn watermark(&self) -> u32 {
+        let parts = if self.realtime.is_some() { 2 } else { 4 };
+        u32::try_from(self.bytes_per_cpu / parts).unwrap_or(u32::MAX)
+    }
+
     pub(crate) fn check(&self) -> Result<(), OpenError> {
+        if let Some(priority) = self.realtime
+            && !realtime::PRIORITIES.contains(&priority)
+        {
+            let why = format!("{priority} is none, they go from 1 to 99 (sched(7))");
+            return Err(OpenError::Realtime { why });
+        }
         let page = page_size();
         let bytes = self.bytes_per_cpu;
         // Half the address space would be the kernel's limit; 2 GiB is a typing error already.
@@ -222,6 +255,13 @@ mod tests {
         assert_eq!(nearest(0), (page, page));
         assert_eq!(nearest(page * 3), (page * 2, page * 4));
         assert_eq!(nearest(usize::MAX), (1 << 30, 1 << 30));
+    }
+
+    #[test]
+    fn priorities_that_there_are_not_are_refused() {
+        for (priority, is_one) in [(0, false), (1, true), (99, true), (100, false)] {
+            assert_eq!(Options::new().realtime(priority).check().is_ok(), is_one, "{priority}");
+        }
     }
 
     #[test]

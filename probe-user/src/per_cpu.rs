@@ -12,6 +12,7 @@ use crate::parts::PipeParts;
 use crate::stop::Stop;
 use crate::sys::affinity;
 use crate::sys::epoll::Epoll;
+use crate::sys::realtime;
 use std::fmt;
 use std::io;
 use std::os::fd::AsFd;
@@ -25,7 +26,8 @@ use std::thread::{Builder, Scope, ScopedJoinHandle};
 /// What a program has just written is in its CPU's cache. To read it there is cheaper than from another CPU, for
 /// the reader, and for the programs as well, which write to the same memory again; and consumers do not wait for
 /// each other. But a consumer that does much with a record takes that time from its CPU, though others may be idle,
-/// and on a CPU that is busy it may have to wait for its turn: let the rings have room for that.
+/// and on a CPU that is busy it may have to wait for its turn: let the rings have room for that, or let it have a
+/// priority ([`Options::realtime`]), for which those that emit wait.
 ///
 /// Each CPU's records are in order; to have those of all CPUs in one, use an [`EvPipe`] and
 /// [`ordered`](EvPipe::ordered).
@@ -94,11 +96,16 @@ impl<C: Consumer + Send, F: FnMut(u32) -> C> PerCpuPipe<C, F> {
     ///
     /// # Errors
     ///
-    /// As [`EvPipe::open`]; and if a flight recorder is asked for ([`Options::overwrite`]), which nobody consumes.
+    /// As [`EvPipe::open`]; if a flight recorder is asked for ([`Options::overwrite`]), which nobody consumes; and if
+    /// the kernel refuses the priority that is ([`Options::realtime`]).
     pub fn open(parts: PipeParts, options: &Options, make: F) -> Result<Self, OpenError> {
         if options.overwrites() {
             let what = "a flight recorder has no consumers: open an EvPipe";
             return Err(OpenError::Wakeup { what });
+        }
+        options.check()?;
+        if let Some(priority) = options.realtime_priority() {
+            try_priority(priority).map_err(|source| OpenError::realtime(&source))?;
         }
         // Before anybody reads which CPUs there are.
         let watch = CpuWatch::new();
@@ -157,7 +164,7 @@ impl<C: Consumer + Send, F: FnMut(u32) -> C> PerCpuPipe<C, F> {
     ///
     /// # Errors
     ///
-    /// As [`EvPipe::run`]; and if threads cannot be had.
+    /// As [`EvPipe::run`]; and if threads cannot be had, or the kernel now refuses the priority that it had allowed them.
     ///
     /// # Panics
     ///
@@ -184,9 +191,10 @@ impl<C: Consumer + Send, F: FnMut(u32) -> C> PerCpuPipe<C, F> {
             epoll.add(watch.as_fd())?;
         }
         let (watch, wanted) = (&self.watch, self.options.wanted_cpus());
+        let priority = self.options.realtime_priority();
         std::thread::scope(|scope| {
             let started: io::Result<Vec<_>> =
-                self.shards.iter_mut().map(|shard| shard.start(scope, &end)).collect();
+                self.shards.iter_mut().map(|shard| shard.start(scope, &end, priority)).collect();
             let end_all = EndOnDrop(&end);
             let threads = started?;
             let come = loop {
@@ -294,10 +302,14 @@ impl<C: Consumer + Send> Shard<C> {
         &'s mut self,
         scope: &'s Scope<'s, '_>,
         end: &'s Stop,
+        priority: Option<u32>,
     ) -> io::Result<ScopedJoinHandle<'s, Result<(), PollError>>> {
         Builder::new().name(format!("evpipe/{}", self.cpu)).spawn_scoped(scope, move || {
             let _end_all = EndOnDrop(end);
             self.go_to_its_cpu();
+            if let Some(priority) = priority {
+                realtime::set(priority).map_err(|source| PollError::realtime(self.cpu, source))?;
+            }
             self.pipe.run(end, &mut self.consumer)
         })
     }
@@ -311,6 +323,13 @@ impl<C: Consumer + Send> Shard<C> {
     fn go_to_its_cpu(&self) {
         let _ = affinity::stay_on(self.cpu);
     }
+}
+
+/// Whether a thread may have a priority, or why not.
+fn try_priority(priority: u32) -> io::Result<()> {
+    let attempt = Builder::new().name("evpipe".to_owned());
+    let attempt = attempt.spawn(move || realtime::set(priority))?;
+    attempt.join().unwrap_or_else(|panic| resume_unwind(panic))
 }
 
 /// Stops whoever waits for it, even if a consumer panics.

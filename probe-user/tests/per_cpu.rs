@@ -4,13 +4,16 @@ mod suite;
 
 use probe_user::common::RawRecord;
 use probe_user::{
-    Consumer, Loss, Malformed, OpenError, Options, PerCpuPipe, PerCpuSummary, Stop, Wakeup,
+    Consumer, EvHandlers, EvPipe, Loss, Malformed, OpenError, Options, PerCpuPipe, PerCpuSummary,
+    Stop, Wakeup,
 };
 use rustix::thread::sched_getcpu;
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use suite::records::Numbered;
 use suite::switches::waits_of;
 use suite::{Received, classifier, emit_one_on, generate, generate_on, load, online};
 
@@ -257,6 +260,100 @@ fn a_consumer_that_panics_ends_all_and_loses_nothing() {
         let panic = catch_unwind(AssertUnwindSafe(run)).unwrap_err();
         assert_eq!(*panic.downcast::<&str>().unwrap(), "as planned");
     });
+}
+
+/// The policy and the real-time priority of this thread, by `proc_pid_stat(5)`.
+fn scheduling() -> [u32; 2] {
+    let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+    // Behind the name, which may have spaces, is the third field.
+    let (_, fields) = stat.rsplit_once(')').unwrap();
+    let fields: Vec<_> = fields.split_whitespace().collect();
+    [41, 40].map(|field| fields[field - 3].parse().unwrap())
+}
+
+/// On their CPUs, full speed is what they leave to others: no ring is full, as small as it is.
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn who_emits_waits_for_consumers_with_a_realtime_priority() {
+    const FIFO: u32 = 1;
+    /// 80 MB, of which the ring has room for an eight hundredth.
+    const MANY: u32 = 1_000_000;
+    /// For these there is room, whoever reads them.
+    const AT_A_TIME: u32 = 1000;
+    const FEW: u32 = 10;
+    let mut object = load();
+    let options = Options::new().bytes_per_cpu(128 << 10).realtime(7);
+    let (had, has) = (Mutex::new(Vec::new()), |seen: &mut Vec<_>| seen.push(scheduling()));
+    let mut pipe = PerCpuPipe::from_object(&mut object, &options, |_| {
+        let (mut handlers, mut received) = (EvHandlers::new(), Received::default());
+        let had = &had;
+        handlers.on::<Numbered, _>(move |event| {
+            if received.total() == 0 {
+                has(&mut had.lock().unwrap());
+            }
+            received.take(&event);
+        });
+        handlers
+    })
+    .unwrap();
+    let stop = Stop::new().unwrap();
+    classifier(&mut object, "emit_numbered");
+    std::thread::scope(|scope| {
+        let _end = StopOnDrop(&stop);
+        let running = scope.spawn(|| pipe.run(&stop).unwrap());
+        // Until they all run.
+        online().into_iter().for_each(|cpu| emit_one_on(&mut object, cpu));
+        while had.lock().unwrap().len() < online().len() && !running.is_finished() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let program = classifier(&mut object, "emit_numbered");
+        // Code is read from its file when it runs for the first time, and waited for.
+        for _ in 0..FEW {
+            generate_on(program, &online(), AT_A_TIME);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        generate_on(program, &online(), MANY);
+        stop.stop();
+        running.join().unwrap();
+    });
+    let ledger = pipe.close().pipe.ledger.unwrap();
+    assert_eq!(*had.lock().unwrap(), vec![[FIFO, 7]; online().len()]);
+    assert!(ledger.is_complete() && ledger.failed() == 0, "{ledger}");
+    assert_eq!(ledger.handled(), u64::from(1 + FEW * AT_A_TIME + MANY) * online().len() as u64);
+}
+
+/// Without the capability, which threads inherit.
+fn without_sys_nice<T: Send>(run: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            let mut sets = rustix::thread::capabilities(None).unwrap();
+            sets.effective -= rustix::thread::CapabilitySet::SYS_NICE;
+            rustix::thread::set_capabilities(None, sets).unwrap();
+            run()
+        });
+        thread.join().unwrap()
+    })
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_priority_that_is_refused_is_told() {
+    const TOLD: &str = "CAP_SYS_NICE or RLIMIT_RTPRIO";
+    let mut object = load();
+    let options = Options::new().realtime(1);
+    let refused = without_sys_nice(|| {
+        PerCpuPipe::from_object(&mut object, &options, |_| Local::default()).unwrap_err()
+    });
+    assert!(matches!(refused, OpenError::Realtime { .. }), "{refused}");
+    assert!(refused.to_string().contains(TOLD), "{refused}");
+    // One that has been allowed, and is not any more.
+    let mut pipe = PerCpuPipe::from_object(&mut object, &options, |_| Local::default()).unwrap();
+    let stop = Stop::new().unwrap();
+    let refused = without_sys_nice(|| pipe.run(&stop).unwrap_err());
+    assert!(refused.to_string().contains(TOLD), "{refused}");
+    assert!(!stop.is_stopped());
+    let refused = EvPipe::from_object(&mut object, &options).unwrap_err().to_string();
+    assert!(refused.contains("open a PerCpuPipe"), "{refused}");
 }
 
 #[test]

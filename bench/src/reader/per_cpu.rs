@@ -19,9 +19,16 @@ use std::time::{Duration, Instant};
 /// The words of the payload that it is measured with.
 const WORDS: usize = 8;
 
-pub(super) fn open(object: &mut Ebpf, shape: Shape) -> Result<Box<dyn Reader>> {
+pub(super) fn open(
+    object: &mut Ebpf,
+    shape: Shape,
+    priority: Option<u32>,
+) -> Result<Box<dyn Reader>> {
     ensure!(shape.payload == size_of::<Payload<WORDS>>(), "there is no program for that payload");
-    let options = Options::new().bytes_per_cpu(shape.bytes_per_cpu);
+    let mut options = Options::new().bytes_per_cpu(shape.bytes_per_cpu);
+    if let Some(priority) = priority {
+        options = options.realtime(priority);
+    }
     let shared = Arc::new(Shared {
         every: AtomicU64::new(0),
         desks: probe_user::cpus::possible()?

@@ -32,10 +32,14 @@ pub(super) fn write(report: &Report, f: &mut fmt::Formatter<'_>) -> fmt::Result 
     for peer in [LibbpfRingbufNowake, LibbpfRingbuf, LibbpfPerf, Aya] {
         line("producer's cost", Side(ours, 1, &cost), Side(peer, 1, &cost))?;
     }
-    line("producer's cost", Side(EvpipePercpu, 1, &cost), Side(LibbpfRingbufNowake, 1, &cost))?;
+    for ours in [EvpipePercpu, EvpipePercpuRealtime] {
+        line("producer's cost", Side(ours, 1, &cost), Side(LibbpfRingbufNowake, 1, &cost))?;
+    }
     let bursts = |row: &Row| row.producer_burst_ns_net;
-    let peer = Side(LibbpfRingbufNowake, 1, &bursts);
-    line("producer's cost, in bursts", Side(ours, 1, &bursts), peer)?;
+    for ours in [ours, EvpipePercpuRealtime] {
+        let peer = Side(LibbpfRingbufNowake, 1, &bursts);
+        line("producer's cost, in bursts", Side(ours, 1, &bursts), peer)?;
+    }
     line("producer's cost", Side(EvpipeFlight, 1, &cost), Side(ours, 1, &cost))?;
     for ours in [EvpipeAlone, EvpipeWatermark] {
         let peer = Side(LibbpfPerfTuned, 1, &cost);
@@ -44,7 +48,9 @@ pub(super) fn write(report: &Report, f: &mut fmt::Formatter<'_>) -> fmt::Result 
     if all > 1 {
         line("delivered", Side(ours, all, &rate), Side(LibbpfRingbufNowake, all, &rate))?;
         line("delivered", Side(ours, all, &rate), Side(ours, 1, &rate))?;
-        line("delivered", Side(EvpipePercpu, all, &rate), Side(ours, all, &rate))?;
+        for percpu in [EvpipePercpu, EvpipePercpuRealtime] {
+            line("delivered", Side(percpu, all, &rate), Side(ours, all, &rate))?;
+        }
         let peer = Side(LibbpfRingbufNowakeUntimed, all, &rate);
         line("delivered", Side(EvpipeAdaptiveBlocktime, all, &rate), peer)?;
     }

@@ -22,6 +22,7 @@ pub(crate) mod perf_event;
 pub(crate) mod prefetch;
 #[cfg(feature = "trace")]
 pub(crate) mod process;
+pub(crate) mod realtime;
 #[cfg(feature = "tokio")]
 pub(crate) mod runtime;
 pub(crate) mod timer;
