@@ -25,7 +25,9 @@ pub struct Batch<'r> {
     records: Records<'r>,
     /// Of which kind the last records are that were taken, and how many there are of them in a row.
     kind: RecordKind,
-    run: Count,
+    run: u64,
+    /// Whether those were emitted alone.
+    alone: bool,
     /// How many were taken before those.
     taken: u64,
     /// Where they are counted by kind.
@@ -61,6 +63,7 @@ impl<'r> Batch<'r> {
         given: &'r mut Given,
     ) -> Self {
         let mut this = Self::empty(given);
+        this.alone = records.is_alone();
         (this.records, this.end) = (records.resume(consumed), size);
         this.go_on();
         this
@@ -75,7 +78,8 @@ impl<'r> Batch<'r> {
             end: 0,
             records: Records::default(),
             kind: RecordKind(0),
-            run: Count::default(),
+            run: 0,
+            alone: false,
             taken: 0,
             given,
             error: None,
@@ -143,7 +147,7 @@ impl<'r> Batch<'r> {
     ) -> ControlFlow<B> {
         self.start_run(kind);
         let records = self.records.clone();
-        let mut run = Run { batch: self, records, alike: 0, usual, count: Count::default() };
+        let mut run = Run { batch: self, records, alike: 0, usual, count: 0 };
         loop {
             // Not worth it for one, which is what a block has where records are not packed.
             if run.records.remaining() > record_span(usual) {
@@ -157,7 +161,7 @@ impl<'r> Batch<'r> {
             while let Some(record) = run.records.next_of(kind) {
                 match record {
                     Ok(record) => {
-                        run.count.add(1, &run.records);
+                        run.count += 1;
                         take(record)?;
                     }
                     Err(error) => {
@@ -170,15 +174,26 @@ impl<'r> Batch<'r> {
                 return ControlFlow::Continue(());
             }
             let Some(records) = run.batch.next_block() else { return ControlFlow::Continue(()) };
+            if records.is_alone() != run.batch.alone {
+                run.batch.run += std::mem::take(&mut run.count);
+                run.batch.turn();
+            }
             run.records = records;
         }
     }
 
     #[inline]
     fn end_run(&mut self) {
-        let Count { all, alone } = std::mem::take(&mut self.run);
-        self.given.add(self.kind, all, alone);
-        self.taken += all;
+        let count = std::mem::take(&mut self.run);
+        self.given.add(self.kind, count, self.alone);
+        self.taken += count;
+    }
+
+    /// What comes next was emitted alone, and what was taken last was not, or the other way round.
+    #[cold]
+    fn turn(&mut self) {
+        self.end_run();
+        self.alone = !self.alone;
     }
 
     /// What is wrong with the block, if that is why the batch ended.
@@ -193,6 +208,9 @@ impl<'r> Batch<'r> {
         if self.records.is_empty()
             && let Some(records) = self.next_block()
         {
+            if records.is_alone() != self.alone {
+                self.turn();
+            }
             self.records = records;
         }
     }
@@ -225,24 +243,7 @@ struct Run<'b, 'r> {
     alike: usize,
     usual: usize,
     /// How many were taken before those.
-    count: Count,
-}
-
-/// How many records were taken.
-#[derive(Clone, Copy, Debug, Default)]
-struct Count {
-    all: u64,
-    /// How many of them were emitted alone.
-    alone: u64,
-}
-
-impl Count {
-    /// So many more out of this block.
-    #[inline(always)]
-    fn add(&mut self, count: u64, block: &Records<'_>) {
-        self.all += count;
-        self.alone += if block.is_alone() { count } else { 0 };
-    }
+    count: u64,
 }
 
 impl Run<'_, '_> {
@@ -251,7 +252,7 @@ impl Run<'_, '_> {
     fn end_alike(&mut self) {
         let alike = std::mem::take(&mut self.alike);
         self.records.skip_alike(self.usual, alike);
-        self.count.add(alike as u64, &self.records);
+        self.count += alike as u64;
     }
 }
 
@@ -260,8 +261,7 @@ impl Drop for Run<'_, '_> {
     fn drop(&mut self) {
         self.end_alike();
         self.batch.records = self.records.clone();
-        self.batch.run.all += self.count.all;
-        self.batch.run.alone += self.count.alone;
+        self.batch.run += self.count;
         if self.batch.error.is_none() {
             self.batch.go_on();
         }
@@ -277,7 +277,7 @@ impl<'r> Iterator for Batch<'r> {
         match self.records.next()? {
             Ok(record) => {
                 self.start_run(record.kind);
-                self.run.add(1, &self.records);
+                self.run += 1;
                 self.go_on();
                 Some(record)
             }

@@ -36,12 +36,12 @@ pub(crate) struct Given {
 }
 
 impl Given {
-    /// So many more of a kind, of which so many were emitted alone.
+    /// So many more of a kind, emitted alone or not.
     #[inline]
-    pub(crate) fn add(&mut self, kind: RecordKind, count: u64, alone: u64) {
+    pub(crate) fn add(&mut self, kind: RecordKind, count: u64, alone: bool) {
         self.kinds.add(kind, count);
-        if alone > 0 {
-            self.alone.add(kind, alone);
+        if alone {
+            self.alone.add(kind, count);
         }
     }
 }

@@ -104,7 +104,7 @@ impl Model {
         }
         let event = entry.events.pop_front();
         if let Some(Event::Record { kind, .. }) = event {
-            self.by_kind.add(kind, 1, u64::from(entry.alone));
+            self.by_kind.add(kind, 1, entry.alone);
         }
         event
     }
