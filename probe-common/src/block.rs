@@ -24,7 +24,8 @@ const SEQ_BITS: u32 = 13;
 /// What stands for the slot where there was none.
 const NO_SLOT: u16 = DEPTH as u16;
 
-const _: () = assert!((NO_SLOT as u32) << SEQ_BITS < 1 << u16::BITS);
+// A bit of its own, which no slot has.
+const _: () = assert!((NO_SLOT as u32) << SEQ_BITS == 1 << (u16::BITS - 1));
 
 impl BlockPrefix {
     /// The prefix of a slot's `count`th block, with so many words of records.
@@ -209,7 +210,7 @@ impl<'b> Records<'b> {
     /// Whether it is the block of a record that was emitted alone: its program has not counted it.
     #[inline]
     pub const fn is_alone(&self) -> bool {
-        self.seq >> SEQ_BITS == NO_SLOT
+        self.seq & NO_SLOT << SEQ_BITS != 0
     }
 
     /// The block's sequence number among those of the same CPU and [`slot`](Self::slot): 13 bits,

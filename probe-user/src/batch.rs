@@ -26,10 +26,10 @@ pub struct Batch<'r> {
     /// Of which kind the last records are that were taken, and how many there are of them in a row.
     kind: RecordKind,
     run: u64,
-    /// Whether those were emitted alone.
-    alone: bool,
     /// How many were taken before those.
     taken: u64,
+    /// Whether all of them were emitted alone, or none.
+    alone: bool,
     /// Where they are counted by kind.
     given: &'r mut Given,
     error: Option<BlockError>,
@@ -48,6 +48,10 @@ impl<'r> Batch<'r> {
         let mut this = Self::empty(given);
         (this.bytes, this.limit, this.at, this.end) = (bytes, limit, at, at);
         this.go_on();
+        if this.is_empty() {
+            this.alone = true;
+            this.go_on();
+        }
         if consumed != 0 {
             this.records = this.records.resume(consumed);
             this.go_on();
@@ -79,8 +83,8 @@ impl<'r> Batch<'r> {
             records: Records::default(),
             kind: RecordKind(0),
             run: 0,
-            alone: false,
             taken: 0,
+            alone: false,
             given,
             error: None,
         }
@@ -174,10 +178,6 @@ impl<'r> Batch<'r> {
                 return ControlFlow::Continue(());
             }
             let Some(records) = run.batch.next_block() else { return ControlFlow::Continue(()) };
-            if records.is_alone() != run.batch.alone {
-                run.batch.run += std::mem::take(&mut run.count);
-                run.batch.turn();
-            }
             run.records = records;
         }
     }
@@ -187,13 +187,6 @@ impl<'r> Batch<'r> {
         let count = std::mem::take(&mut self.run);
         self.given.add(self.kind, count, self.alone);
         self.taken += count;
-    }
-
-    /// What comes next was emitted alone, and what was taken last was not, or the other way round.
-    #[cold]
-    fn turn(&mut self) {
-        self.end_run();
-        self.alone = !self.alone;
     }
 
     /// What is wrong with the block, if that is why the batch ended.
@@ -208,14 +201,12 @@ impl<'r> Batch<'r> {
         if self.records.is_empty()
             && let Some(records) = self.next_block()
         {
-            if records.is_alone() != self.alone {
-                self.turn();
-            }
             self.records = records;
         }
     }
 
-    /// The block of the next perf record, if that is a sound sample, begins before the limit, and lies in one piece.
+    /// The block of the next perf record, if that is a sound sample, begins before the limit, lies in one piece, and was
+    /// emitted alone or not as the others.
     #[inline(always)]
     fn next_block(&mut self) -> Option<Records<'r>> {
         self.at = self.end;
@@ -228,6 +219,9 @@ impl<'r> Batch<'r> {
             return None;
         };
         let records = Records::new(block).ok()?;
+        if records.is_alone() != self.alone {
+            return None;
+        }
         self.end += size;
         Some(records)
     }
