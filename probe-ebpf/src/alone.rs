@@ -51,15 +51,15 @@ impl<T: Record> Alone<T> {
 /// A type that is longer than [`MAX_ALONE`] does not compile.
 #[inline(always)]
 pub fn emit_alone<C: EbpfContext, T: Record + Copy>(ctx: &C, record: &T) -> Result<(), EmitError> {
-    let header =
-        RecordHeader { kind: T::KIND, len: Alone::<T>::LEN, time: clock::now(clock::chosen()) };
     let mut alone = MaybeUninit::<Alone<T>>::uninit();
     let block = alone.as_mut_ptr();
     // SAFETY: it is ours, and whole after this from the prefix on, of which alone it is read.
     unsafe {
         (*block).prefix = BlockPrefix::alone(Alone::<T>::WORDS);
-        (*block).header = header;
         (*block).record = *record;
+        // The time last: what comes after it waits for the clock.
+        let time = clock::now(clock::chosen());
+        (*block).header = RecordHeader { kind: T::KIND, len: Alone::<T>::LEN, time };
     }
     // SAFETY: as above; the context is this program's.
     let errno = unsafe {
