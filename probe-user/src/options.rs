@@ -21,7 +21,7 @@ pub enum Wakeup {
     ///
     /// It needs kernel 5.10, and programs whose object the pipe knows whole
     /// ([`EvPipe::from_object`](crate::EvPipe::from_object)). Otherwise the pipe falls back to a
-    /// watermark of a quarter of the ring and a sweep every half `max_latency`, and
+    /// watermark of a quarter of the ring (half with [`Options::realtime`]) and a sweep every half `max_latency`, and
     /// [`EvPipe::fallback`](crate::EvPipe::fallback) says why.
     Adaptive {
         /// The longest from a record's emission to its handler, scheduling apart; a millisecond at

@@ -2,11 +2,14 @@
 
 mod suite;
 
+use aya::programs::RawTracePoint;
 use probe_user::{EvHandlers, EvPipe, Options, Progress, Stop, Wakeup};
 use std::time::{Duration, Instant};
 use suite::records::Numbered;
 use suite::switches::waits;
-use suite::{Received, classifier, emit_one_on, generate_on, load, online, strict};
+use suite::{
+    Received, classifier, emit_one_on, generate_on, load, online, strict, try_to_emit_one,
+};
 
 fn adaptive(max_latency: Duration) -> Options {
     Options::new().bytes_per_cpu(4 << 20).wakeup(Wakeup::Adaptive { max_latency })
@@ -89,14 +92,15 @@ fn an_idle_pipe_does_not_wake() {
     assert!(woken <= 3 && polls <= 2, "woke {woken} times, in {polls} polls");
 }
 
-#[test]
-#[ignore = "needs root and BPF: cargo xtask test"]
-fn a_sleeping_consumer_is_woken_by_every_cpu() {
+/// By the first record that `program` emits on each CPU.
+fn a_sleeping_consumer_is_woken_by(program: &str) {
     let mut object = load();
     let mut pipe = EvPipe::from_object(&mut object, &adaptive(Duration::from_millis(2))).unwrap();
+    let program: &mut RawTracePoint = object.program_mut(program).unwrap().try_into().unwrap();
+    program.load().unwrap();
     for cpu in online() {
         lull(&mut pipe);
-        emit_one_on(&mut object, cpu);
+        try_to_emit_one(program, cpu).unwrap();
         let mut received = Received::default();
         let start = Instant::now();
         while received.total() == 0 && start.elapsed() < Duration::from_secs(20) {
@@ -105,6 +109,18 @@ fn a_sleeping_consumer_is_woken_by_every_cpu() {
         assert_eq!(received.total(), 1, "CPU {cpu} woke nobody");
         assert!(start.elapsed() < Duration::from_secs(10), "CPU {cpu} woke nobody");
     }
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_sleeping_consumer_is_woken_by_every_cpu() {
+    a_sleeping_consumer_is_woken_by("emit_numbered_raw");
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_sleeping_consumer_is_woken_by_a_record_that_is_emitted_alone() {
+    a_sleeping_consumer_is_woken_by("emit_alone_raw");
 }
 
 /// Emits while the consumer falls asleep, again and again: in the middle of it, sooner or later.

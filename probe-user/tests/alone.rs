@@ -2,15 +2,15 @@
 
 mod suite;
 
-use aya::programs::perf_event::{PerfEventConfig, PerfEventScope, SamplePolicy, SoftwareEvent};
-use aya::programs::{PerfEvent, RawTracePoint};
 use probe_user::common::Record;
 use probe_user::common::tally::FailureClass;
 use probe_user::{EvHandlers, EvPipe, Options, Wakeup};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use suite::records::{Interrupting, Numbered, Odd};
-use suite::{Received, classifier, generate_on, load, online, page_size, strict, try_to_emit_one};
+use suite::{
+    Received, attach_clock, classifier, detach_clock, generate_on, load, online, page_size, strict,
+};
 
 /// So long that nothing is swept while a test looks.
 const LATER: Wakeup = Wakeup::Adaptive { max_latency: Duration::from_secs(3600) };
@@ -146,36 +146,6 @@ fn one_of_odd_length_is_whole() {
     assert_eq!(next, 1000);
 }
 
-#[test]
-#[ignore = "needs root and BPF: cargo xtask test"]
-fn one_wakes_a_consumer_that_sleeps() {
-    let mut object = load();
-    let options = roomy().wakeup(Wakeup::Adaptive { max_latency: Duration::from_millis(2) });
-    let mut pipe = EvPipe::from_object(&mut object, &options).unwrap();
-    let program: &mut RawTracePoint =
-        object.program_mut("emit_alone_raw").unwrap().try_into().unwrap();
-    program.load().unwrap();
-    for cpu in online() {
-        // Until no tick ends the wait: it sleeps.
-        let start = Instant::now();
-        while start.elapsed() < Duration::from_secs(10) {
-            let before = Instant::now();
-            let _ = pipe.poll(Some(Duration::from_millis(200)), &mut EvHandlers::new()).unwrap();
-            if before.elapsed() >= Duration::from_millis(200) {
-                break;
-            }
-        }
-        try_to_emit_one(program, cpu).unwrap();
-        let mut received = Received::default();
-        let start = Instant::now();
-        while received.total() == 0 && start.elapsed() < Duration::from_secs(20) {
-            let _ = pipe.poll(Some(Duration::from_secs(20)), &mut strict(&mut received)).unwrap();
-        }
-        assert_eq!(received.total(), 1, "CPU {cpu} woke nobody");
-        assert!(start.elapsed() < Duration::from_secs(10), "CPU {cpu} woke nobody");
-    }
-}
-
 /// In the middle of a record that is packed, and of another one that is emitted alone.
 #[test]
 #[ignore = "needs root and BPF: cargo xtask test"]
@@ -188,14 +158,7 @@ fn interrupts_that_emit_alone_do_no_harm() {
     for name in ["emit_numbered", "emit_alone"] {
         let mut object = load();
         let mut pipe = EvPipe::from_object(&mut object, &roomy()).unwrap();
-        let program: &mut PerfEvent =
-            object.program_mut("emit_interrupting_alone").unwrap().try_into().unwrap();
-        program.load().unwrap();
-        for cpu in online() {
-            let clock = PerfEventConfig::Software(SoftwareEvent::CpuClock);
-            let scope = PerfEventScope::AllProcessesOneCpu { cpu };
-            program.attach(clock, scope, SamplePolicy::Period(100_000), false).unwrap();
-        }
+        attach_clock(&mut object, "emit_interrupting_alone", Duration::from_micros(100));
         classifier(&mut object, name);
         let (mut received, mut ticks) = (Received::default(), BTreeMap::<u32, Vec<u64>>::new());
         let mut handlers = EvHandlers::new();
@@ -218,9 +181,7 @@ fn interrupts_that_emit_alone_do_no_harm() {
             generate_on(classifier(&mut object, name), &online(), ROUND);
             assert!(pipe.drain_all(&mut handlers).is_continue());
         }
-        let program: &mut PerfEvent =
-            object.program_mut("emit_interrupting_alone").unwrap().try_into().unwrap();
-        program.unload().unwrap();
+        detach_clock(&mut object, "emit_interrupting_alone");
         let ledger = pipe.close(&mut handlers).ledger.unwrap();
         drop(handlers);
         assert!(ledger.is_complete() && ledger.failed() == 0, "{name}: {ledger}");

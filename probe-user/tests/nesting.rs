@@ -7,10 +7,8 @@
 
 mod suite;
 
-use aya::Ebpf;
-use aya::programs::perf_event::{PerfEventConfig, PerfEventScope, SamplePolicy, SoftwareEvent};
+use aya::programs::UProbe;
 use aya::programs::uprobe::UProbeScope;
-use aya::programs::{PerfEvent, UProbe};
 use probe_user::common::tally::{FailureClass, KindTally};
 use probe_user::common::{Record, RecordKind};
 use probe_user::{EvHandlers, EvPipe, Options, Wakeup};
@@ -20,7 +18,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use suite::records::{Called, Interrupting, Numbered};
 use suite::version::kernel;
-use suite::{Received, classifier, generate_on, load, nested, online, stay_on};
+use suite::{
+    Received, attach_clock, classifier, detach_clock, generate_on, load, nested, online, stay_on,
+};
 
 /// Emulated machines have no more time than this to nest.
 const TIME: Duration = Duration::from_secs(15);
@@ -41,19 +41,6 @@ fn tally(pipe: &EvPipe, kind: RecordKind, may_fail: bool) -> KindTally {
     sum
 }
 
-/// A clock on every CPU that interrupts whatever runs there.
-fn attach_clock(object: &mut Ebpf, period: Duration) {
-    let program: &mut PerfEvent =
-        object.program_mut("emit_interrupting").unwrap().try_into().unwrap();
-    program.load().unwrap();
-    let clock = PerfEventConfig::Software(SoftwareEvent::CpuClock);
-    let period = SamplePolicy::Period(period.as_nanos() as u64);
-    for cpu in online() {
-        let scope = PerfEventScope::AllProcessesOneCpu { cpu };
-        program.attach(clock, scope, period, false).unwrap();
-    }
-}
-
 #[test]
 #[ignore = "needs root and BPF: cargo xtask test"]
 fn interrupts_in_the_middle_of_a_record_do_no_harm() {
@@ -63,7 +50,7 @@ fn interrupts_in_the_middle_of_a_record_do_no_harm() {
     const ENOUGH: u64 = 500;
     let mut object = load();
     let mut pipe = EvPipe::from_object(&mut object, &options()).unwrap();
-    attach_clock(&mut object, Duration::from_micros(100));
+    attach_clock(&mut object, "emit_interrupting", Duration::from_micros(100));
     classifier(&mut object, "emit_numbered");
     let start = Instant::now();
     let mut received = Received::default();
@@ -92,9 +79,7 @@ fn interrupts_in_the_middle_of_a_record_do_no_harm() {
         assert!(pipe.drain_all(&mut handlers).is_continue());
     }
     // Nobody interrupts any more when the ledger is read.
-    let program: &mut PerfEvent =
-        object.program_mut("emit_interrupting").unwrap().try_into().unwrap();
-    program.unload().unwrap();
+    detach_clock(&mut object, "emit_interrupting");
     assert!(pipe.drain_all(&mut handlers).is_continue());
     drop(handlers);
 

@@ -11,8 +11,10 @@ pub mod set_on_drop;
 pub mod switches;
 pub mod version;
 
+use aya::programs::perf_event::{PerfEventConfig, PerfEventScope, SamplePolicy, SoftwareEvent};
 use aya::programs::{
-    ProgramError, RawTracePoint, RawTracePointRunOptions, SchedClassifier, TestRun, TestRunOptions,
+    PerfEvent, ProgramError, RawTracePoint, RawTracePointRunOptions, SchedClassifier, TestRun,
+    TestRunOptions,
 };
 use aya::{Ebpf, EbpfLoader};
 use left::{Held, KernelObjects};
@@ -26,6 +28,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Deref, DerefMut};
+use std::time::Duration;
 
 pub static OBJECT: &[u8] = aya::include_bytes_aligned!("../ebpf/suite.bpf.o");
 
@@ -171,6 +174,24 @@ impl<'e> Generators<'e> {
             there: program("emit_numbered_raw").try_into().unwrap(),
         }
     }
+}
+
+/// A clock on every CPU that interrupts whatever runs there, with `program`.
+pub fn attach_clock(object: &mut Ebpf, program: &str, period: Duration) {
+    let program: &mut PerfEvent = object.program_mut(program).unwrap().try_into().unwrap();
+    program.load().unwrap();
+    let clock = PerfEventConfig::Software(SoftwareEvent::CpuClock);
+    let period = SamplePolicy::Period(period.as_nanos() as u64);
+    for cpu in online() {
+        let scope = PerfEventScope::AllProcessesOneCpu { cpu };
+        program.attach(clock, scope, period, false).unwrap();
+    }
+}
+
+/// Nobody is interrupted by it any more.
+pub fn detach_clock(object: &mut Ebpf, program: &str) {
+    let program: &mut PerfEvent = object.program_mut(program).unwrap().try_into().unwrap();
+    program.unload().unwrap();
 }
 
 /// How many records of `kind` were emitted by programs that had interrupted another one in the
