@@ -40,6 +40,10 @@ pub(crate) enum Contender {
     LibbpfRingbufNowake,
     /// The same, and nobody takes the time.
     LibbpfRingbufNowakeUntimed,
+    /// A `ring_buffer` for each CPU, in an array of maps, looked at every millisecond.
+    LibbpfRingbufPercpu,
+    /// The same, each consumed on its CPU with a real-time priority, and an eighth of the ring.
+    LibbpfRingbufPercpuRealtime,
     /// Nobody: the record is written, its time included, and goes nowhere. What none of the others
     /// can save.
     NoOutput,
@@ -54,92 +58,136 @@ pub(crate) enum Emitter {
     Ring,
     RingNowake,
     RingNowakeUntimed,
+    RingPerCpu,
     Floor,
 }
 
-impl Contender {
-    pub(crate) fn emitter(self) -> Emitter {
-        match self {
-            Self::EvpipeAdaptive
-            | Self::EvpipePercpu
-            | Self::EvpipePercpuRealtime
-            | Self::EvpipeAdaptiveBlocktime
-            | Self::EvpipeAdaptiveCoarse
-            | Self::EvpipeFlight
-            | Self::EvpipeWatermark
-            | Self::EvpipeEach => Emitter::Pipe,
-            Self::EvpipeAlone => Emitter::PipeAlone,
-            Self::Aya | Self::LibbpfPerf | Self::LibbpfPerfEvery64 | Self::LibbpfPerfTuned => {
-                Emitter::Perf
-            }
-            Self::LibbpfRingbuf => Emitter::Ring,
-            Self::LibbpfRingbufNowake => Emitter::RingNowake,
-            Self::LibbpfRingbufNowakeUntimed => Emitter::RingNowakeUntimed,
-            Self::NoOutput => Emitter::Floor,
+/// What of a contender others have to know.
+struct Profile {
+    emitter: Emitter,
+    /// What the records of a pipe have their time from.
+    clock: Clock,
+    consumed: Consumed,
+    /// Whether a record wakes its consumer that is idle; those of the others look by a timer.
+    is_woken: bool,
+    /// Whether its records have a time, each its own.
+    is_timed: bool,
+    takes_every_payload: bool,
+    needs_libbpf: bool,
+}
+
+/// Who consumes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Consumed {
+    /// The thread that asks for it.
+    Here,
+    /// Threads of its own, meanwhile: one on each CPU.
+    OnEachCpu,
+    /// Its records go nowhere.
+    ByNobody,
+}
+
+impl Profile {
+    /// Of a contender that looks by a timer.
+    fn of(emitter: Emitter) -> Self {
+        Self {
+            emitter,
+            clock: Clock::PerRecord,
+            consumed: Consumed::Here,
+            is_woken: false,
+            is_timed: true,
+            takes_every_payload: false,
+            needs_libbpf: false,
         }
+    }
+
+    fn woken(self) -> Self {
+        Self { is_woken: true, ..self }
+    }
+
+    fn clock(self, clock: Clock) -> Self {
+        Self { clock, ..self }
+    }
+
+    fn on_each_cpu(self) -> Self {
+        Self { consumed: Consumed::OnEachCpu, ..self }
+    }
+
+    fn by_nobody(self) -> Self {
+        Self { consumed: Consumed::ByNobody, is_timed: false, ..self }
+    }
+
+    fn untimed(self) -> Self {
+        Self { is_timed: false, ..self }
+    }
+
+    fn every_payload(self) -> Self {
+        Self { takes_every_payload: true, ..self }
+    }
+
+    fn libbpf(self) -> Self {
+        Self { needs_libbpf: true, ..self }
+    }
+}
+
+impl Contender {
+    fn profile(self) -> Profile {
+        use Emitter as By;
+        let of = Profile::of;
+        match self {
+            Self::EvpipeAdaptive => of(By::Pipe).woken().every_payload(),
+            Self::EvpipePercpu | Self::EvpipePercpuRealtime => of(By::Pipe).woken().on_each_cpu(),
+            Self::EvpipeAdaptiveBlocktime => of(By::Pipe).woken().clock(Clock::PerBlock),
+            Self::EvpipeAdaptiveCoarse => of(By::Pipe).woken().clock(Clock::Coarse),
+            Self::EvpipeFlight => of(By::Pipe).by_nobody(),
+            Self::EvpipeWatermark => of(By::Pipe).every_payload(),
+            Self::EvpipeAlone => of(By::PipeAlone),
+            Self::EvpipeEach => of(By::Pipe).woken().every_payload(),
+            Self::Aya => of(By::Perf).woken().every_payload(),
+            Self::LibbpfPerf => of(By::Perf).libbpf().woken().every_payload(),
+            Self::LibbpfPerfEvery64 => of(By::Perf).libbpf(),
+            Self::LibbpfPerfTuned => of(By::Perf).libbpf().every_payload(),
+            Self::LibbpfRingbuf => of(By::Ring).libbpf().woken().every_payload(),
+            Self::LibbpfRingbufNowake => of(By::RingNowake).libbpf().every_payload(),
+            Self::LibbpfRingbufNowakeUntimed => of(By::RingNowakeUntimed).libbpf().untimed(),
+            Self::LibbpfRingbufPercpu => of(By::RingPerCpu).libbpf(),
+            Self::LibbpfRingbufPercpuRealtime => of(By::RingPerCpu).libbpf().on_each_cpu(),
+            Self::NoOutput => of(By::Floor).by_nobody(),
+        }
+    }
+
+    pub(crate) fn emitter(self) -> Emitter {
+        self.profile().emitter
     }
 
     /// What the records of a pipe have their time from.
     pub(crate) fn clock(self) -> Clock {
-        match self {
-            Self::EvpipeAdaptiveBlocktime => Clock::PerBlock,
-            Self::EvpipeAdaptiveCoarse => Clock::Coarse,
-            _ => Clock::PerRecord,
-        }
+        self.profile().clock
     }
 
     /// Whether its records arrive, with the time of their own emission.
     pub(crate) fn is_timed(self) -> bool {
-        self.delivers() && self != Self::LibbpfRingbufNowakeUntimed
+        self.profile().is_timed
     }
 
     /// Whether its records arrive.
     pub(crate) fn delivers(self) -> bool {
-        !matches!(self, Self::NoOutput | Self::EvpipeFlight)
+        self.profile().consumed != Consumed::ByNobody
     }
 
     /// Whether it is consumed by the thread that asks for it, and not by others meanwhile.
     pub(crate) fn is_consumed_here(self) -> bool {
-        !matches!(self, Self::EvpipePercpu | Self::EvpipePercpuRealtime)
+        self.profile().consumed == Consumed::Here
     }
 
     /// Whether a record wakes its consumer that is idle; those of the others look by a timer.
     pub(crate) fn is_woken(self) -> bool {
-        match self {
-            Self::EvpipeAdaptive
-            | Self::EvpipePercpu
-            | Self::EvpipePercpuRealtime
-            | Self::EvpipeAdaptiveBlocktime
-            | Self::EvpipeAdaptiveCoarse
-            | Self::EvpipeEach
-            | Self::Aya
-            | Self::LibbpfPerf
-            | Self::LibbpfRingbuf => true,
-            Self::EvpipeFlight
-            | Self::EvpipeWatermark
-            | Self::EvpipeAlone
-            | Self::LibbpfPerfEvery64
-            | Self::LibbpfPerfTuned
-            | Self::LibbpfRingbufNowake
-            | Self::LibbpfRingbufNowakeUntimed
-            | Self::NoOutput => false,
-        }
+        self.profile().is_woken
     }
 
     /// Whether it is measured with every length of payload, or with the one that all have.
     pub(crate) fn takes_every_payload(self) -> bool {
-        !matches!(
-            self,
-            Self::LibbpfRingbufNowakeUntimed
-                | Self::NoOutput
-                | Self::EvpipePercpu
-                | Self::EvpipePercpuRealtime
-                | Self::EvpipeAdaptiveBlocktime
-                | Self::EvpipeAdaptiveCoarse
-                | Self::EvpipeFlight
-                | Self::EvpipeAlone
-                | Self::LibbpfPerfEvery64
-        )
+        self.profile().takes_every_payload
     }
 
     /// Whether it is the pipe.
@@ -148,7 +196,7 @@ impl Contender {
     }
 
     pub(crate) fn needs_libbpf(self) -> bool {
-        !self.is_ours() && !matches!(self, Self::Aya | Self::NoOutput)
+        self.profile().needs_libbpf
     }
 }
 
@@ -162,6 +210,7 @@ impl Emitter {
             Self::Ring => "ring",
             Self::RingNowake => "nowake",
             Self::RingNowakeUntimed => "untimed",
+            Self::RingPerCpu => "ring_percpu",
             Self::Floor => "floor",
         };
         let burst = if records == 1 { "" } else { "_burst" };

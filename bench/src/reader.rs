@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 
 mod aya_perf;
 mod evpipe;
+mod evpipe_per_cpu;
 #[cfg(feature = "libbpf")]
 mod libbpf;
-mod per_cpu;
+mod threads;
 
 /// Reads what one contender delivers.
 pub(crate) trait Reader: Send {
@@ -55,9 +56,12 @@ pub(crate) struct Shape {
     pub(crate) payload: usize,
 }
 
-/// Those that emit wait for a consumer that has a real-time priority, so it needs but a part of the ring.
-const REALTIME_PART: usize = 8;
 const REALTIME_PRIORITY: u32 = 1;
+
+/// Those that emit wait for a consumer that has a real-time priority, so it needs but an eighth of the ring.
+fn realtime_part(shape: Shape) -> Shape {
+    Shape { bytes_per_cpu: shape.bytes_per_cpu / 8, ..shape }
+}
 
 /// Opens the consumer of a contender over a loaded object.
 pub(crate) fn open(
@@ -73,10 +77,9 @@ pub(crate) fn open(
         | Contender::EvpipeWatermark
         | Contender::EvpipeAlone
         | Contender::EvpipeEach => evpipe::open(contender, object, shape),
-        Contender::EvpipePercpu => per_cpu::open(object, shape, None),
+        Contender::EvpipePercpu => evpipe_per_cpu::open(object, shape, None),
         Contender::EvpipePercpuRealtime => {
-            let bytes_per_cpu = shape.bytes_per_cpu / REALTIME_PART;
-            per_cpu::open(object, Shape { bytes_per_cpu, ..shape }, Some(REALTIME_PRIORITY))
+            evpipe_per_cpu::open(object, realtime_part(shape), Some(REALTIME_PRIORITY))
         }
         Contender::Aya => aya_perf::open(object, shape),
         Contender::NoOutput => Ok(Box::new(Nobody)),
@@ -108,3 +111,4 @@ fn take(object: &mut Ebpf, name: &str) -> Result<Map> {
 const PEER_EVENTS: &str = "PEER_EVENTS";
 #[cfg(feature = "libbpf")]
 const PEER_RING: &str = "PEER_RING";
+pub(crate) const PEER_RINGS: &str = "PEER_RINGS";

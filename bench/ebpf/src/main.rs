@@ -10,9 +10,10 @@ mod payload;
 use aya_ebpf::{
     EbpfContext,
     bindings::{BPF_F_CURRENT_CPU, BPF_RB_NO_WAKEUP},
-    helpers::{bpf_ktime_get_ns, bpf_perf_event_output},
-    macros::{classifier, map},
-    maps::{PerCpuArray, PerfEventByteArray, RingBuf},
+    btf_maps,
+    helpers::{bpf_get_smp_processor_id, bpf_ktime_get_ns, bpf_perf_event_output},
+    macros::{btf_map, classifier, map},
+    maps::{PerCpuArray, PerfEventByteArray, RingBuf, ring_buf::RingBufBytes},
     programs::TcContext,
 };
 use core::mem::MaybeUninit;
@@ -29,6 +30,11 @@ static PEER_EVENTS: PerfEventByteArray = PerfEventByteArray::new(0);
 /// User space sets its size.
 #[map]
 static PEER_RING: RingBuf = RingBuf::with_byte_size(1 << 24, 0);
+
+/// One for each CPU. User space makes the rings, and says how many.
+#[btf_map]
+static PEER_RINGS: btf_maps::ArrayOfMaps<btf_maps::RingBuf<u8, { 1 << 12 }>, 1> =
+    btf_maps::ArrayOfMaps::new();
 
 /// For records that the stack has no room for.
 #[map]
@@ -124,7 +130,26 @@ fn write_to_scratch<const WORDS: usize>() -> Option<*mut Framed<WORDS>> {
 /// `time` is called once the record has its place.
 #[inline(always)]
 fn submit<const WORDS: usize>(time: impl FnOnce() -> u64, flags: u64) {
-    let Some(mut entry) = PEER_RING.reserve_bytes(size_of::<Framed<WORDS>>(), 0) else { return };
+    let Some(entry) = PEER_RING.reserve_bytes(size_of::<Framed<WORDS>>(), 0) else { return };
+    submit_entry::<WORDS>(entry, time, flags);
+}
+
+/// The same, to the ring of this CPU.
+#[inline(always)]
+fn submit_per_cpu<const WORDS: usize>(time: impl FnOnce() -> u64, flags: u64) {
+    // SAFETY: the helper has no preconditions.
+    let cpu = unsafe { bpf_get_smp_processor_id() };
+    let Some(ring) = PEER_RINGS.get(cpu) else { return };
+    let Some(entry) = ring.reserve_bytes(size_of::<Framed<WORDS>>(), 0) else { return };
+    submit_entry::<WORDS>(entry, time, flags);
+}
+
+#[inline(always)]
+fn submit_entry<const WORDS: usize>(
+    mut entry: RingBufBytes<'_>,
+    time: impl FnOnce() -> u64,
+    flags: u64,
+) {
     // SAFETY: the entry is 8-aligned, and as long as was asked for.
     unsafe { &mut *entry.as_mut_ptr().cast::<Framed<WORDS>>() }.fill(time());
     entry.submit(flags);
@@ -135,17 +160,17 @@ macro_rules! contenders {
     ($($words:literal: $($pipe:ident)|+, $($perf:ident)|+ ($output:ident), $($ring:ident)|+, $($nowake:ident)|+;)*) => {$(
         programs!($($pipe)|+, |ctx| emit::<$words>(ctx));
         programs!($($perf)|+, |ctx| $output::<$words>(ctx));
-        submitters!($words, $($ring)|+, 0);
-        submitters!($words, $($nowake)|+, BPF_RB_NO_WAKEUP.into());
+        submitters!(submit, $words, $($ring)|+, 0);
+        submitters!(submit, $words, $($nowake)|+, BPF_RB_NO_WAKEUP.into());
     )*};
 }
 
 /// When the time is taken, is what costs less: for one record, when it has its place already, and in a burst, before.
 macro_rules! submitters {
-    ($words:literal, $one:ident | $burst:ident, $flags:expr) => {
-        programs!($one | $burst, |_ctx| submit::<$words>(now, $flags), |_ctx| {
+    ($submit:ident, $words:literal, $one:ident | $burst:ident, $flags:expr) => {
+        programs!($one | $burst, |_ctx| $submit::<$words>(now, $flags), |_ctx| {
             let time = now();
-            submit::<$words>(|| time, $flags)
+            $submit::<$words>(|| time, $flags)
         });
     };
 }
@@ -189,8 +214,11 @@ contenders! {
 // The pipe unpacked at its cheapest.
 programs!(alone_64 | alone_burst_64, |ctx| emit_alone::<8>(ctx));
 
-// The ring buffer at its cheapest.
+// The ring buffer without the time.
 programs!(untimed_64 | untimed_burst_64, |_ctx| submit::<8>(|| 0, u64::from(BPF_RB_NO_WAKEUP)));
+
+// The ring buffer, one for each CPU.
+submitters!(submit_per_cpu, 8, ring_percpu_64 | ring_percpu_burst_64, BPF_RB_NO_WAKEUP.into());
 
 // What a record costs that goes nowhere: to take its time, and to write it.
 programs!(floor_64 | floor_burst_64, |_ctx| write_to_scratch::<8>());

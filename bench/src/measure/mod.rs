@@ -11,7 +11,7 @@ pub(crate) use outcome::{Latency, Outcome, median};
 use crate::contender::Contender;
 use crate::generator;
 use crate::payload::BURST;
-use crate::reader::{self, Reader, Shape};
+use crate::reader::{self, PEER_RINGS, Reader, Shape};
 use anyhow::{Context, Result, ensure};
 use aya::{Ebpf, EbpfLoader};
 use clap::{Args, ValueEnum};
@@ -99,7 +99,8 @@ impl Bench {
         let bytes_per_cpu = case.ring_kib << 10;
         let ring = u32::try_from((bytes_per_cpu * online.len()).next_power_of_two())?;
         let mut loader = EbpfLoader::new();
-        loader.btf(None).map_max_entries("PEER_RING", ring);
+        let last = probe_user::cpus::possible()?.into_iter().max().context("there is no CPU")?;
+        loader.btf(None).map_max_entries("PEER_RING", ring).map_max_entries(PEER_RINGS, last + 1);
         let clock = case.contender.clock() as u32;
         loader.override_global(CLOCK_GLOBAL, &clock, true);
         let mut object = loader.load(OBJECT).context("cannot load the programs")?;

@@ -1,39 +1,65 @@
 //! libbpf's `perf_buffer` and `ring_buffer`.
 
-use super::{PEER_EVENTS, PEER_RING, Reader, Shape, take};
-use crate::contender::{Contender, Emitter};
+mod perf_buffer;
+mod ring_buffer;
+mod ring_per_cpu;
+
+use self::perf_buffer::{PerfBuffer, Wakeup};
+use self::ring_buffer::RingBuffer;
+use super::{
+    PEER_EVENTS, PEER_RING, PEER_RINGS, REALTIME_PRIORITY, Reader, Shape, realtime_part, take,
+};
+use crate::contender::Contender;
 use crate::sink::Sink;
 use anyhow::{Result, bail};
 use aya::Ebpf;
 use aya::maps::Map;
-use libbpf_sys as sys;
 use std::ffi::{c_int, c_void};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
-use std::ptr::{NonNull, null};
+use std::os::fd::AsFd;
 use std::time::Duration;
+
+/// How often a ring is looked at whose records do not wake.
+const SWEEP: Duration = Duration::from_millis(1);
+
+/// The same for [`realtime_part`] of a ring of 8 MiB: somewhat more often than it would be full.
+const REALTIME_SWEEP: Duration = Duration::from_micros(400);
 
 pub(super) fn open(
     contender: Contender,
     object: &mut Ebpf,
     shape: Shape,
 ) -> Result<Box<dyn Reader>> {
-    if contender.emitter() == Emitter::Perf {
-        let wakeup = match contender {
-            Contender::LibbpfPerf => Wakeup::Each,
-            Contender::LibbpfPerfEvery64 => Wakeup::Every(64),
-            _ => Wakeup::Watermark(shape.bytes_per_cpu as u32 / 4),
-        };
-        Ok(Box::new(PerfBuffer::open(take(object, PEER_EVENTS)?, wakeup, shape)?))
-    } else {
-        let sweeps = contender != Contender::LibbpfRingbuf;
-        Ok(Box::new(RingBuffer::open(take(object, PEER_RING)?, sweeps, shape)?))
+    let mut perf_buffer = |wakeup| {
+        let reader = PerfBuffer::open(take(object, PEER_EVENTS)?, wakeup, shape)?;
+        Ok(Box::new(reader) as Box<dyn Reader>)
+    };
+    match contender {
+        Contender::LibbpfPerf => perf_buffer(Wakeup::Each),
+        Contender::LibbpfPerfEvery64 => perf_buffer(Wakeup::Every(64)),
+        Contender::LibbpfPerfTuned => {
+            perf_buffer(Wakeup::Watermark(shape.bytes_per_cpu as u32 / 4))
+        }
+        Contender::LibbpfRingbufPercpu => {
+            ring_per_cpu::open(&take(object, PEER_RINGS)?, SWEEP, shape)
+        }
+        Contender::LibbpfRingbufPercpuRealtime => {
+            let (rings, shape) = (take(object, PEER_RINGS)?, realtime_part(shape));
+            ring_per_cpu::open_realtime(&rings, REALTIME_SWEEP, shape, REALTIME_PRIORITY)
+        }
+        _ => {
+            let Map::RingBuf(ring) = take(object, PEER_RING)? else {
+                bail!("{PEER_RING} is another map")
+            };
+            let sweep = (contender != Contender::LibbpfRingbuf).then_some(SWEEP);
+            Ok(Box::new(RingBuffer::open(&[ring.fd().as_fd()], sweep, shape)?))
+        }
     }
 }
 
 /// What the callbacks know: whose turn it is to take records. Boxed, since libbpf keeps its
 /// address.
-struct Context {
+struct Sinking {
     sink: *mut Sink,
     payload: usize,
 }
@@ -44,204 +70,12 @@ struct Context {
 /// call into libbpf, and with a record of `size` bytes.
 unsafe fn take_sample(context: *mut c_void, data: *mut c_void, size: usize) {
     // SAFETY: as above.
-    let context = unsafe { &*context.cast::<Context>() };
+    let context = unsafe { &*context.cast::<Sinking>() };
     // SAFETY: as above.
     let sink = unsafe { &mut *context.sink };
     // SAFETY: as above.
     let bytes = unsafe { std::slice::from_raw_parts(data.cast(), size) };
     sink.framed(bytes, context.payload);
-}
-
-#[derive(Clone, Copy)]
-enum Wakeup {
-    Each,
-    Every(u32),
-    Watermark(u32),
-}
-
-struct PerfBuffer {
-    buffer: NonNull<sys::perf_buffer>,
-    context: Box<Context>,
-    wakeup: Wakeup,
-    /// Whose events the buffer's are.
-    _map: Map,
-}
-
-// SAFETY: libbpf does not care which thread calls it, one at a time.
-unsafe impl Send for PerfBuffer {}
-
-unsafe extern "C" fn perf_sample(context: *mut c_void, _cpu: c_int, data: *mut c_void, size: u32) {
-    // SAFETY: libbpf calls us as take_sample() wants it.
-    unsafe { take_sample(context, data, size as usize) };
-}
-
-unsafe extern "C" fn perf_lost(context: *mut c_void, _cpu: c_int, count: u64) {
-    // SAFETY: as in take_sample().
-    let context = unsafe { &*context.cast::<Context>() };
-    // SAFETY: as in take_sample().
-    unsafe { (*context.sink).lost += count };
-}
-
-/// What `perf_buffer__new` does with a record, for a buffer with attributes of its own.
-unsafe extern "C" fn perf_event(
-    context: *mut c_void,
-    cpu: c_int,
-    event: *mut sys::perf_event_header,
-) -> sys::bpf_perf_event_ret {
-    const LOST: u32 = 2;
-    const SAMPLE: u32 = 9;
-    let body = event.cast::<u8>().wrapping_add(size_of::<sys::perf_event_header>());
-    // SAFETY: libbpf gives us a whole record.
-    match unsafe { (*event).type_ } {
-        SAMPLE => {
-            // SAFETY: `{ u32 size; char data[size]; }`
-            let size = unsafe { body.cast::<u32>().read() };
-            // SAFETY: as above.
-            unsafe { take_sample(context, body.wrapping_add(4).cast(), size as usize) };
-        }
-        LOST => {
-            // SAFETY: `{ u64 id; u64 lost; }`
-            let count = unsafe { body.wrapping_add(8).cast::<u64>().read() };
-            // SAFETY: the context is ours.
-            unsafe { perf_lost(context, cpu, count) };
-        }
-        _ => {}
-    }
-    sys::LIBBPF_PERF_EVENT_CONT
-}
-
-impl PerfBuffer {
-    fn open(map: Map, wakeup: Wakeup, shape: Shape) -> Result<Self> {
-        let Map::PerfEventArray(data) = &map else { bail!("{PEER_EVENTS} is another map") };
-        let mut context = Box::new(Context { sink: std::ptr::null_mut(), payload: shape.payload });
-        let address: *mut Context = &raw mut *context;
-        let fd = data.fd().as_fd().as_raw_fd();
-        let pages = (shape.bytes_per_cpu / rustix::param::page_size()) as u64;
-        let buffer = match wakeup {
-            // SAFETY: the context lives as long as the buffer.
-            Wakeup::Each => unsafe {
-                let (sample, lost) = (Some(perf_sample as _), Some(perf_lost as _));
-                sys::perf_buffer__new(fd, pages, sample, lost, address.cast(), null())
-            },
-            // SAFETY: as above.
-            Wakeup::Every(count) => unsafe {
-                let options = sys::perf_buffer_opts {
-                    sz: size_of::<sys::perf_buffer_opts>() as _,
-                    sample_period: count,
-                    ..Default::default()
-                };
-                let (sample, lost) = (Some(perf_sample as _), Some(perf_lost as _));
-                sys::perf_buffer__new(fd, pages, sample, lost, address.cast(), &options)
-            },
-            Wakeup::Watermark(bytes) => {
-                let mut attributes = sys::perf_event_attr {
-                    type_: sys::PERF_TYPE_SOFTWARE,
-                    size: size_of::<sys::perf_event_attr>() as u32,
-                    config: sys::PERF_COUNT_SW_BPF_OUTPUT.into(),
-                    sample_type: sys::PERF_SAMPLE_RAW.into(),
-                    ..Default::default()
-                };
-                attributes.__bindgen_anon_1.sample_period = 1;
-                attributes.__bindgen_anon_2.wakeup_watermark = bytes;
-                attributes.set_watermark(1);
-                // SAFETY: as above; the kernel reads as many bytes of the attributes as they say.
-                unsafe {
-                    let event = Some(perf_event as _);
-                    let context = address.cast();
-                    sys::perf_buffer__new_raw(fd, pages, &mut attributes, event, context, null())
-                }
-            }
-        };
-        let Some(buffer) = NonNull::new(buffer) else {
-            bail!("perf_buffer__new failed: {}", io::Error::last_os_error());
-        };
-        Ok(Self { buffer, context, wakeup, _map: map })
-    }
-}
-
-impl Reader for PerfBuffer {
-    fn step(&mut self, timeout: Duration, sink: &mut Sink) -> Result<()> {
-        self.context.sink = sink;
-        // What is below the watermark has no wakeup.
-        let timeout = if matches!(self.wakeup, Wakeup::Each) { millis(timeout) } else { 10 };
-        // SAFETY: the buffer is open, and the sink is borrowed for as long.
-        let ready = unsafe { sys::perf_buffer__poll(self.buffer.as_ptr(), timeout) };
-        if ready == 0 && !matches!(self.wakeup, Wakeup::Each) {
-            return self.drain(sink);
-        }
-        check("perf_buffer__poll", ready)
-    }
-
-    fn drain(&mut self, sink: &mut Sink) -> Result<()> {
-        self.context.sink = sink;
-        // SAFETY: as above.
-        check("perf_buffer__consume", unsafe { sys::perf_buffer__consume(self.buffer.as_ptr()) })
-    }
-}
-
-impl Drop for PerfBuffer {
-    fn drop(&mut self) {
-        // SAFETY: it is open, and nobody uses it any more.
-        unsafe { sys::perf_buffer__free(self.buffer.as_ptr()) };
-    }
-}
-
-struct RingBuffer {
-    ring: NonNull<sys::ring_buffer>,
-    context: Box<Context>,
-    sweeps: bool,
-    _map: Map,
-}
-
-// SAFETY: as for PerfBuffer.
-unsafe impl Send for RingBuffer {}
-
-unsafe extern "C" fn ring_sample(context: *mut c_void, data: *mut c_void, size: u64) -> c_int {
-    // SAFETY: libbpf calls us as take_sample() wants it.
-    unsafe { take_sample(context, data, size as usize) };
-    0
-}
-
-impl RingBuffer {
-    fn open(map: Map, sweeps: bool, shape: Shape) -> Result<Self> {
-        let Map::RingBuf(data) = &map else { bail!("{PEER_RING} is another map") };
-        let mut context = Box::new(Context { sink: std::ptr::null_mut(), payload: shape.payload });
-        let address: *mut Context = &raw mut *context;
-        let fd = data.fd().as_fd().as_raw_fd();
-        // SAFETY: the context lives as long as the ring.
-        let ring =
-            unsafe { sys::ring_buffer__new(fd, Some(ring_sample as _), address.cast(), null()) };
-        let Some(ring) = NonNull::new(ring) else {
-            bail!("ring_buffer__new failed: {}", io::Error::last_os_error());
-        };
-        Ok(Self { ring, context, sweeps, _map: map })
-    }
-}
-
-impl Reader for RingBuffer {
-    fn step(&mut self, timeout: Duration, sink: &mut Sink) -> Result<()> {
-        if self.sweeps {
-            std::thread::sleep(Duration::from_millis(1));
-            return self.drain(sink);
-        }
-        self.context.sink = sink;
-        let timeout = millis(timeout);
-        // SAFETY: the ring is open, and the sink is borrowed for as long.
-        check("ring_buffer__poll", unsafe { sys::ring_buffer__poll(self.ring.as_ptr(), timeout) })
-    }
-
-    fn drain(&mut self, sink: &mut Sink) -> Result<()> {
-        self.context.sink = sink;
-        // SAFETY: as above.
-        check("ring_buffer__consume", unsafe { sys::ring_buffer__consume(self.ring.as_ptr()) })
-    }
-}
-
-impl Drop for RingBuffer {
-    fn drop(&mut self) {
-        // SAFETY: it is open, and nobody uses it any more.
-        unsafe { sys::ring_buffer__free(self.ring.as_ptr()) };
-    }
 }
 
 fn millis(timeout: Duration) -> c_int {

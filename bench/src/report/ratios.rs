@@ -35,6 +35,8 @@ pub(super) fn write(report: &Report, f: &mut fmt::Formatter<'_>) -> fmt::Result 
     for ours in [EvpipePercpu, EvpipePercpuRealtime] {
         line("producer's cost", Side(ours, 1, &cost), Side(LibbpfRingbufNowake, 1, &cost))?;
     }
+    let peer = Side(LibbpfRingbufPercpuRealtime, 1, &cost);
+    line("producer's cost", Side(EvpipePercpuRealtime, 1, &cost), peer)?;
     let bursts = |row: &Row| row.producer_burst_ns_net;
     for ours in [ours, EvpipePercpuRealtime] {
         let peer = Side(LibbpfRingbufNowake, 1, &bursts);
@@ -47,6 +49,11 @@ pub(super) fn write(report: &Report, f: &mut fmt::Formatter<'_>) -> fmt::Result 
     }
     if all > 1 {
         line("delivered", Side(ours, all, &rate), Side(LibbpfRingbufNowake, all, &rate))?;
+        for (ours, peer) in
+            [(ours, LibbpfRingbufPercpu), (EvpipePercpuRealtime, LibbpfRingbufPercpuRealtime)]
+        {
+            line("delivered", Side(ours, all, &rate), Side(peer, all, &rate))?;
+        }
         line("delivered", Side(ours, all, &rate), Side(ours, 1, &rate))?;
         for percpu in [EvpipePercpu, EvpipePercpuRealtime] {
             line("delivered", Side(percpu, all, &rate), Side(ours, all, &rate))?;

@@ -1,0 +1,83 @@
+//! `ring_buffer`, of one ring or of several.
+
+use super::{Sinking, check, millis, take_sample};
+use crate::reader::{Reader, Shape};
+use crate::sink::Sink;
+use anyhow::{Context, Result, bail};
+use libbpf_sys as sys;
+use std::ffi::{c_int, c_void};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr::{NonNull, null};
+use std::time::Duration;
+
+/// libbpf maps the rings, and so keeps them.
+pub(super) struct RingBuffer {
+    rings: NonNull<sys::ring_buffer>,
+    context: Box<Sinking>,
+    /// How often it is looked at, if nobody wakes it.
+    sweep: Option<Duration>,
+}
+
+// SAFETY: as for PerfBuffer.
+unsafe impl Send for RingBuffer {}
+
+unsafe extern "C" fn ring_sample(context: *mut c_void, data: *mut c_void, size: u64) -> c_int {
+    // SAFETY: libbpf calls us as take_sample() wants it.
+    unsafe { take_sample(context, data, size as usize) };
+    0
+}
+
+impl RingBuffer {
+    /// Of maps that are BPF ring buffers.
+    pub(super) fn open(
+        maps: &[BorrowedFd<'_>],
+        sweep: Option<Duration>,
+        shape: Shape,
+    ) -> Result<Self> {
+        let mut context = Box::new(Sinking { sink: std::ptr::null_mut(), payload: shape.payload });
+        let address: *mut Sinking = &raw mut *context;
+        let sample = Some(ring_sample as _);
+        let (first, more) = maps.split_first().context("there is no ring")?;
+        // SAFETY: the context lives as long as the rings.
+        let rings =
+            unsafe { sys::ring_buffer__new(first.as_raw_fd(), sample, address.cast(), null()) };
+        let Some(rings) = NonNull::new(rings) else {
+            bail!("ring_buffer__new failed: {}", io::Error::last_os_error());
+        };
+        let this = Self { rings, context, sweep };
+        for map in more {
+            // SAFETY: as above.
+            check("ring_buffer__add", unsafe {
+                sys::ring_buffer__add(this.rings.as_ptr(), map.as_raw_fd(), sample, address.cast())
+            })?;
+        }
+        Ok(this)
+    }
+}
+
+impl Reader for RingBuffer {
+    fn step(&mut self, timeout: Duration, sink: &mut Sink) -> Result<()> {
+        if let Some(sweep) = self.sweep {
+            std::thread::sleep(sweep);
+            return self.drain(sink);
+        }
+        self.context.sink = sink;
+        let timeout = millis(timeout);
+        // SAFETY: the rings are open, and the sink is borrowed for as long.
+        check("ring_buffer__poll", unsafe { sys::ring_buffer__poll(self.rings.as_ptr(), timeout) })
+    }
+
+    fn drain(&mut self, sink: &mut Sink) -> Result<()> {
+        self.context.sink = sink;
+        // SAFETY: as above.
+        check("ring_buffer__consume", unsafe { sys::ring_buffer__consume(self.rings.as_ptr()) })
+    }
+}
+
+impl Drop for RingBuffer {
+    fn drop(&mut self) {
+        // SAFETY: they are open, and nobody uses them any more.
+        unsafe { sys::ring_buffer__free(self.rings.as_ptr()) };
+    }
+}
