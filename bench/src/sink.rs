@@ -1,5 +1,6 @@
 //! Where the records of every contender end: counted, and now and then timed.
 
+use anyhow::{Result, ensure};
 use rustix::time::{ClockId, clock_gettime};
 
 /// What `bpf_ktime_get_ns` gives, in nanoseconds.
@@ -8,13 +9,18 @@ pub(crate) fn now() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
+/// The last word of a payload of so many bytes, which counts them from 0.
+fn last_word(payload: usize) -> u64 {
+    (payload / size_of::<u64>()) as u64 - 1
+}
+
 /// By default, it times none.
 #[derive(Debug, Default)]
 pub(crate) struct Sink {
     pub(crate) records: u64,
     /// Losses that the contender told of.
     pub(crate) lost: u64,
-    /// Of one word of each record, so that somebody looks at it.
+    /// Of the last word of each record, so that somebody looks at it.
     pub(crate) sum: u64,
     /// One record in so many is timed; 0 for none.
     every: u64,
@@ -50,6 +56,13 @@ impl Sink {
         other.latencies.append(&mut self.latencies);
     }
 
+    /// Whether what it took is what programs emit, with so many bytes of payload.
+    pub(crate) fn verify(&self, payload: usize) -> Result<()> {
+        let expected = self.records.wrapping_mul(last_word(payload));
+        ensure!(self.sum == expected, "records have come that nobody emitted");
+        Ok(())
+    }
+
     /// Takes a record: its time, and its payload as bytes.
     #[inline(always)]
     pub(crate) fn record(&mut self, time: u64, payload: &[u8]) {
@@ -74,5 +87,25 @@ impl Sink {
         {
             self.record(header.time, payload);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_records_are_told_from_those_that_are_emitted() {
+        let emitted: [u64; 8] = std::array::from_fn(|at| at as u64);
+        let bytes = |words: [u64; 8]| words.map(u64::to_ne_bytes).concat();
+        let mut sink = Sink::default();
+        sink.verify(64).unwrap();
+        for _ in 0..3 {
+            sink.record(0, &bytes(emitted));
+        }
+        sink.verify(64).unwrap();
+        sink.verify(16).unwrap_err();
+        sink.record(0, &bytes([0; 8]));
+        sink.verify(64).unwrap_err();
     }
 }

@@ -1,5 +1,10 @@
 //! What test executables print.
 
+use std::io::{self, Write};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result};
+
 /// Sums of libtest's `test result:` lines.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Counts {
@@ -27,6 +32,20 @@ impl Counts {
     pub(crate) fn plus(self, other: Self) -> Self {
         Self { passed: self.passed + other.passed, failed: self.failed + other.failed }
     }
+}
+
+/// Runs a command that runs tests, and shows what it printed if any of them failed.
+pub(crate) fn run(command: &mut Command) -> Result<Counts> {
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
+    let name = command.get_program().to_string_lossy();
+    let output = child.with_context(|| format!("cannot start {name}"))?.wait_with_output()?;
+    let printed = String::from_utf8_lossy(&output.stdout);
+    let mut counts = Counts::of(&printed).unwrap_or_default();
+    if !output.status.success() {
+        io::stderr().write_all(printed.as_bytes())?;
+        counts.failed = counts.failed.max(1);
+    }
+    Ok(counts)
 }
 
 /// The part of an executable's output that tells why tests failed.

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -16,13 +15,13 @@ use crate::cache::Cache;
 use crate::fuzz::{Build, Extent};
 use crate::host::Host;
 use crate::kernel::{Kernel, SERIES, Series};
-use crate::libtest::Counts;
+use crate::libtest::{self, Counts};
 use crate::machine::{self, End, Options};
 use crate::report::{Report, Row};
 use crate::run::{has_kprobes, may_trace};
 use crate::suite::{self, Machine, Share, Suite};
 use crate::workspace::{Workspace, cargo};
-use crate::{ebpf, fuzz, module, process, say};
+use crate::{bench, ebpf, fuzz, module, process, say};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -76,6 +75,7 @@ impl Args {
             fs::create_dir_all(&logs)
                 .with_context(|| format!("cannot create {}", logs.display()))?;
             on_host(&suite, &logs, &mut report);
+            report.step("benchmark", bench::test);
             if !self.no_vm {
                 self.in_vms(&suite, &logs, &mut report);
             }
@@ -205,9 +205,7 @@ fn check_sources(workspace: &Workspace, report: &mut Report) {
         process::loud(hushed(&mut cargo(), &["clippy", "--all-targets"]).args(DENY))?;
         let library = ["clippy", "--package", "probe-user", "--lib", "--no-default-features"];
         process::loud(hushed(&mut cargo(), &library).args(DENY))?;
-        // Its peers, which take a C library to build, stay out.
-        let bench = ["clippy", "--package", "probe-bench"];
-        process::loud(hushed(&mut cargo(), &bench).args(DENY))?;
+        process::loud(hushed(&mut cargo(), &bench::clippy()).args(DENY))?;
         let fuzz = ["clippy", "--package", "probe-fuzz"];
         process::loud(hushed(&mut cargo(), &fuzz).args(DENY))
     });
@@ -235,15 +233,7 @@ fn hushed<'a>(command: &'a mut Command, arguments: &[&str]) -> &'a mut Command {
 fn unit_tests() -> Result<Counts> {
     let mut command = cargo();
     hushed(&mut command, &["test", "--no-fail-fast"]);
-    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
-    let output = child.context("cannot start cargo")?.wait_with_output()?;
-    let printed = String::from_utf8_lossy(&output.stdout);
-    let mut counts = Counts::of(&printed).unwrap_or_default();
-    if !output.status.success() {
-        io::stderr().write_all(printed.as_bytes())?;
-        counts.failed = counts.failed.max(1);
-    }
-    Ok(counts)
+    libtest::run(&mut command)
 }
 
 /// Kernel tests on this machine: all that its kernel can do.

@@ -37,6 +37,7 @@ impl Bench {
             let start = Instant::now();
             self.reader.drain(&mut sink)?;
             let time = start.elapsed().as_nanos() as f64;
+            sink.verify(self.case.payload)?;
             if sink.records > 0 {
                 drains.push(time / sink.records as f64);
             }

@@ -35,6 +35,7 @@ impl Bench {
         };
         let consumed =
             consume(&mut *self.reader, TIMEOUT, &mut sink, self.consumer, || producers.produce())?;
+        sink.verify(self.case.payload)?;
         let mean = |of: fn(&Cost) -> f64| {
             let costs = &consumed.told;
             Some(costs.iter().map(of).sum::<f64>() / costs.len() as f64)

@@ -5,6 +5,8 @@ mod drain;
 mod full_speed;
 mod outcome;
 mod paced;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use outcome::{Latency, Outcome, median};
 

@@ -27,6 +27,7 @@ impl Bench {
             let records = generator::pace(program, rate, Duration::from_millis(millis))?;
             Ok(Produced { start, records, told: () })
         })?;
+        sink.verify(self.case.payload)?;
         Ok(consumed.outcome(sink))
     }
 }
