@@ -249,6 +249,21 @@ impl<'b> Records<'b> {
         Some(kind)
     }
 
+    /// The kind of the next record, and the length that its payload claims, if there is one whose header is whole.
+    #[inline]
+    pub fn next_shape(&self) -> Option<(RecordKind, usize)> {
+        let (header, _) = RecordHeader::read_from_prefix(self.rest).ok()?;
+        Some((header.kind, header.len as usize))
+    }
+
+    /// The kind of the record behind the next one, if there are two whose kinds are there.
+    #[inline]
+    pub fn kind_after_next(&self) -> Option<RecordKind> {
+        let (_, len) = self.next_shape()?;
+        let (kind, _) = RecordKind::read_from_prefix(self.rest.get(record_span(len)..)?).ok()?;
+        Some(kind)
+    }
+
     /// The next record, if it is of this kind. What is malformed is of every kind.
     #[inline(always)]
     pub fn next_of(&mut self, kind: RecordKind) -> Option<Result<RawRecord<'b>, BlockError>> {
@@ -432,6 +447,24 @@ mod tests {
     }
 
     #[test]
+    fn what_comes_next_is_seen_before_it_is_taken() {
+        let bytes = block(&[(1, b"a"), (1, b"longer than one word"), (2, b"c")]);
+        let mut records = Records::new(&bytes).unwrap();
+        let mut seen = Vec::new();
+        loop {
+            let shape = records.next_shape().map(|(kind, len)| (kind.0, len));
+            seen.push((shape, records.kind_after_next().map(|kind| kind.0)));
+            if records.next().is_none() {
+                break;
+            }
+        }
+        assert_eq!(
+            seen,
+            [(Some((1, 1)), Some(1)), (Some((1, 20)), Some(2)), (Some((2, 1)), None), (None, None)]
+        );
+    }
+
+    #[test]
     fn no_bytes_at_all_make_the_iterator_panic_or_run_for_ever() {
         let sound = block(&[(1, b"abc"), (2, b"defghijkl")]);
         for at in 0..sound.len() {
@@ -456,6 +489,8 @@ mod tests {
         bytes[8] = 200;
         let mut records = Records::new(&bytes).unwrap();
         let malformed = BlockError::RecordOverlong { at: 0, claimed: 216, bytes: 24 };
+        assert_eq!(records.next_shape(), Some((RecordKind(1), 200)));
+        assert_eq!(records.kind_after_next(), None);
         assert_eq!(records.next(), Some(Err(malformed)));
         assert_eq!(records.next(), None);
     }

@@ -96,6 +96,12 @@ impl<'r> Batch<'r> {
         self.records.next_kind()
     }
 
+    /// The kind of the next record, and how long its payload says it is.
+    #[inline(always)]
+    pub(crate) fn next_shape(&self) -> Option<(RecordKind, usize)> {
+        self.records.next_shape()
+    }
+
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.records.is_empty()
@@ -149,6 +155,10 @@ impl<'r> Batch<'r> {
         usual: usize,
         mut take: impl FnMut(RawRecord<'r>) -> ControlFlow<B>,
     ) -> ControlFlow<B> {
+        // To begin a run, and to end it, takes as long as four records do.
+        if self.records.kind_after_next().is_some_and(|other| other != kind) {
+            return self.next().map_or(ControlFlow::Continue(()), take);
+        }
         self.start_run(kind);
         let records = self.records.clone();
         let mut run = Run { batch: self, records, alike: 0, usual, count: 0 };

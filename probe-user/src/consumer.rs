@@ -22,7 +22,10 @@ pub trait Consumer {
     /// there goes to `record`, unless it breaks.
     #[inline]
     fn batch(&mut self, cpu: u32, batch: &mut Batch<'_>) -> ControlFlow<()> {
-        batch.try_for_each(|record| self.record(cpu, record))
+        while let Some((kind, len)) = batch.next_shape() {
+            batch.take_run(kind, len, |record| self.record(cpu, record))?;
+        }
+        ControlFlow::Continue(())
     }
 
     /// The kernel had no room for some records, before the one that comes next.
@@ -215,6 +218,89 @@ impl fmt::Display for MalformedReason {
             Self::Block(error) => error.fmt(f),
             Self::Payload { kind, len, needed } => {
                 write!(f, "a record of kind {kind} has {len} bytes and needs {needed}")
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::counts::Given;
+    use probe_common::{BlockWriter, Records};
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use zerocopy::IntoBytes;
+
+    /// Notes payloads, and does something else at one of them.
+    struct Log {
+        seen: Vec<String>,
+        at: &'static str,
+        then: fn() -> ControlFlow<()>,
+    }
+
+    impl Consumer for Log {
+        fn record(&mut self, _: u32, record: RawRecord<'_>) -> ControlFlow<()> {
+            self.seen.push(String::from_utf8_lossy(record.payload).into_owned());
+            if self.seen.last().is_some_and(|last| last == self.at) {
+                return (self.then)();
+            }
+            ControlFlow::Continue(())
+        }
+
+        fn lost(&mut self, _: Loss) -> ControlFlow<()> {
+            unreachable!("nothing is lost")
+        }
+
+        fn malformed(&mut self, _: Malformed) -> ControlFlow<()> {
+            unreachable!("the drain tells")
+        }
+    }
+
+    /// Kinds and lengths, alike and not.
+    const WRITTEN: [(u32, &str); 8] = [
+        (7, "a"),
+        (7, "b"),
+        (7, "long enough for two words"),
+        (7, "c"),
+        (8, "d"),
+        (8, "e"),
+        (7, ""),
+        (9, "f"),
+    ];
+
+    fn give(log: &mut Log, block: &[u8], consumed: usize) -> (ControlFlow<()>, u64, usize) {
+        let mut given = Given::default();
+        let records = Records::new(block).unwrap();
+        let mut batch = Batch::of_block(records, consumed, block.len(), &mut given);
+        let flow = catch_unwind(AssertUnwindSafe(|| log.batch(3, &mut batch)));
+        (flow.unwrap_or(ControlFlow::Break(())), batch.close(), batch.consumed())
+    }
+
+    #[test]
+    fn each_record_of_a_batch_is_given_once_whatever_happens_at_one() {
+        let mut words = [0u64; 64];
+        let mut writer = BlockWriter::new(&mut words.as_mut_bytes()[4..], 0).unwrap();
+        for (kind, payload) in WRITTEN {
+            assert!(writer.push(RecordKind::user(kind), 0, payload.as_bytes()));
+        }
+        let block = writer.finish();
+        let payloads = WRITTEN.map(|(_, payload)| payload);
+        let thens: [fn() -> _; 3] =
+            [|| ControlFlow::Continue(()), || ControlFlow::Break(()), || panic!("on purpose")];
+        for (turn, then) in thens.into_iter().enumerate() {
+            for (at, payload) in payloads.into_iter().enumerate() {
+                let mut log = Log { seen: Vec::new(), at: payload, then };
+                let (flow, count, consumed) = give(&mut log, block, 0);
+                if turn == 0 {
+                    assert_eq!((flow, count), (ControlFlow::Continue(()), 8));
+                } else {
+                    assert_eq!((flow, count), (ControlFlow::Break(()), at as u64 + 1));
+                    assert_eq!(log.seen, payloads[..=at]);
+                    if at + 1 < payloads.len() {
+                        assert_eq!(give(&mut log, block, consumed).1, 7 - at as u64);
+                    }
+                }
+                assert_eq!(log.seen, payloads);
             }
         }
     }
