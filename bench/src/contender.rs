@@ -9,9 +9,9 @@ use std::fmt;
 pub(crate) enum Contender {
     /// The pipe as it comes: packed, adaptive.
     EvpipeAdaptive,
-    /// The same, with a consumer on each CPU.
+    /// The same, with a consumer on each CPU, and an eighth of the ring.
     EvpipePercpu,
-    /// The same, whose consumers have a real-time priority and an eighth of the ring.
+    /// The same, whose consumers have a real-time priority.
     EvpipePercpuRealtime,
     /// As it comes, with one time for all records of a block.
     EvpipeAdaptiveBlocktime,

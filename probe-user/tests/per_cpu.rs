@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use suite::records::Numbered;
 use suite::switches::waits_of;
+use suite::version::kernel;
 use suite::{Received, classifier, emit_one_on, generate, generate_on, load, online};
 
 /// Records per CPU.
@@ -269,6 +270,40 @@ fn scheduling() -> [u32; 2] {
     let (_, fields) = stat.rsplit_once(')').unwrap();
     let fields: Vec<_> = fields.split_whitespace().collect();
     [41, 40].map(|field| fields[field - 3].parse().unwrap())
+}
+
+/// The length of the turns that this thread asks for, by `sched_getattr(2)`: 0 where the kernel does not know of any.
+fn slice() -> Duration {
+    // SAFETY: integers, of which zeros are some.
+    let mut attributes: libc::sched_attr = unsafe { std::mem::zeroed() };
+    let size = size_of_val(&attributes);
+    // SAFETY: the kernel writes as many bytes as it is told; 0 is this thread.
+    let result = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, size, 0) };
+    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+    Duration::from_nanos(attributes.sched_runtime)
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn consumers_ask_for_short_turns() {
+    let shortest = Duration::from_micros(if kernel() < (6, 12) { 0 } else { 100 });
+    let before = slice();
+    let mut object = load();
+    let seen = Mutex::new(Vec::new());
+    let mut pipe = PerCpuPipe::from_object(&mut object, &Options::new(), |_| {
+        let (mut handlers, seen) = (EvHandlers::new(), &seen);
+        handlers.on::<Numbered, _>(move |_| {
+            seen.lock().unwrap().push(slice());
+            ControlFlow::<()>::Break(())
+        });
+        handlers
+    })
+    .unwrap();
+    emit_one_on(&mut object, online()[0]);
+    pipe.run(&Stop::new().unwrap()).unwrap();
+    drop(pipe);
+    assert_eq!(seen.into_inner().unwrap(), [shortest]);
+    assert_eq!(slice(), before, "the caller's is its own");
 }
 
 /// On their CPUs, full speed is what they leave to others: no ring is full, as small as it is.

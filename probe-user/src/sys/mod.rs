@@ -25,6 +25,7 @@ pub(crate) mod process;
 pub(crate) mod realtime;
 #[cfg(feature = "tokio")]
 pub(crate) mod runtime;
+pub(crate) mod slice;
 pub(crate) mod timer;
 pub(crate) mod uevent;
 #[cfg(feature = "perf")]
