@@ -9,9 +9,9 @@ use std::fmt;
 pub(crate) enum Contender {
     /// The pipe as it comes: packed, adaptive.
     EvpipeAdaptive,
-    /// The same, with a consumer on each CPU, and an eighth of the ring.
+    /// The same, with a consumer on each CPU.
     EvpipePercpu,
-    /// The same, whose consumers have a real-time priority.
+    /// The same, whose consumers have a real-time priority and an eighth of the ring.
     EvpipePercpuRealtime,
     /// As it comes, with one time for all records of a block.
     EvpipeAdaptiveBlocktime,

@@ -58,9 +58,8 @@ pub(crate) struct Shape {
 
 const REALTIME_PRIORITY: u32 = 1;
 
-/// An eighth of the ring, which the second cache of the CPU holds: for consumers on each CPU, which are given theirs as soon as
-/// they wake.
-fn small(shape: Shape) -> Shape {
+/// Those that emit wait for a consumer that has a real-time priority, so it needs but an eighth of the ring.
+fn realtime_part(shape: Shape) -> Shape {
     Shape { bytes_per_cpu: shape.bytes_per_cpu / 8, ..shape }
 }
 
@@ -78,9 +77,9 @@ pub(crate) fn open(
         | Contender::EvpipeWatermark
         | Contender::EvpipeAlone
         | Contender::EvpipeEach => evpipe::open(contender, object, shape),
-        Contender::EvpipePercpu => evpipe_per_cpu::open(object, small(shape), None),
+        Contender::EvpipePercpu => evpipe_per_cpu::open(object, shape, None),
         Contender::EvpipePercpuRealtime => {
-            evpipe_per_cpu::open(object, small(shape), Some(REALTIME_PRIORITY))
+            evpipe_per_cpu::open(object, realtime_part(shape), Some(REALTIME_PRIORITY))
         }
         Contender::Aya => aya_perf::open(object, shape),
         Contender::NoOutput => Ok(Box::new(Nobody)),

@@ -101,6 +101,7 @@ pub mod trace;
 #[cfg(feature = "perf")]
 mod tracefs;
 mod trigger;
+mod turns;
 
 #[cfg(feature = "tokio")]
 pub use asynchronous::{AsyncEvPipe, Pipe, RecordStream};
@@ -123,3 +124,4 @@ pub use probe_common as common;
 pub use stop::Stop;
 pub use tally::{CpuOutputs, CpuTally, Tally};
 pub use trigger::Trigger;
+pub use turns::ask_for_short_turns;

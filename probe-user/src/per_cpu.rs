@@ -12,7 +12,8 @@ use crate::parts::PipeParts;
 use crate::stop::Stop;
 use crate::sys::affinity;
 use crate::sys::epoll::Epoll;
-use crate::sys::{realtime, slice};
+use crate::sys::realtime;
+use crate::turns::ask_for_short_turns;
 use std::fmt;
 use std::io;
 use std::os::fd::AsFd;
@@ -27,10 +28,10 @@ use std::thread::{Builder, Scope, ScopedJoinHandle};
 /// the reader, and for the programs as well, which write to the same memory again; and consumers do not wait for
 /// each other. But a consumer that does much with a record takes that time from its CPU, though others may be idle.
 ///
-/// On a CPU that is busy, it has to be given its turn before the ring is full. From 6.12 on, its thread asks for turns of
-/// 100 µs, the shortest that there are, for which the kernel lets it run as soon as it wakes, as long as it has not had more
-/// than its share: a ring of 1 MiB is enough then for what tasks emit at full speed. Before, let the rings have room for
-/// some milliseconds, or let it have a priority ([`Options::realtime`]), for which those that emit wait.
+/// On a CPU that is busy, it has to be given its turn before the ring is full. Its thread asks for the shortest that there
+/// are ([`ask_for_short_turns`]), with which it mostly runs as soon as it wakes; but now and then, as
+/// when a burst begins, it waits until the next tick of the CPU's timer. So let the rings have room for some milliseconds,
+/// or let it have a priority ([`Options::realtime`]), for which those that emit wait.
 ///
 /// Each CPU's records are in order; to have those of all CPUs in one, use an [`EvPipe`] and
 /// [`ordered`](EvPipe::ordered).
@@ -314,7 +315,7 @@ impl<C: Consumer + Send> Shard<C> {
                 Some(priority) => realtime::set(priority)
                     .map_err(|source| PollError::realtime(self.cpu, source))?,
                 // Without, it only has its turn later.
-                None => _ = slice::set(slice::SHORTEST),
+                None => _ = ask_for_short_turns(),
             }
             self.pipe.run(end, &mut self.consumer)
         })

@@ -6,7 +6,9 @@ mod ring_per_cpu;
 
 use self::perf_buffer::{PerfBuffer, Wakeup};
 use self::ring_buffer::RingBuffer;
-use super::{PEER_EVENTS, PEER_RING, PEER_RINGS, REALTIME_PRIORITY, Reader, Shape, small, take};
+use super::{
+    PEER_EVENTS, PEER_RING, PEER_RINGS, REALTIME_PRIORITY, Reader, Shape, realtime_part, take,
+};
 use crate::contender::Contender;
 use crate::sink::Sink;
 use anyhow::{Result, bail};
@@ -20,7 +22,7 @@ use std::time::Duration;
 /// How often a ring is looked at whose records do not wake.
 const SWEEP: Duration = Duration::from_millis(1);
 
-/// The same for [`small`] of a ring of 8 MiB: somewhat more often than it would be full.
+/// The same for [`realtime_part`] of a ring of 8 MiB: somewhat more often than it would be full.
 const REALTIME_SWEEP: Duration = Duration::from_micros(400);
 
 pub(super) fn open(
@@ -42,7 +44,7 @@ pub(super) fn open(
             ring_per_cpu::open(&take(object, PEER_RINGS)?, SWEEP, shape)
         }
         Contender::LibbpfRingbufPercpuRealtime => {
-            let (rings, shape) = (take(object, PEER_RINGS)?, small(shape));
+            let (rings, shape) = (take(object, PEER_RINGS)?, realtime_part(shape));
             ring_per_cpu::open_realtime(&rings, REALTIME_SWEEP, shape, REALTIME_PRIORITY)
         }
         _ => {
