@@ -195,8 +195,9 @@ impl Contender {
         matches!(self.emitter(), Emitter::Pipe | Emitter::PipeAlone)
     }
 
-    pub(crate) fn needs_libbpf(self) -> bool {
-        self.profile().needs_libbpf
+    /// Whether this build can measure it.
+    pub(crate) fn is_built_in(self) -> bool {
+        cfg!(feature = "libbpf") || !self.profile().needs_libbpf
     }
 }
 

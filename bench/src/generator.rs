@@ -5,6 +5,8 @@ use aya::Ebpf;
 use aya::programs::{SchedClassifier, TestRun, TestRunOptions};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, Timespec, clock_gettime};
+use std::panic::resume_unwind;
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 /// Loads a program of the object.
@@ -64,6 +66,11 @@ pub(crate) fn waits() -> u64 {
     // SAFETY: the kernel fills it in.
     unsafe { libc::getrusage(libc::RUSAGE_THREAD, &mut usage) };
     usage.ru_nvcsw as u64
+}
+
+/// What a thread gives, or its panic.
+pub(crate) fn join<T>(thread: ScopedJoinHandle<'_, T>) -> T {
+    thread.join().unwrap_or_else(|panic| resume_unwind(panic))
 }
 
 /// Runs a program `rate` times a second, for so long. Returns how often.

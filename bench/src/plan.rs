@@ -27,8 +27,7 @@ impl Plan {
     ) -> Self {
         let wanted = Contender::value_variants().iter().copied();
         let wanted = wanted.filter(|one| only.is_empty() || only.contains(one));
-        let (contenders, missing): (Vec<_>, Vec<_>) =
-            wanted.partition(|one| cfg!(feature = "libbpf") || !one.needs_libbpf());
+        let (contenders, missing): (Vec<_>, Vec<_>) = wanted.partition(|one| one.is_built_in());
         let case = |load, contender, producers, payload, millis| Case {
             contender,
             load,

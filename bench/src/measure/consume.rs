@@ -1,7 +1,7 @@
 //! A consumer, while others produce.
 
 use super::{Latency, Outcome};
-use crate::generator;
+use crate::generator::{self, join};
 use crate::reader::{Reader, Spent};
 use crate::sink::Sink;
 use anyhow::Result;
@@ -95,9 +95,4 @@ pub(super) fn consume<T: Send>(
             wakeups: last.wakeups - before.wakeups,
         })
     })
-}
-
-/// What a thread gives, or its panic.
-pub(super) fn join<T>(thread: std::thread::ScopedJoinHandle<'_, T>) -> T {
-    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }

@@ -1,8 +1,8 @@
 //! Producers that emit as fast as they can: what a record costs them, and how many arrive.
 
-use super::consume::{Produced, TIMEOUT, consume, join};
+use super::consume::{Produced, TIMEOUT, consume};
 use super::{Bench, EMPTY, Outcome};
-use crate::generator;
+use crate::generator::{self, join};
 use crate::resident::peak_kib;
 use crate::sink::Sink;
 use anyhow::{Context, Result};

@@ -7,8 +7,7 @@ const RATE: u32 = 2_000;
 const MILLIS: u64 = 50;
 
 fn contenders() -> impl Iterator<Item = Contender> {
-    let all = Contender::value_variants().iter().copied();
-    all.filter(|one| cfg!(feature = "libbpf") || !one.needs_libbpf())
+    Contender::value_variants().iter().copied().filter(|one| one.is_built_in())
 }
 
 fn measure(contender: Contender, load: Load, producers: usize) -> Outcome {

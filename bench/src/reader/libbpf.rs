@@ -11,12 +11,13 @@ use super::{
 };
 use crate::contender::Contender;
 use crate::sink::Sink;
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use aya::Ebpf;
 use aya::maps::Map;
 use std::ffi::{c_int, c_void};
 use std::io;
 use std::os::fd::AsFd;
+use std::ptr::{NonNull, null_mut};
 use std::time::Duration;
 
 /// How often a ring is looked at whose records do not wake.
@@ -64,6 +65,13 @@ struct Sinking {
     payload: usize,
 }
 
+impl Sinking {
+    /// Nobody's turn yet.
+    fn new(shape: Shape) -> Box<Self> {
+        Box::new(Self { sink: null_mut(), payload: shape.payload })
+    }
+}
+
 /// # Safety
 ///
 /// libbpf calls it with the context that it was given, whose sink lives for the duration of the
@@ -80,6 +88,11 @@ unsafe fn take_sample(context: *mut c_void, data: *mut c_void, size: usize) {
 
 fn millis(timeout: Duration) -> c_int {
     c_int::try_from(timeout.as_millis()).unwrap_or(c_int::MAX)
+}
+
+/// What a call has made, or why it has not.
+fn made<T>(call: &str, pointer: *mut T) -> Result<NonNull<T>> {
+    NonNull::new(pointer).with_context(|| format!("{call} failed: {}", io::Error::last_os_error()))
 }
 
 fn check(call: &str, result: c_int) -> Result<()> {

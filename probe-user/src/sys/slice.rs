@@ -39,14 +39,14 @@ mod tests {
     #[test]
     fn a_thread_keeps_what_it_has_beside_its_slice() {
         std::thread::spawn(|| {
-            let nice = || {
+            let kept = || {
                 let attributes = get().unwrap();
                 (attributes.sched_policy, attributes.sched_nice, attributes.sched_flags)
             };
             rustix::process::nice(3).unwrap();
-            let before = nice();
+            let before = kept();
             set(SHORTEST).unwrap();
-            assert_eq!(nice(), before);
+            assert_eq!(kept(), before);
             // Older kernels take no note of it.
             let slice = get().unwrap().sched_runtime;
             assert!([0, SHORTEST.as_nanos() as u64].contains(&slice), "{slice}");

@@ -1,13 +1,12 @@
 //! `perf_buffer`.
 
-use super::{Sinking, check, millis, take_sample};
+use super::{Sinking, check, made, millis, take_sample};
 use crate::reader::{PEER_EVENTS, Reader, Shape};
 use crate::sink::Sink;
 use anyhow::{Result, bail};
 use aya::maps::Map;
 use libbpf_sys as sys;
 use std::ffi::{c_int, c_void};
-use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::ptr::{NonNull, null};
 use std::time::Duration;
@@ -74,7 +73,7 @@ unsafe extern "C" fn perf_event(
 impl PerfBuffer {
     pub(super) fn open(map: Map, wakeup: Wakeup, shape: Shape) -> Result<Self> {
         let Map::PerfEventArray(data) = &map else { bail!("{PEER_EVENTS} is another map") };
-        let mut context = Box::new(Sinking { sink: std::ptr::null_mut(), payload: shape.payload });
+        let mut context = Sinking::new(shape);
         let address: *mut Sinking = &raw mut *context;
         let fd = data.fd().as_fd().as_raw_fd();
         let pages = (shape.bytes_per_cpu / rustix::param::page_size()) as u64;
@@ -113,9 +112,7 @@ impl PerfBuffer {
                 }
             }
         };
-        let Some(buffer) = NonNull::new(buffer) else {
-            bail!("perf_buffer__new failed: {}", io::Error::last_os_error());
-        };
+        let buffer = made("perf_buffer__new", buffer)?;
         Ok(Self { buffer, context, wakeup, _map: map })
     }
 }

@@ -1,12 +1,11 @@
 //! `ring_buffer`, of one ring or of several.
 
-use super::{Sinking, check, millis, take_sample};
+use super::{Sinking, check, made, millis, take_sample};
 use crate::reader::{Reader, Shape};
 use crate::sink::Sink;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use libbpf_sys as sys;
 use std::ffi::{c_int, c_void};
-use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::{NonNull, null};
 use std::time::Duration;
@@ -35,17 +34,14 @@ impl RingBuffer {
         sweep: Option<Duration>,
         shape: Shape,
     ) -> Result<Self> {
-        let mut context = Box::new(Sinking { sink: std::ptr::null_mut(), payload: shape.payload });
+        let mut context = Sinking::new(shape);
         let address: *mut Sinking = &raw mut *context;
         let sample = Some(ring_sample as _);
         let (first, more) = maps.split_first().context("there is no ring")?;
         // SAFETY: the context lives as long as the rings.
         let rings =
             unsafe { sys::ring_buffer__new(first.as_raw_fd(), sample, address.cast(), null()) };
-        let Some(rings) = NonNull::new(rings) else {
-            bail!("ring_buffer__new failed: {}", io::Error::last_os_error());
-        };
-        let this = Self { rings, context, sweep };
+        let this = Self { rings: made("ring_buffer__new", rings)?, context, sweep };
         for map in more {
             // SAFETY: as above.
             check("ring_buffer__add", unsafe {

@@ -2,7 +2,7 @@
 
 use super::check;
 use super::ring_buffer::RingBuffer;
-use crate::generator;
+use crate::generator::{self, join};
 use crate::reader::threads::{Desks, Threads};
 use crate::reader::{PEER_RINGS, Reader, Shape};
 use crate::sink::Sink;
@@ -12,7 +12,6 @@ use libbpf_sys as sys;
 use probe_user::Stop;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::panic::resume_unwind;
 use std::ptr::null;
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,9 +42,7 @@ pub(super) fn open_realtime(
             std::thread::scope(|scope| {
                 let start = |local: Local| scope.spawn(|| local.run(&desks, stop));
                 let threads: Vec<_> = consumers.into_iter().map(start).collect();
-                threads.into_iter().try_for_each(|thread| {
-                    thread.join().unwrap_or_else(|panic| resume_unwind(panic))
-                })
+                threads.into_iter().try_for_each(join)
             })
         }
     };
