@@ -1,59 +1,56 @@
-//! Who takes part.
+//! The contenders and their properties.
 
 use clap::ValueEnum;
 use probe_user::common::control::Clock;
 use std::fmt;
 
-/// A way to get records out of the kernel.
+/// A mechanism that delivers records from the kernel to user space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(crate) enum Contender {
-    /// The pipe as it comes: packed, adaptive.
+    /// The pipe with its defaults: packed, adaptive wakeups.
     EvpipeAdaptive,
-    /// The same, with a consumer on each CPU.
+    /// `EvpipeAdaptive` with one consumer per CPU.
     EvpipePercpu,
-    /// The same, whose consumers have a real-time priority and an eighth of the ring.
+    /// `EvpipePercpu` with real-time consumers and an eighth of the ring.
     EvpipePercpuRealtime,
-    /// As it comes, with one time for all records of a block.
+    /// `EvpipeAdaptive` with one timestamp per block.
     EvpipeAdaptiveBlocktime,
-    /// The same, with the kernel's coarse clock.
+    /// `EvpipeAdaptive` with the kernel's coarse clock.
     EvpipeAdaptiveCoarse,
-    /// The pipe packed, as a flight recorder: rings are overwritten, and nobody reads.
+    /// The packed pipe as a flight recorder: rings are overwritten and never read.
     EvpipeFlight,
-    /// The pipe unpacked, with a wakeup at a quarter of the ring.
+    /// The pipe unpacked, with a watermark at a quarter of the ring.
     EvpipeWatermark,
-    /// The same, and each record is emitted alone.
-    EvpipeAlone,
     /// The pipe unpacked, with a wakeup after every record.
     EvpipeEach,
-    /// aya's `PerfEventArray`, as its documentation uses it.
+    /// aya's `PerfEventArray`, used as its documentation shows.
     Aya,
-    /// libbpf's `perf_buffer`, as its documentation uses it.
+    /// libbpf's `perf_buffer`, used as its documentation shows.
     LibbpfPerf,
-    /// The same, with a wakeup after every 64 records.
+    /// `LibbpfPerf` with a wakeup every 64 records.
     #[value(name = "libbpf-perf-every64")]
     LibbpfPerfEvery64,
-    /// The same, with a wakeup at a quarter of the ring.
+    /// `LibbpfPerf` with a watermark at a quarter of the ring.
     LibbpfPerfTuned,
-    /// libbpf's `ring_buffer`, as its documentation uses it.
+    /// libbpf's `ring_buffer`, used as its documentation shows.
     LibbpfRingbuf,
-    /// The same with `BPF_RB_NO_WAKEUP`, looked at every millisecond.
+    /// `LibbpfRingbuf` with `BPF_RB_NO_WAKEUP`, polled every millisecond.
     LibbpfRingbufNowake,
-    /// The same, and nobody takes the time.
+    /// `LibbpfRingbufNowake` without timestamps.
     LibbpfRingbufNowakeUntimed,
-    /// A `ring_buffer` for each CPU, in an array of maps, looked at every millisecond.
+    /// One `ring_buffer` per CPU in an array of maps, polled every millisecond.
     LibbpfRingbufPercpu,
-    /// The same, each consumed on its CPU with a real-time priority, and an eighth of the ring.
+    /// `LibbpfRingbufPercpu` with a real-time consumer on each CPU and an eighth of the ring.
     LibbpfRingbufPercpuRealtime,
-    /// Nobody: the record is written, its time included, and goes nowhere. What none of the others
-    /// can save.
+    /// The baseline: writes the record and its timestamp, but outputs nothing. No contender can be
+    /// cheaper.
     NoOutput,
 }
 
-/// Which programs emit for a contender.
+/// The eBPF programs that emit for a contender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Emitter {
     Pipe,
-    PipeAlone,
     Perf,
     Ring,
     RingNowake,
@@ -62,33 +59,34 @@ pub(crate) enum Emitter {
     Floor,
 }
 
-/// What of a contender others have to know.
-struct Profile {
-    emitter: Emitter,
-    /// What the records of a pipe have their time from.
-    clock: Clock,
+/// The properties of a contender.
+pub(crate) struct Profile {
+    pub(crate) emitter: Emitter,
+    /// Where the pipe's records take their timestamps from.
+    pub(crate) clock: Clock,
     consumed: Consumed,
-    /// Whether a record wakes its consumer that is idle; those of the others look by a timer.
-    is_woken: bool,
-    /// Whether its records have a time, each its own.
-    is_timed: bool,
-    takes_every_payload: bool,
+    /// Whether a record wakes an idle consumer. Otherwise the consumer polls on a timer.
+    pub(crate) is_woken: bool,
+    /// Whether records arrive with the time of their own emission.
+    pub(crate) is_timed: bool,
+    /// Whether to measure it with every payload length, or only with the common one.
+    pub(crate) takes_every_payload: bool,
     needs_libbpf: bool,
 }
 
-/// Who consumes.
+/// Where records are consumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Consumed {
-    /// The thread that asks for it.
+    /// The calling thread.
     Here,
-    /// Threads of its own, meanwhile: one on each CPU.
+    /// A background thread on each CPU.
     OnEachCpu,
-    /// Its records go nowhere.
-    ByNobody,
+    /// Nothing is consumed.
+    Never,
 }
 
 impl Profile {
-    /// Of a contender that looks by a timer.
+    /// The defaults, for a contender that polls on a timer.
     fn of(emitter: Emitter) -> Self {
         Self {
             emitter,
@@ -113,8 +111,8 @@ impl Profile {
         Self { consumed: Consumed::OnEachCpu, ..self }
     }
 
-    fn by_nobody(self) -> Self {
-        Self { consumed: Consumed::ByNobody, is_timed: false, ..self }
+    fn unread(self) -> Self {
+        Self { consumed: Consumed::Never, is_timed: false, ..self }
     }
 
     fn untimed(self) -> Self {
@@ -131,7 +129,7 @@ impl Profile {
 }
 
 impl Contender {
-    fn profile(self) -> Profile {
+    pub(crate) fn profile(self) -> Profile {
         use Emitter as By;
         let of = Profile::of;
         match self {
@@ -139,9 +137,8 @@ impl Contender {
             Self::EvpipePercpu | Self::EvpipePercpuRealtime => of(By::Pipe).woken().on_each_cpu(),
             Self::EvpipeAdaptiveBlocktime => of(By::Pipe).woken().clock(Clock::PerBlock),
             Self::EvpipeAdaptiveCoarse => of(By::Pipe).woken().clock(Clock::Coarse),
-            Self::EvpipeFlight => of(By::Pipe).by_nobody(),
+            Self::EvpipeFlight => of(By::Pipe).unread(),
             Self::EvpipeWatermark => of(By::Pipe).every_payload(),
-            Self::EvpipeAlone => of(By::PipeAlone),
             Self::EvpipeEach => of(By::Pipe).woken().every_payload(),
             Self::Aya => of(By::Perf).woken().every_payload(),
             Self::LibbpfPerf => of(By::Perf).libbpf().woken().every_payload(),
@@ -152,61 +149,36 @@ impl Contender {
             Self::LibbpfRingbufNowakeUntimed => of(By::RingNowakeUntimed).libbpf().untimed(),
             Self::LibbpfRingbufPercpu => of(By::RingPerCpu).libbpf(),
             Self::LibbpfRingbufPercpuRealtime => of(By::RingPerCpu).libbpf().on_each_cpu(),
-            Self::NoOutput => of(By::Floor).by_nobody(),
+            Self::NoOutput => of(By::Floor).unread(),
         }
     }
 
-    pub(crate) fn emitter(self) -> Emitter {
-        self.profile().emitter
-    }
-
-    /// What the records of a pipe have their time from.
-    pub(crate) fn clock(self) -> Clock {
-        self.profile().clock
-    }
-
-    /// Whether its records arrive, with the time of their own emission.
-    pub(crate) fn is_timed(self) -> bool {
-        self.profile().is_timed
-    }
-
-    /// Whether its records arrive.
+    /// Whether records arrive.
     pub(crate) fn delivers(self) -> bool {
-        self.profile().consumed != Consumed::ByNobody
+        self.profile().consumed != Consumed::Never
     }
 
-    /// Whether it is consumed by the thread that asks for it, and not by others meanwhile.
+    /// Whether the calling thread consumes, rather than background threads.
     pub(crate) fn is_consumed_here(self) -> bool {
         self.profile().consumed == Consumed::Here
     }
 
-    /// Whether a record wakes its consumer that is idle; those of the others look by a timer.
-    pub(crate) fn is_woken(self) -> bool {
-        self.profile().is_woken
-    }
-
-    /// Whether it is measured with every length of payload, or with the one that all have.
-    pub(crate) fn takes_every_payload(self) -> bool {
-        self.profile().takes_every_payload
-    }
-
-    /// Whether it is the pipe.
+    /// Whether it is this project's pipe.
     pub(crate) fn is_ours(self) -> bool {
-        matches!(self.emitter(), Emitter::Pipe | Emitter::PipeAlone)
+        self.profile().emitter == Emitter::Pipe
     }
 
-    /// Whether this build can measure it.
+    /// Whether it is compiled into this build.
     pub(crate) fn is_built_in(self) -> bool {
         cfg!(feature = "libbpf") || !self.profile().needs_libbpf
     }
 }
 
 impl Emitter {
-    /// The name of the program whose runs emit so many records, with so many bytes of payload.
+    /// The name of the program that emits `records` records per run, with `payload` bytes each.
     pub(crate) fn program(self, records: u32, payload: usize) -> String {
         let name = match self {
             Self::Pipe => "pipe",
-            Self::PipeAlone => "alone",
             Self::Perf => "perf",
             Self::Ring => "ring",
             Self::RingNowake => "nowake",
@@ -219,7 +191,7 @@ impl Emitter {
     }
 }
 
-/// As on the command line.
+/// Prints the name used on the command line.
 impl fmt::Display for Contender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let value = self.to_possible_value().expect("no contender is skipped");

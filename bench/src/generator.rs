@@ -1,4 +1,4 @@
-//! Producers: `sched_cls` programs, run by `BPF_PROG_TEST_RUN` on threads of their own CPU.
+//! Producers: `sched_cls` programs that pinned threads run with `BPF_PROG_TEST_RUN`.
 
 use anyhow::{Context, Result};
 use aya::Ebpf;
@@ -16,20 +16,19 @@ pub(crate) fn load(object: &mut Ebpf, name: &str) -> Result<()> {
     Ok(program.load()?)
 }
 
-/// A program that [`load`] has loaded.
+/// A program loaded by [`load`].
 pub(crate) fn loaded<'e>(object: &'e Ebpf, name: &str) -> Result<&'e SchedClassifier> {
     Ok(object.program(name).with_context(|| format!("no program {name}"))?.try_into()?)
 }
 
-/// Keeps this thread on one CPU.
+/// Pins this thread to one CPU.
 pub(crate) fn pin(cpu: u32) -> Result<()> {
     let mut set = CpuSet::new();
     set.set(cpu as usize);
     Ok(sched_setaffinity(None, &set)?)
 }
 
-/// Runs a program `count` times. Returns the CPU time that it took, without what others took of the CPU
-/// meanwhile.
+/// Runs a program `count` times. Returns the CPU time used, which excludes other tasks on the CPU.
 pub(crate) fn run(program: &SchedClassifier, count: u32) -> Result<Duration> {
     let packet = [0u8; 64];
     let mut options = TestRunOptions::new();
@@ -40,8 +39,8 @@ pub(crate) fn run(program: &SchedClassifier, count: u32) -> Result<Duration> {
     Ok(cpu_time() - before)
 }
 
-/// Runs a program, `count` times at a time, until `end`. Returns how often it ran, and the CPU time that each
-/// run took, in nanoseconds.
+/// Runs a program until `end`, `count` times per call. Returns the number of runs and the CPU time
+/// per run in nanoseconds.
 pub(crate) fn run_until(program: &SchedClassifier, count: u32, end: Instant) -> Result<(u64, f64)> {
     let (mut runs, mut time) = (0, Duration::ZERO);
     loop {
@@ -59,21 +58,21 @@ pub(crate) fn cpu_time() -> Duration {
     Duration::new(tv_sec as u64, tv_nsec as u32)
 }
 
-/// How often this thread has waited.
+/// Number of voluntary context switches of this thread.
 pub(crate) fn waits() -> u64 {
-    // SAFETY: zeros are a valid rusage.
+    // SAFETY: an all-zero rusage is valid.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: the kernel fills it in.
     unsafe { libc::getrusage(libc::RUSAGE_THREAD, &mut usage) };
     usage.ru_nvcsw as u64
 }
 
-/// What a thread gives, or its panic.
+/// Joins a thread and returns its result, or resumes its panic.
 pub(crate) fn join<T>(thread: ScopedJoinHandle<'_, T>) -> T {
     thread.join().unwrap_or_else(|panic| resume_unwind(panic))
 }
 
-/// Runs a program `rate` times a second, for so long. Returns how often.
+/// Runs a program `rate` times a second for the given time. Returns the number of runs.
 pub(crate) fn pace(program: &SchedClassifier, rate: u32, time: Duration) -> Result<u64> {
     let start = Instant::now();
     let period = Duration::from_secs(1) / rate;
@@ -84,7 +83,7 @@ pub(crate) fn pace(program: &SchedClassifier, rate: u32, time: Duration) -> Resu
             return Ok(u64::from(count));
         }
         let early = due.saturating_sub(start.elapsed());
-        // A timer is not as exact as the faster rates need it.
+        // Spins, because timers are too coarse for the higher rates.
         if early > Duration::from_micros(200) {
             std::thread::sleep(early - Duration::from_micros(100));
         }

@@ -1,4 +1,4 @@
-//! Where it was measured, and when.
+//! The machine and the date of a run, and the memory of a process.
 
 use anyhow::Result;
 use serde::Serialize;
@@ -10,12 +10,12 @@ use std::time::SystemTime;
 pub(crate) struct Machine {
     pub(crate) kernel: String,
     pub(crate) cpu: String,
-    /// How many are online.
+    /// Number of online CPUs.
     pub(crate) cpus: usize,
     pub(crate) date: String,
 }
 
-/// `2026-11-22, kernel 6.18.44, 2 x Intel(R) Xeon(R) Processor`
+/// For example `2026-11-22, kernel 6.18.44, 2 x Intel(R) Xeon(R) Processor`.
 impl fmt::Display for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { kernel, cpu, cpus, date } = self;
@@ -35,5 +35,23 @@ impl Machine {
             cpus: probe_user::cpus::online()?.len(),
             date: now.chars().take_while(|&c| c != 'T').collect(),
         })
+    }
+}
+
+/// Peak resident memory in KiB, `VmHWM`, from the text of `/proc/PID/status`. An exited process has none. Unlike
+/// `ru_maxrss`, it does not start at the parent's value.
+pub(crate) fn peak_kib(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn peak_memory_is_read_until_the_exit() {
+        assert_eq!(peak_kib("Name:\tx\nVmHWM:\t   23504 kB\nVmRSS:\t 1 kB\n"), Some(23504));
+        assert_eq!(peak_kib("Name:\tx\nState:\tZ (zombie)\n"), None);
     }
 }

@@ -1,5 +1,5 @@
-//! The event pipe beside its peers: the same records, on the same kernel, in the same run, taking
-//! turns. `cargo xtask bench` builds and runs it.
+//! Benchmarks the event pipe against its peers: the same records, on the same kernel, interleaved
+//! in one run. `cargo xtask bench` builds and runs it.
 
 mod contender;
 mod generator;
@@ -9,8 +9,6 @@ mod payload;
 mod plan;
 mod reader;
 mod report;
-mod resident;
-mod rounds;
 mod sink;
 mod tracer;
 mod walk;
@@ -21,10 +19,12 @@ use contender::Contender;
 use machine::Machine;
 use plan::Plan;
 use report::Report;
+use serde::Serialize;
+use std::fmt::Display;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-/// Compare the event pipe with other ways out of the kernel
+/// Compare the event pipe with other ways to read events from the kernel
 #[derive(Parser)]
 #[command(bin_name = "cargo xtask bench", args_conflicts_with_subcommands = true)]
 struct Cli {
@@ -36,30 +36,30 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Part {
-    /// One measurement, printed as JSON: what every measurement of a run is, in its own process
+    /// Run one measurement and print it as JSON; each measurement of a run is such a process
     Measure(measure::Case),
-    /// The tracer `probe` beside bpftrace, perf and bcc
+    /// Compare the tracer `probe` with bpftrace, perf and bcc
     Tracer(tracer::Args),
 }
 
 #[derive(clap::Args)]
 struct All {
-    /// Some four minutes instead of a quarter of an hour: fewer rounds, 64-byte payloads only
+    /// Finish in about four minutes instead of fifteen: fewer rounds, 64-byte payloads only
     #[arg(long)]
     quick: bool,
-    /// Write the figures to a file
+    /// Write the figures to a file as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Draw the chart there; otherwise it goes to docs/bench.svg
+    /// Write the chart to this file instead of docs/bench.svg
     #[arg(long, value_name = "FILE")]
     chart: Option<PathBuf>,
-    /// How often each measurement is made
+    /// How often to repeat each measurement
     #[arg(long)]
     rounds: Option<u32>,
-    /// Only these contenders, by the names in the table
+    /// Measure only these contenders, named as in the table
     #[arg(long, value_delimiter = ',')]
     only: Vec<Contender>,
-    /// KiB of ring for each CPU
+    /// Ring size per CPU, in KiB
     #[arg(long, default_value_t = 8192)]
     ring_kib: usize,
 }
@@ -82,14 +82,10 @@ fn main() -> Result<()> {
 impl All {
     fn run(&self) -> Result<()> {
         ensure_root()?;
-        ensure!(self.ring_kib.is_power_of_two(), "--ring-kib has to be a power of two");
+        ensure!(self.ring_kib.is_power_of_two(), "--ring-kib must be a power of two");
         let plan = Plan::new(self.quick, self.rounds, &self.only, self.ring_kib);
-        let report = Report::new(Machine::read()?, &plan, rounds::run(&plan)?);
-        print!("{report}");
-        if let Some(path) = &self.json {
-            fs::write(path, serde_json::to_string_pretty(&report)? + "\n")
-                .with_context(|| format!("cannot write {}", path.display()))?;
-        }
+        let report = Report::new(Machine::read()?, &plan, plan::run(&plan)?);
+        publish(&report, self.json.as_deref())?;
         if let Some(path) = &self.chart {
             report::chart::draw(&report, path)
                 .with_context(|| format!("cannot draw {}", path.display()))?;
@@ -99,7 +95,17 @@ impl All {
     }
 }
 
+/// Prints a report, and writes it to a file as JSON.
+fn publish(report: &(impl Serialize + Display), json: Option<&Path>) -> Result<()> {
+    print!("{report}");
+    if let Some(path) = json {
+        fs::write(path, serde_json::to_string_pretty(report)? + "\n")
+            .with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(())
+}
+
 fn ensure_root() -> Result<()> {
-    ensure!(rustix::process::geteuid().is_root(), "the benchmark loads programs: run it as root");
+    ensure!(rustix::process::geteuid().is_root(), "loading eBPF programs requires root");
     Ok(())
 }

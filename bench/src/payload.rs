@@ -1,14 +1,14 @@
-//! What every contender carries: a header, its time, and a payload of one of these lengths. Shared
-//! with the eBPF programs.
+//! The record that every contender carries: a header, its time, and a payload of one of these
+//! lengths. Shared with the eBPF programs.
 
 use probe_common::{Record, RecordKind};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// So many records a run of a program emits at saturation: to run a program takes longer than to emit a record,
-/// and what is delivered then is not to be a matter of how fast programs run.
+/// Records per run of a program at saturation. Starting a program takes longer than emitting a
+/// record, and the delivery rate should not depend on how fast programs start.
 pub const BURST: u32 = 8;
 
-/// So many words of payload.
+/// A payload of `WORDS` words.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Payload<const WORDS: usize> {

@@ -1,4 +1,4 @@
-//! The consumers' half of every contender.
+//! The consuming half of every contender.
 
 use crate::contender::Contender;
 use crate::generator;
@@ -15,26 +15,26 @@ mod evpipe_per_cpu;
 mod libbpf;
 mod threads;
 
-/// Reads what one contender delivers.
+/// Reads the records of one contender.
 pub(crate) trait Reader: Send {
-    /// Waits as this contender's users do, for `timeout` at most, and drains.
+    /// Waits the way this contender's users do, for `timeout` at most, then drains.
     fn step(&mut self, timeout: Duration, sink: &mut Sink) -> Result<()>;
 
     /// Drains without waiting.
     fn drain(&mut self, sink: &mut Sink) -> Result<()>;
 
-    /// What consuming has taken so far.
+    /// CPU time and wakeups spent on consuming so far.
     fn spent(&self) -> Spent {
         Spent::here()
     }
 
-    /// The ring's event of a CPU, where it can be mapped once more.
+    /// The event behind a CPU's ring, if the ring can be mapped a second time.
     fn event(&self, _cpu: u32) -> Option<std::os::fd::BorrowedFd<'_>> {
         None
     }
 }
 
-/// What consuming has taken by some moment.
+/// What consuming has cost up to a moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spent {
     pub(crate) at: Instant,
@@ -43,31 +43,31 @@ pub(crate) struct Spent {
 }
 
 impl Spent {
-    /// What this thread has taken by now.
+    /// The cost of the calling thread until now.
     pub(crate) fn here() -> Self {
         Self { at: Instant::now(), cpu: generator::cpu_time(), wakeups: generator::waits() }
     }
 }
 
-/// What every contender has: bytes of ring for each CPU, and its record.
+/// What all contenders share: the bytes of ring per CPU and the record's size.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Shape {
+pub(crate) struct Sizes {
     pub(crate) bytes_per_cpu: usize,
     pub(crate) payload: usize,
 }
 
 const REALTIME_PRIORITY: u32 = 1;
 
-/// Those that emit wait for a consumer that has a real-time priority, so it needs but an eighth of the ring.
-fn realtime_part(shape: Shape) -> Shape {
-    Shape { bytes_per_cpu: shape.bytes_per_cpu / 8, ..shape }
+/// A real-time consumer preempts the producers, so an eighth of the ring is enough.
+fn realtime_part(sizes: Sizes) -> Sizes {
+    Sizes { bytes_per_cpu: sizes.bytes_per_cpu / 8, ..sizes }
 }
 
-/// Opens the consumer of a contender over a loaded object.
+/// Opens the consumer of a contender on a loaded object.
 pub(crate) fn open(
     contender: Contender,
     object: &mut Ebpf,
-    shape: Shape,
+    sizes: Sizes,
 ) -> Result<Box<dyn Reader>> {
     match contender {
         Contender::EvpipeAdaptive
@@ -75,25 +75,24 @@ pub(crate) fn open(
         | Contender::EvpipeAdaptiveCoarse
         | Contender::EvpipeFlight
         | Contender::EvpipeWatermark
-        | Contender::EvpipeAlone
-        | Contender::EvpipeEach => evpipe::open(contender, object, shape),
-        Contender::EvpipePercpu => evpipe_per_cpu::open(object, shape, None),
+        | Contender::EvpipeEach => evpipe::open(contender, object, sizes),
+        Contender::EvpipePercpu => evpipe_per_cpu::open(object, sizes, None),
         Contender::EvpipePercpuRealtime => {
-            evpipe_per_cpu::open(object, realtime_part(shape), Some(REALTIME_PRIORITY))
+            evpipe_per_cpu::open(object, realtime_part(sizes), Some(REALTIME_PRIORITY))
         }
-        Contender::Aya => aya_perf::open(object, shape),
-        Contender::NoOutput => Ok(Box::new(Nobody)),
+        Contender::Aya => aya_perf::open(object, sizes),
+        Contender::NoOutput => Ok(Box::new(Unread)),
         #[cfg(feature = "libbpf")]
-        _ => libbpf::open(contender, object, shape),
+        _ => libbpf::open(contender, object, sizes),
         #[cfg(not(feature = "libbpf"))]
-        _ => anyhow::bail!("{contender} is not built in: libbpf is missing"),
+        _ => anyhow::bail!("{contender} needs libbpf; rebuild with the `libbpf` feature"),
     }
 }
 
-/// Reads what nobody sends.
-struct Nobody;
+/// The reader of a contender that outputs nothing.
+struct Unread;
 
-impl Reader for Nobody {
+impl Reader for Unread {
     fn step(&mut self, timeout: Duration, _: &mut Sink) -> Result<()> {
         std::thread::sleep(timeout);
         Ok(())

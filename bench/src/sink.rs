@@ -1,38 +1,38 @@
-//! Where the records of every contender end: counted, and now and then timed.
+//! The common end of all contenders: counts records and times a sample of them.
 
 use anyhow::{Result, ensure};
 use rustix::time::{ClockId, clock_gettime};
 
-/// What `bpf_ktime_get_ns` gives, in nanoseconds.
+/// The clock of `bpf_ktime_get_ns`, in nanoseconds.
 pub(crate) fn now() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// The last word of a payload of so many bytes, which counts them from 0.
+/// The last word of a payload of `payload` bytes, whose words count from 0.
 fn last_word(payload: usize) -> u64 {
     (payload / size_of::<u64>()) as u64 - 1
 }
 
-/// By default, it times none.
+/// The default sink times no records.
 #[derive(Debug, Default)]
 pub(crate) struct Sink {
     pub(crate) records: u64,
-    /// Losses that the contender told of.
+    /// Losses that the contender reported.
     pub(crate) lost: u64,
-    /// Of the last word of each record, so that somebody looks at it.
+    /// Sum of the last word of each record, which forces a read of the payload.
     pub(crate) sum: u64,
-    /// One record in so many is timed; 0 for none.
+    /// One record in `every` is timed; 0 for none.
     every: u64,
-    /// How many come until one is timed. Counted down, since to divide would be a fifth of what a consumer
-    /// does; from 0, it does not get there.
+    /// Records left until the next timed one. A countdown avoids a division, which would be a fifth
+    /// of a consumer's work. Starting from 0, it never reaches the next one.
     untimed: u64,
-    /// Nanoseconds from emission to here.
+    /// Nanoseconds from emission to the sink.
     pub(crate) latencies: Vec<u64>,
 }
 
 impl Sink {
-    /// Times one record in `every`, if it is not 0.
+    /// Times one record in `every`, or none if that is 0.
     pub(crate) fn new(every: u64) -> Self {
         Self { every, untimed: every, latencies: Vec::with_capacity(1 << 20), ..Self::default() }
     }
@@ -41,14 +41,14 @@ impl Sink {
         self.every
     }
 
-    /// Times one record in `every`, from now on.
+    /// Times one record in `every` from now on.
     pub(crate) fn time_one_in(&mut self, every: u64) {
         if every != self.every {
             (self.every, self.untimed) = (every, every);
         }
     }
 
-    /// Gives what it has to another one.
+    /// Moves everything counted so far to `other`.
     pub(crate) fn pass_on_to(&mut self, other: &mut Self) {
         other.records += std::mem::take(&mut self.records);
         other.lost += std::mem::take(&mut self.lost);
@@ -56,14 +56,14 @@ impl Sink {
         other.latencies.append(&mut self.latencies);
     }
 
-    /// Whether what it took is what programs emit, with so many bytes of payload.
+    /// Checks that the records received are those that the programs emit with `payload` bytes.
     pub(crate) fn verify(&self, payload: usize) -> Result<()> {
         let expected = self.records.wrapping_mul(last_word(payload));
-        ensure!(self.sum == expected, "records have come that nobody emitted");
+        ensure!(self.sum == expected, "received records that no program emitted");
         Ok(())
     }
 
-    /// Takes a record: its time, and its payload as bytes.
+    /// Takes a record by its time and its payload.
     #[inline(always)]
     pub(crate) fn record(&mut self, time: u64, payload: &[u8]) {
         self.records += 1;
@@ -77,7 +77,7 @@ impl Sink {
         }
     }
 
-    /// Takes a record as peers carry it: header, payload, and what the kernel padded with.
+    /// Takes a record in the peers' format: header, payload, then the kernel's padding.
     #[inline(always)]
     pub(crate) fn framed(&mut self, bytes: &[u8], payload: usize) {
         use probe_common::RecordHeader;
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn other_records_are_told_from_those_that_are_emitted() {
+    fn records_that_no_program_emitted_are_rejected() {
         let emitted: [u64; 8] = std::array::from_fn(|at| at as u64);
         let bytes = |words: [u64; 8]| words.map(u64::to_ne_bytes).concat();
         let mut sink = Sink::default();

@@ -1,5 +1,5 @@
-//! The least that a consumer can do: step over the bytes of a ring and look at each record, with no
-//! check, no dispatch and nobody to give them to. What a drain is measured against.
+//! The least that a consumer can do: walk over the bytes of a ring and look at each record, without
+//! checks, dispatch or handlers. The baseline for a drain.
 
 #![allow(clippy::multiple_unsafe_ops_per_block, reason = "each block is one step of the walk")]
 
@@ -10,7 +10,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A ring that somebody else reads, mapped once more.
+/// A second mapping of a ring that another reader consumes.
 pub(crate) struct Ring {
     mapping: NonNull<c_void>,
     page: usize,
@@ -30,23 +30,23 @@ impl Ring {
     }
 
     fn position(&self, at: usize) -> u64 {
-        // SAFETY: the control page is mapped, and has its positions there.
+        // SAFETY: the mapped control page holds the positions.
         let position = unsafe { AtomicU64::from_ptr(self.mapping.as_ptr().byte_add(at).cast()) };
         position.load(Ordering::Acquire)
     }
 
-    /// Walks over everything that the reader has not yet given back, and moves nothing. Returns how
-    /// many records there are, and the sum of their last words. Stops where a record wraps.
+    /// Walks over all records that the reader has not yet released, without moving the tail.
+    /// Returns the number of records and the sum of their last words. Stops at a record that wraps.
     pub(crate) fn walk(&self) -> (u64, u64) {
         let (head, mut tail) = (self.position(1024), self.position(1032));
         let mask = self.bytes as u64 - 1;
-        // SAFETY: the data area is mapped behind the control page.
+        // SAFETY: the data area follows the control page.
         let data = unsafe { self.mapping.as_ptr().cast::<u8>().add(self.page) };
         let (mut records, mut sum) = (0, 0u64);
         while tail != head {
             let at = (tail & mask) as usize;
-            // SAFETY: the kernel has written a perf record there: its header, u32 raw size, a
-            // block's prefix.
+            // SAFETY: the kernel has written a perf record there: its header, the u32 raw size and
+            // a block's prefix.
             let (size, used) = unsafe {
                 let record = data.add(at);
                 (record.add(6).cast::<u16>().read(), record.add(12).cast::<u16>().read())
@@ -54,12 +54,12 @@ impl Ring {
             if at + usize::from(size) > self.bytes {
                 break;
             }
-            // SAFETY: the block's records follow.
+            // SAFETY: the block's records follow its prefix.
             let mut next = unsafe { data.add(at + 16) };
-            // SAFETY: as many words as the prefix says.
+            // SAFETY: the prefix gives the number of words.
             let end = unsafe { next.add(usize::from(used) * 8) };
             while next < end {
-                // SAFETY: a record's header, payload and padding.
+                // SAFETY: each record is a header, a payload and padding.
                 unsafe {
                     let header = &*next.cast::<RecordHeader>();
                     let span = 16 + (header.len as usize).next_multiple_of(8);
@@ -76,7 +76,7 @@ impl Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // SAFETY: it is ours, and nobody looks at it any more.
+        // SAFETY: this type owns the mapping, and this is its last use.
         unsafe { libc::munmap(self.mapping.as_ptr(), self.page + self.bytes) };
     }
 }

@@ -1,3 +1,8 @@
-#![no_main]
+//! `cargo xtask fuzz btf`; does nothing without `--cfg fuzzing`.
+#![cfg_attr(fuzzing, no_main)]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| probe_user::fuzzing::btf(data));
+#[cfg(fuzzing)]
+libfuzzer_sys::fuzz_target!(|data: &[u8]| probe_tracer::fuzzing::btf(data));
+
+#[cfg(not(fuzzing))]
+fn main() {}

@@ -1,3 +1,8 @@
-#![no_main]
+//! `cargo xtask fuzz cpu_list`; does nothing without `--cfg fuzzing`.
+#![cfg_attr(fuzzing, no_main)]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| probe_user::fuzzing::cpu_list(data));
+#[cfg(fuzzing)]
+libfuzzer_sys::fuzz_target!(|data: &[u8]| probe_sys::fuzzing::cpu_list(data));
+
+#[cfg(not(fuzzing))]
+fn main() {}

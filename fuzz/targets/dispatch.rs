@@ -1,3 +1,8 @@
-#![no_main]
+//! `cargo xtask fuzz dispatch`; does nothing without `--cfg fuzzing`.
+#![cfg_attr(fuzzing, no_main)]
 
+#[cfg(fuzzing)]
 libfuzzer_sys::fuzz_target!(|data: &[u8]| probe_user::fuzzing::dispatch(data));
+
+#[cfg(not(fuzzing))]
+fn main() {}

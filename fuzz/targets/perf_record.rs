@@ -1,3 +1,8 @@
-#![no_main]
+//! `cargo xtask fuzz perf_record`; does nothing without `--cfg fuzzing`.
+#![cfg_attr(fuzzing, no_main)]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| probe_user::fuzzing::perf_record(data));
+#[cfg(fuzzing)]
+libfuzzer_sys::fuzz_target!(|data: &[u8]| probe_perf::fuzzing::perf_record(data));
+
+#[cfg(not(fuzzing))]
+fn main() {}

@@ -1,3 +1,8 @@
-#![no_main]
+//! `cargo xtask fuzz spec`; does nothing without `--cfg fuzzing`.
+#![cfg_attr(fuzzing, no_main)]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| probe_user::fuzzing::spec(data));
+#[cfg(fuzzing)]
+libfuzzer_sys::fuzz_target!(|data: &[u8]| probe_tracer::fuzzing::spec(data));
+
+#[cfg(not(fuzzing))]
+fn main() {}

@@ -1,4 +1,4 @@
-//! Blocks: the writer and the iterator over the records of one output.
+//! Blocks: the prefix, a writer, and an iterator over the records.
 
 use crate::limits::{DEPTH, MAX_BLOCK, RECORD_ALIGN};
 use crate::record::{Record, RecordHeader, RecordKind};
@@ -8,41 +8,29 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct BlockPrefix {
-    /// How much of the block is records, in 8-byte words. The kernel pads raw data with stale
-    /// bytes; this tells where ours end.
+    /// The length of the block's records, in 8-byte words. The kernel pads raw data with stale
+    /// bytes; this field marks the end of ours.
     pub used: u16,
-    /// In the upper 3 bits, which of the CPU's scratch slots it comes from
-    /// ([`DEPTH`]); below, the count of the blocks that this slot tried to
-    /// send, wrapping. A gap tells where blocks are missing. A record that was emitted
-    /// [alone](Self::alone) comes from no slot, and its block has no number.
+    /// The upper 3 bits hold the number of the CPU's scratch slot that the block comes from
+    /// ([`DEPTH`]). The lower 13 bits count the blocks that this slot tried to send, and wrap. A gap
+    /// shows where blocks are missing.
     pub seq: u16,
 }
 
-/// Bits of [`BlockPrefix::seq`] that count.
+/// The number of low bits of [`BlockPrefix::seq`] that hold the count.
 const SEQ_BITS: u32 = 13;
 
-/// What stands for the slot where there was none.
-const NO_SLOT: u16 = DEPTH as u16;
-
-// A bit of its own, which no slot has.
-const _: () = assert!((NO_SLOT as u32) << SEQ_BITS == 1 << (u16::BITS - 1));
+const _: () = assert!(DEPTH <= 1 << (u16::BITS - SEQ_BITS), "every slot has a number");
 
 impl BlockPrefix {
-    /// The prefix of a slot's `count`th block, with so many words of records.
+    /// The prefix of a slot's `count`th block, which holds `used` words of records.
     #[inline]
     pub const fn new(used: u16, slot: u32, count: u32) -> Self {
         Self { used, seq: (slot << SEQ_BITS | count & ((1 << SEQ_BITS) - 1)) as u16 }
     }
-
-    /// The prefix of a record that is emitted alone, of so many words: it was built in no slot, and whoever reads
-    /// it counts it, since its program did not.
-    #[inline]
-    pub const fn alone(used: u16) -> Self {
-        Self { used, seq: NO_SLOT << SEQ_BITS }
-    }
 }
 
-/// Bytes that a record with `len` bytes of payload takes in a block: header, payload, padding.
+/// The bytes that a record with `len` bytes of payload occupies in a block: header, payload and padding.
 #[inline]
 pub const fn record_span(len: usize) -> usize {
     size_of::<RecordHeader>() + len.next_multiple_of(RECORD_ALIGN)
@@ -70,8 +58,8 @@ pub struct BlockWriter<'b> {
 }
 
 impl<'b> BlockWriter<'b> {
-    /// Starts a block in `bytes`, of which no more than [`MAX_BLOCK`] are used. `None` where not
-    /// even the prefix fits.
+    /// Starts a block in `bytes`, and uses at most [`MAX_BLOCK`] of them. Returns `None` if not even
+    /// the prefix fits.
     pub fn new(bytes: &'b mut [u8], seq: u16) -> Option<Self> {
         let room = bytes.len().min(MAX_BLOCK);
         let bytes = &mut bytes[..room];
@@ -79,7 +67,7 @@ impl<'b> BlockWriter<'b> {
         Some(Self { bytes, end: size_of::<BlockPrefix>() })
     }
 
-    /// Appends a record. `false`, and nothing is written, where it does not fit.
+    /// Appends a record. Returns `false` and writes nothing if the record does not fit.
     #[must_use = "a record that does not fit is not in the block"]
     pub fn push(&mut self, kind: RecordKind, time: u64, payload: &[u8]) -> bool {
         let (Ok(len), Some(room)) = (
@@ -97,16 +85,16 @@ impl<'b> BlockWriter<'b> {
         true
     }
 
-    /// Completes the prefix, and returns the block.
+    /// Completes the prefix and returns the block.
     pub fn finish(self) -> &'b [u8] {
         let words = (self.end - size_of::<BlockPrefix>()) / RECORD_ALIGN;
-        // MAX_BLOCK is far below what a u16 of words can say.
+        // A block of MAX_BLOCK bytes has far fewer words than a u16 can count.
         self.bytes[..size_of::<u16>()].copy_from_slice(&(words as u16).to_ne_bytes());
         &self.bytes[..self.end]
     }
 }
 
-/// A record as it came out of a block, its payload not yet read as a type.
+/// A record taken from a block, with its payload not yet read as a type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawRecord<'b> {
     /// The layout of the payload.
@@ -118,39 +106,39 @@ pub struct RawRecord<'b> {
 }
 
 impl<'b> RawRecord<'b> {
-    /// Reads the payload as a `T`, where it lies, and the tail after it.
+    /// Reads the payload as a `T` in place, and returns it with the tail that follows it.
     ///
-    /// `None` if the payload is too short for a `T`, or `T` is not aligned there, which it always
-    /// is in a block that lies in a ring. Does not look at `kind`.
+    /// Returns `None` if the payload is too short for a `T`, or not aligned for it. In a block that
+    /// lies in a ring, it is always aligned. Does not check `kind`.
     #[inline]
     pub fn read<T: Record>(&self) -> Option<(&'b T, &'b [u8])> {
         T::ref_from_prefix(self.payload).ok()
     }
 }
 
-/// What is wrong with a block.
+/// Why a block is malformed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BlockError {
-    /// It is too short for its prefix.
+    /// The block is too short for its prefix.
     NoPrefix {
-        /// Bytes that there are.
+        /// The length of the block, in bytes.
         bytes: usize,
     },
-    /// Its prefix claims more than there is.
+    /// The prefix claims more than the block holds.
     Overlong {
-        /// Bytes of records that the prefix claims.
+        /// The bytes of records that the prefix claims.
         claimed: usize,
-        /// Bytes of records that there can be.
+        /// The bytes that the block holds after the prefix.
         bytes: usize,
     },
-    /// A record in it claims more than is left of the block.
+    /// A record claims more than is left of the block.
     RecordOverlong {
-        /// Where the record's header starts, in bytes from the first record.
+        /// The offset of the record's header, in bytes from the first record.
         at: usize,
-        /// Bytes that the record claims, header and padding included.
+        /// The bytes that the record claims, including its header and padding.
         claimed: usize,
-        /// Bytes that are left.
+        /// The bytes that are left of the block.
         bytes: usize,
     },
 }
@@ -171,23 +159,23 @@ impl core::fmt::Display for BlockError {
 
 impl core::error::Error for BlockError {}
 
-/// Iterates over the records of a block. Ends after the first error: where a record is malformed,
-/// nothing tells where the next one starts. The default has none.
+/// Iterates over the records of a block. Ends after the first error, since nothing marks the start
+/// of the record after a malformed one. The default has no records.
 #[derive(Clone, Debug, Default)]
 pub struct Records<'b> {
     /// The records that are left.
     rest: &'b [u8],
-    /// Bytes of all records.
+    /// The bytes of all records in the block.
     total: usize,
     seq: u16,
 }
 
 impl<'b> Records<'b> {
-    /// Reads the prefix of a block: raw data of a perf record, padding included.
+    /// Reads the prefix of a block, which is the raw data of a perf record, padding included.
     ///
     /// # Errors
     ///
-    /// If the prefix is not there, or claims more than there is.
+    /// If the prefix is missing, or claims more than the block holds.
     #[inline]
     pub fn new(block: &'b [u8]) -> Result<Self, BlockError> {
         let Ok((prefix, rest)) = BlockPrefix::read_from_prefix(block) else {
@@ -200,40 +188,34 @@ impl<'b> Records<'b> {
         }
     }
 
-    /// Which of its CPU's scratch slots the block comes from: 0, unless its program had found others
-    /// in the middle of a record. `None` for a record that was emitted alone.
+    /// The scratch slot of its CPU that the block comes from. It is 0 unless the program interrupted
+    /// another one in the middle of a record.
     #[inline]
-    pub const fn slot(&self) -> Option<u16> {
-        if self.is_alone() { None } else { Some(self.seq >> SEQ_BITS) }
+    pub const fn slot(&self) -> u16 {
+        self.seq >> SEQ_BITS
     }
 
-    /// Whether it is the block of a record that was emitted alone: its program has not counted it.
-    #[inline]
-    pub const fn is_alone(&self) -> bool {
-        self.seq & NO_SLOT << SEQ_BITS != 0
-    }
-
-    /// The block's sequence number among those of the same CPU and [`slot`](Self::slot): 13 bits,
-    /// wrapping. Without a slot, there are no numbers.
+    /// The block's sequence number among the blocks of the same CPU and [`slot`](Self::slot): 13 bits,
+    /// wrapping.
     #[inline]
     pub const fn seq(&self) -> u16 {
         self.seq & ((1 << SEQ_BITS) - 1)
     }
 
-    /// Bytes from the first record to the next one: what [`resume`](Self::resume) takes.
+    /// The bytes from the first record to the next one. [`resume`](Self::resume) takes this value.
     #[inline]
     pub const fn offset(&self) -> usize {
         self.total - self.remaining()
     }
 
-    /// Bytes from the next record to the end of the last one.
+    /// The bytes from the next record to the end of the last one.
     #[inline]
     pub const fn remaining(&self) -> usize {
         self.rest.len()
     }
 
-    /// Goes on at `offset`, a value that [`offset`](Self::offset) gave for the same block. Past the
-    /// end, nothing is left.
+    /// Continues at `offset`, a value that [`offset`](Self::offset) returned for the same block. Past
+    /// the end, no records are left.
     #[inline]
     #[must_use]
     pub fn resume(mut self, offset: usize) -> Self {
@@ -242,21 +224,21 @@ impl<'b> Records<'b> {
         self
     }
 
-    /// The kind of the next record, if there is one that is whole.
+    /// The kind of the next record, or `None` if nothing is left or the kind is cut off.
     #[inline]
     pub fn next_kind(&self) -> Option<RecordKind> {
         let (kind, _) = RecordKind::read_from_prefix(self.rest).ok()?;
         Some(kind)
     }
 
-    /// The kind of the next record, and the length that its payload claims, if there is one whose header is whole.
+    /// The kind of the next record and the length that its payload claims, or `None` without a whole header.
     #[inline]
     pub fn next_shape(&self) -> Option<(RecordKind, usize)> {
         let (header, _) = RecordHeader::read_from_prefix(self.rest).ok()?;
         Some((header.kind, header.len as usize))
     }
 
-    /// The kind of the record behind the next one, if there are two whose kinds are there.
+    /// The kind of the record after the next one, or `None` if there is none or its kind is cut off.
     #[inline]
     pub fn kind_after_next(&self) -> Option<RecordKind> {
         let (_, len) = self.next_shape()?;
@@ -264,7 +246,7 @@ impl<'b> Records<'b> {
         Some(kind)
     }
 
-    /// The next record, if it is of this kind. What is malformed is of every kind.
+    /// The next record, if it is of this kind. A header that is cut off matches every kind and is an error.
     #[inline(always)]
     pub fn next_of(&mut self, kind: RecordKind) -> Option<Result<RawRecord<'b>, BlockError>> {
         match RecordHeader::read_from_prefix(self.rest) {
@@ -274,11 +256,11 @@ impl<'b> Records<'b> {
         }
     }
 
-    /// The records that come next and are alike: of this kind, and their payloads `len` bytes long. They are taken
-    /// out with [`skip_alike`](Self::skip_alike), once it is known how many they were.
+    /// The next records that are alike: all of this kind, with payloads of `len` bytes. They stay in the block until
+    /// [`skip_alike`](Self::skip_alike) takes as many as you have used.
     ///
-    /// Where the next one is does not wait until the length of the one before it has been read, as it does
-    /// otherwise.
+    /// Finding a record in this way does not wait for the length of the record before it, as the iterator itself
+    /// does.
     #[inline(always)]
     pub fn alike(
         &self,
@@ -292,17 +274,17 @@ impl<'b> Records<'b> {
         })
     }
 
-    /// Takes the first `count` of those that are [alike](Self::alike).
+    /// Skips the first `count` records that are [alike](Self::alike).
     #[inline(always)]
     pub fn skip_alike(&mut self, len: usize, count: usize) {
         let skipped = (count * record_span(len)).min(self.rest.len());
         self.rest = &self.rest[skipped..];
     }
 
-    /// The record that is next, as its header and all that follows it say.
+    /// Takes the next record, given its header and all bytes after the header.
     #[inline(always)]
     fn take(&mut self, header: RecordHeader, body: &'b [u8]) -> Result<RawRecord<'b>, BlockError> {
-        // A u32 and 7 bytes more do not overflow: eBPF and the hosts it runs on are 64-bit.
+        // Adding 7 to a u32 does not overflow: eBPF and the hosts that it runs on are 64-bit.
         let len = header.len as usize;
         match body.split_at_checked((len + (RECORD_ALIGN - 1)) & !(RECORD_ALIGN - 1)) {
             Some((padded, rest)) => {
@@ -314,7 +296,7 @@ impl<'b> Records<'b> {
         }
     }
 
-    /// Whether nothing is left.
+    /// Whether no records are left.
     #[inline]
     pub const fn is_empty(&self) -> bool {
         self.rest.is_empty()
@@ -328,7 +310,7 @@ impl<'b> Records<'b> {
     }
 }
 
-/// Apart, and not with a reference to the records: a loop over them has them in registers.
+/// A separate function that takes no reference to the records, so that a loop keeps them in registers.
 #[cold]
 #[inline(never)]
 const fn overlong(at: usize, claimed: usize, bytes: usize) -> BlockError {
@@ -369,10 +351,10 @@ mod tests {
         let written: [(u32, &[u8]); 4] =
             [(1, b""), (2, b"12345678"), (0x1000, b"x"), (3, &[7; 99])];
         let mut bytes = block(&written);
-        // What the kernel pads with.
+        // The kernel's padding.
         bytes.extend([0xee; 4]);
         let records = Records::new(&bytes).unwrap();
-        assert_eq!((records.slot(), records.seq()), (Some(0), 9));
+        assert_eq!((records.slot(), records.seq()), (0, 9));
         let read: Vec<_> = records.map(|r| r.map(|r| (r.kind.0, r.payload)).unwrap()).collect();
         assert_eq!(read, written);
     }
@@ -382,17 +364,9 @@ mod tests {
         for (slot, count) in [(0, 0), (3, 0x1fff), (1, 0x2000), (2, u32::MAX)] {
             let prefix = BlockPrefix::new(0, slot, count);
             let records = Records::new(prefix.as_bytes()).unwrap();
-            let told = (records.slot().map(u32::from), u32::from(records.seq()));
-            assert_eq!(told, (Some(slot), count & 0x1fff));
-            assert!(!records.is_alone());
+            let read = (u32::from(records.slot()), u32::from(records.seq()));
+            assert_eq!(read, (slot, count & 0x1fff));
         }
-    }
-
-    #[test]
-    fn what_was_emitted_alone_comes_from_no_slot() {
-        let prefix = BlockPrefix::alone(0);
-        let records = Records::new(prefix.as_bytes()).unwrap();
-        assert_eq!((records.is_alone(), records.slot(), records.seq()), (true, None, 0));
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The wire between eBPF programs and user space: record layouts, the block that carries them, and
 //! the maps that both sides know by name.
 //!
-//! A program emits *records*; one or more of them travel in a *block*, which is the raw data of one
-//! `bpf_perf_event_output` call. Everything is in the byte order of the machine: both sides are the
+//! A program emits *records*. One or more of them travel in a *block*, which is the raw data of one
+//! `bpf_perf_event_output` call. All values have the machine's byte order, since both sides run on the
 //! same machine.
 //!
 //! ```text
@@ -11,10 +11,10 @@
 //! ```
 //!
 //! The kernel puts raw data at offset 12 of a perf record (`struct perf_event_header`, then a
-//! `u32` size: `PERF_SAMPLE_RAW` in `include/uapi/linux/perf_event.h`). With a prefix of 4 bytes,
-//! every record of a block is therefore 8-aligned in the ring, and can be read where it lies.
+//! `u32` size: `PERF_SAMPLE_RAW` in `include/uapi/linux/perf_event.h`). The 4-byte prefix therefore
+//! aligns every record of a block to 8 bytes in the ring, where it can be read in place.
 //!
-//! This crate is `no_std`, has no `unsafe`, and compiles for eBPF and for the host alike.
+//! This crate is `no_std`, has no `unsafe`, and compiles for eBPF as well as for the host.
 
 #![no_std]
 #![deny(missing_docs, unsafe_code)]
@@ -23,19 +23,12 @@
 extern crate std;
 
 pub mod block;
-pub mod call;
 pub mod control;
-pub mod count;
-pub mod counter;
-pub mod fetch;
-pub mod histogram;
 
 pub mod limits;
 pub mod record;
-pub mod sampling;
 pub mod slot;
 pub mod tally;
-pub mod trace;
 
 pub use block::{BlockError, BlockPrefix, BlockWriter, RawRecord, Records, record_span};
 pub use record::{Record, RecordHeader, RecordKind};

@@ -1,14 +1,14 @@
-//! What a record is: its kind, its header, and the trait that its Rust type implements.
+//! Records: their kinds, their header, and the trait that their Rust types implement.
 
 use crate::limits::{
     BUILTIN_KINDS, FIRST_USER_KIND, MAX_EMIT, MAX_PAYLOAD, RECORD_ALIGN, USER_KINDS,
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Names the layout of a record's payload.
+/// Identifies the layout of a record's payload.
 ///
-/// Kinds below [`FIRST_USER_KIND`] are the toolkit's. A user's kinds are [`RecordKind::user`]`(0)`
-/// and so on.
+/// Kinds below [`FIRST_USER_KIND`] belong to the toolkit. A user's kinds are [`RecordKind::user`]`(0)`
+/// and up.
 #[derive(
     Clone,
     Copy,
@@ -27,25 +27,29 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 pub struct RecordKind(pub u32);
 
 impl RecordKind {
-    /// The user's `n`th kind, from 0.
+    /// The user's `n`th kind, counted from 0.
     ///
     /// # Panics
     ///
-    /// If `n` is not below [`USER_KINDS`]; in a `const`, as kinds usually are, that is a compile
-    /// error.
+    /// If `n` is not below [`USER_KINDS`]. In a `const`, where kinds are usually defined, this is a
+    /// compile error.
     pub const fn user(n: u32) -> Self {
         assert!(n < USER_KINDS, "there are 192 user kinds: RecordKind::user(0) to user(191)");
         Self(FIRST_USER_KIND + n)
     }
 
-    /// The toolkit's `n`th kind.
-    pub(crate) const fn builtin(n: u32) -> Self {
-        assert!(n < BUILTIN_KINDS);
+    /// The toolkit's `n`th kind, for the crates of this project.
+    ///
+    /// # Panics
+    ///
+    /// If `n` is not below [`BUILTIN_KINDS`].
+    pub const fn builtin(n: u32) -> Self {
+        assert!(n < BUILTIN_KINDS, "the toolkit has 64 kinds");
         Self(n)
     }
 
-    /// Where this kind stands in a table of [`KINDS`](crate::limits::KINDS) entries, or `None` for
-    /// a number that no record type can have.
+    /// The position of this kind in a table of [`KINDS`](crate::limits::KINDS) entries, or `None` for a
+    /// number that no record type can have.
     #[inline]
     pub const fn index(self) -> Option<u32> {
         if self.0 < BUILTIN_KINDS {
@@ -76,15 +80,15 @@ impl core::fmt::Display for RecordKind {
     }
 }
 
-/// What stands before every payload: 16 bytes.
+/// The header before every payload: 16 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct RecordHeader {
     /// The layout of the payload.
     pub kind: RecordKind,
-    /// Length of the payload in bytes, without the padding that follows it.
+    /// The length of the payload in bytes, without the padding that follows it.
     pub len: u32,
-    /// When the record was reserved: `CLOCK_MONOTONIC`, in nanoseconds (`bpf_ktime_get_ns`).
+    /// The time of the reservation: `CLOCK_MONOTONIC`, in nanoseconds (`bpf_ktime_get_ns`).
     pub time: u64,
 }
 
@@ -92,8 +96,8 @@ const _: () = assert!(size_of::<RecordHeader>() == 16 && align_of::<RecordHeader
 
 /// A type whose values travel through the pipe.
 ///
-/// It is `#[repr(C)]`, without implicit padding; `zerocopy`'s derives prove that. A payload may be
-/// longer than the type: what follows is the record's *tail*, for strings and the like.
+/// The type is `#[repr(C)]` without implicit padding, which `zerocopy`'s derives prove. A payload may
+/// be longer than the type. The bytes after the type are the record's *tail*, for example a string.
 ///
 /// ```
 /// use probe_common::{Record, RecordKind};
@@ -124,7 +128,7 @@ const _: () = assert!(size_of::<RecordHeader>() == 16 && align_of::<RecordHeader
 /// }
 /// ```
 pub trait Record: FromBytes + IntoBytes + Immutable + KnownLayout + Sized + 'static {
-    /// The kind of this type, different for each type in one pipe.
+    /// The kind of this type, unique among the types in one pipe.
     const KIND: RecordKind;
 
     /// Proves, when it is evaluated, that the type fits the wire. The pipe evaluates it for every
@@ -135,8 +139,8 @@ pub trait Record: FromBytes + IntoBytes + Immutable + KnownLayout + Sized + 'sta
         assert!(Self::KIND.index().is_some(), "use RecordKind::user(n) for the kind");
     };
 
-    /// Proves, when it is evaluated, that a program has room to build the type. Whatever emits one
-    /// evaluates it.
+    /// Proves, when it is evaluated, that a program has room to build the type. Every function that
+    /// emits the type evaluates it.
     ///
     /// ```
     /// # use probe_common::{Record, RecordKind, limits::MAX_EMIT};
@@ -152,7 +156,7 @@ pub trait Record: FromBytes + IntoBytes + Immutable + KnownLayout + Sized + 'sta
     /// const _: () = Longest::CAN_BE_EMITTED;
     /// ```
     ///
-    /// One byte more does not compile:
+    /// One more byte does not compile:
     ///
     /// ```compile_fail,E0080
     /// # use probe_common::{Record, RecordKind, limits::MAX_EMIT};

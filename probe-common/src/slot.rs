@@ -1,38 +1,38 @@
-//! A scratch slot, as far as user space reads it: what a CPU that went offline has left in there.
+//! The head of a scratch slot. User space reads it to recover what an offline CPU left in the slot.
 
 use crate::block::BlockPrefix;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// How many different kinds a block may have before it is sent: with each one more, it takes longer
-/// to tally.
+/// The number of different kinds that a block may hold before it is sent. Every additional kind
+/// makes the block slower to tally.
 pub const BLOCK_KINDS: usize = 4;
 
-/// What a slot begins with; the records of its block follow.
+/// The head of a slot; the records of its block follow.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct SlotHead {
-    /// How many programs have claimed the slot so far, without those that found that another one had claimed
-    /// it, too, and have withdrawn. Nobody holds it if as many have given it back.
+    /// The number of claims on the slot so far, without those that programs withdrew because another program had
+    /// claimed the slot, too. The slot is free if this equals `given_back`.
     pub claims: u64,
-    /// How many of them had it, and have given it back. Only who has it writes this.
+    /// The number of times that the slot was given back. Only the program that holds the slot writes this.
     pub given_back: u64,
-    /// Bytes of records in the block.
+    /// The bytes of records in the block.
     pub fill: u32,
-    /// The next block's sequence number.
+    /// The sequence number of the next block.
     pub seq: u32,
-    /// The time of the block, where it has one.
+    /// The time of the block, if it has one.
     pub time: u64,
-    /// How many records of which kinds are in the block.
+    /// The kinds in the block, and the number of records of each.
     pub kinds: [KindCount; BLOCK_KINDS],
-    /// How long the block may become, in bytes of records: what the consumer wanted when it began. While it is
-    /// empty, this says nothing.
+    /// The maximum length of the block, in bytes of records: what the consumer wanted when the block began. It has
+    /// no meaning while the block is empty.
     pub limit: u32,
-    /// What the block begins with once it is sent.
+    /// The prefix that the block has once it is sent.
     pub prefix: BlockPrefix,
 }
 
-/// How many records of a kind: in one word, which is read as it was written. (Two halves that are
-/// read as one wait for the processor's store buffer.)
+/// A number of records of one kind, in a single word that is read just as it was written. (Reading
+/// two separately written halves as one word waits for the processor's store buffer.)
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
@@ -49,32 +49,32 @@ impl KindCount {
         Self((index + 1) << 16 | 1)
     }
 
-    /// Whether it counts records of the kind at `index`.
+    /// Whether this counts records of the kind at `index`.
     #[inline(always)]
     pub const fn is_of(self, index: u32) -> bool {
         self.0 >> 16 == index + 1
     }
 
-    /// With one record more. There is no room in a block for as many as would overflow.
+    /// One record more. A block has no room for enough records to overflow the count.
     #[inline(always)]
     #[must_use]
     pub const fn and_one(self) -> Self {
         Self(self.0 + 1)
     }
 
-    /// The word, for a function that takes numbers only.
+    /// The word, for a function that takes only numbers.
     #[inline(always)]
     pub const fn word(self) -> u32 {
         self.0
     }
 
-    /// What [`word`](Self::word) was of.
+    /// The inverse of [`word`](Self::word).
     #[inline(always)]
     pub const fn of_word(word: u32) -> Self {
         Self(word)
     }
 
-    /// The kind's index, and how many; `None` for none.
+    /// The kind's index and the number of records, or `None` for no records.
     #[inline(always)]
     pub const fn get(self) -> Option<(u32, u32)> {
         match self.0 {

@@ -1,15 +1,15 @@
-//! What the eBPF side counts about emission, per CPU and kind.
+//! The eBPF side's counts of emitted records, per CPU and kind.
 
 use crate::limits::KINDS;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Why a record was not sent: the errors of `bpf_perf_event_output`, and the pipe's own.
+/// Why a record was not sent: the errors of `bpf_perf_event_output`, and the pipe's own errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u32)]
 #[non_exhaustive]
 pub enum FailureClass {
-    /// `ENOSPC`: no room in the ring, or it is paused or not mapped. The kernel counts these as
-    /// lost, too.
+    /// `ENOSPC`: the ring has no room, is paused, or is not mapped. The kernel counts these as lost,
+    /// too.
     NoSpace = 0,
     /// `ENOENT`: the map has no event for this CPU.
     NoEvent = 1,
@@ -32,7 +32,7 @@ impl FailureClass {
     /// How many classes there are.
     pub const COUNT: usize = 8;
 
-    /// All classes, in the order of [`KindTally::failed`].
+    /// The number of classes.
     pub const ALL: [Self; Self::COUNT] = [
         Self::NoSpace,
         Self::NoEvent,
@@ -58,7 +58,7 @@ impl FailureClass {
         }
     }
 
-    /// What a person calls it.
+    /// A description for messages.
     pub const fn name(self) -> &'static str {
         match self {
             Self::NoSpace => "ring full",
@@ -73,34 +73,34 @@ impl FailureClass {
     }
 }
 
-/// What one CPU counted for one kind, in records.
+/// One CPU's counts for one kind, in records.
 ///
-/// A record is counted when its block is sent, or fails; until then it is in an open block, and in no
-/// count.
+/// A record is counted when its block is sent or fails. Until then it is in an open block, and not
+/// counted.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
 #[repr(C)]
 pub struct KindTally {
-    /// Records that the kernel took.
+    /// Records that the kernel accepted.
     pub sent: u64,
-    /// Records that it did not take, or that there was no slot for, indexed by [`FailureClass`].
+    /// Records that the kernel refused, or that found no slot, indexed by [`FailureClass`].
     pub failed: [u64; FailureClass::COUNT],
 }
 
 impl KindTally {
-    /// Records that failed, for whatever reason.
+    /// Records that failed for any reason.
     pub fn failed(&self) -> u64 {
         self.failed.iter().fold(0, |sum, n| sum.wrapping_add(*n))
     }
 
-    /// Records that were sent, or failed. Their sum, and no count of its own, so that whoever reads while
-    /// a program counts finds none that is both or neither.
+    /// Records that were sent or failed. This is a sum and not a separate count. A reader that runs while a
+    /// program counts therefore sees no record as both or neither.
     pub fn attempted(&self) -> u64 {
         self.sent.wrapping_add(self.failed())
     }
 
-    /// What was counted since it was `earlier`.
+    /// What was counted since the tally was `earlier`.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
@@ -128,8 +128,8 @@ impl core::ops::AddAssign for KindTally {
     }
 }
 
-/// What one CPU counted of outputs that the kernel did not take. Each is a block, of one record or
-/// many.
+/// One CPU's counts of the outputs that the kernel refused. Each output is a block of one or more
+/// records.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
@@ -141,15 +141,15 @@ pub struct OutputTally {
     pub failed: [u64; FailureClass::COUNT],
 }
 
-/// What one CPU counted at one level of nesting, where nobody interrupts: indexed by
+/// One CPU's counts at one level of nesting, where no other program counts. Indexed by
 /// [`RecordKind::index`](crate::RecordKind::index).
 pub type TallyBank = [KindTally; KINDS as usize];
 
-// PCPU_MIN_UNIT_SIZE
+// The kernel's PCPU_MIN_UNIT_SIZE.
 const _: () = assert!(size_of::<TallyBank>() <= 32 << 10);
 
 impl OutputTally {
-    /// What was counted since it was `earlier`.
+    /// What was counted since the tally was `earlier`.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
@@ -158,8 +158,8 @@ impl OutputTally {
         }
     }
 
-    /// Outputs that failed for one reason. Those for [`FailureClass::NoSpace`] are what the kernel
-    /// counts as lost.
+    /// Outputs that failed for one reason. Those with [`FailureClass::NoSpace`] are the outputs that the
+    /// kernel counts as lost.
     pub fn failed_for(&self, class: FailureClass) -> u64 {
         self.failed[class as usize]
     }

@@ -1,53 +1,53 @@
-//! A model of how programs on one CPU take scratch slots and give them back: every way in which
-//! three of them can preempt each other, tried out.
+//! A model of how programs on one CPU take scratch slots and give them back. It tries every order in which
+//! three programs can preempt each other.
 //!
-//! The steps are those of `take_any`, `Claim` and `Taken::give_back` in `probe-ebpf/src/slot.rs`, which is
-//! not built for the machine that tests run on: what changes there has to change here. A step is
-//! one access to a counter of a slot, since a program can be preempted between any two. On one
-//! CPU, all see the accesses in one order.
+//! The steps are those of `take_any`, `Claim` and `Taken::give_back` in `probe-ebpf/src/slot.rs`. That file is
+//! not built for the machine that runs the tests, so repeat every change there in this model. A step is one
+//! access to a counter of a slot, since a program can be preempted between any two accesses. All programs on
+//! one CPU see the accesses in the same order.
 
 use std::collections::HashSet;
 
-/// Programs that preempt each other, each of which emits so many records.
+/// The number of programs that preempt each other. Each emits `RECORDS` records.
 const PROGRAMS: usize = 3;
 const RECORDS: u8 = 2;
-/// One less than there are programs, so that some find none: `limits::DEPTH` makes no difference
-/// else.
+/// One less than the number of programs, so that some find no slot. Apart from that, the value of
+/// `limits::DEPTH` makes no difference.
 const SLOTS: usize = 2;
 
-/// What a program does next.
+/// The next step of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Next {
     /// Claim the slot, atomically.
     Claim,
-    /// Store one more than was loaded, for a claim that is not atomic.
+    /// Store the loaded value plus one, for a claim that is not atomic.
     StoreClaim(u8),
-    /// See whether the claim is the only one: what has ended first.
+    /// Check whether the claim is the only one: read `given_back` first, then `claims`.
     CheckGivenBack,
     CheckClaims(u8),
-    /// Take back a claim that is not the only one, atomically.
+    /// Withdraw a claim that is not the only one, atomically.
     Withdraw,
-    /// Store one less than was loaded, for a withdrawal that is not atomic.
+    /// Store the loaded value minus one, for a withdrawal that is not atomic.
     StoreWithdraw(u8),
-    /// Have the slot, and give it back, as often as it was given back before and once more: only who has it
-    /// stores this counter.
+    /// Hold the slot, then give it back: store the number of earlier returns plus one. Only the program that
+    /// holds the slot stores this counter.
     GiveBack(u8),
-    /// All records are emitted.
+    /// All records were emitted.
     Nothing,
 }
 
-/// What a record begins with.
+/// The first step of every record.
 const FIRST: Next = Next::Claim;
 
-/// What is done as it is in the programs, or worse.
+/// The steps that the programs take, or a variant with a mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Protocol {
     AsItIs,
-    /// A claim is loaded and stored.
+    /// A claim is a load and a store.
     ClaimOfTwoSteps,
-    /// A withdrawal is loaded and stored.
+    /// A withdrawal is a load and a store.
     WithdrawalOfTwoSteps,
-    /// Who withdraws adds to the counter that who has the slot stores.
+    /// A program that withdraws adds to the counter that the slot's holder stores.
     OneCounterOfEnds,
 }
 
@@ -55,7 +55,7 @@ enum Protocol {
 struct Program {
     next: Next,
     slot: usize,
-    /// Records that are yet to be emitted.
+    /// The records that are still to be emitted.
     left: u8,
 }
 
@@ -81,9 +81,8 @@ impl State {
     fn step(mut self, at: usize, protocol: Protocol) -> Self {
         let Program { next, slot, left } = &mut self.programs[at];
         let Counters { claims, given_back } = &mut self.slots[*slot];
-        let is_only = |claims: u8, given_back: u8| match claims == given_back + 1 {
-            true => Next::GiveBack(given_back),
-            false => Next::Withdraw,
+        let after_check = |claims: u8, given_back: u8| {
+            if claims == given_back + 1 { Next::GiveBack(given_back) } else { Next::Withdraw }
         };
         let mut is_taken = false;
         match *next {
@@ -99,7 +98,7 @@ impl State {
                 *next = Next::CheckGivenBack;
             }
             Next::CheckGivenBack => *next = Next::CheckClaims(*given_back),
-            Next::CheckClaims(given_back) => *next = is_only(*claims, given_back),
+            Next::CheckClaims(given_back) => *next = after_check(*claims, given_back),
             Next::Withdraw => match protocol {
                 Protocol::WithdrawalOfTwoSteps => *next = Next::StoreWithdraw(*claims),
                 Protocol::OneCounterOfEnds => {
@@ -121,7 +120,7 @@ impl State {
                 *slot = 0;
                 *next = FIRST;
             }
-            Next::Nothing => unreachable!("it has ended"),
+            Next::Nothing => unreachable!("the program has ended"),
         }
         if is_taken {
             *slot += 1;
@@ -144,7 +143,7 @@ impl State {
                 matches!(program.next, Next::GiveBack(_)) && program.slot == slot
             };
             if self.programs.iter().filter(has).count() > 1 {
-                return Err(format!("two have slot {slot}: {self:?}"));
+                return Err(format!("slot {slot} has two holders: {self:?}"));
             }
         }
         let is_over = self.programs.iter().all(|program| program.next == Next::Nothing);
@@ -156,17 +155,17 @@ impl State {
     }
 }
 
-/// How programs come between each other.
+/// How the steps of the programs alternate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
-    /// After any step, any goes on.
+    /// After any step, any program may continue.
     Preempting,
-    /// Who has begun a record goes on once those after it have none begun: they interrupt.
+    /// A program continues only while none of those after it is in the middle of a record: they interrupt it.
     Interrupting,
 }
 
 impl Order {
-    /// Whether the program `at` may go on.
+    /// Whether the program `at` may continue.
     fn lets(self, state: &State, at: usize) -> bool {
         let has_begun = |program: &Program| {
             program.slot != 0 || ![FIRST, Next::Nothing].contains(&program.next)
@@ -176,7 +175,7 @@ impl Order {
     }
 }
 
-/// Goes to every state that there is a way to. How many there are, or what is wrong with one.
+/// Explores every reachable state. Returns the number of states, or what is wrong with one.
 fn explore(protocol: Protocol, order: Order) -> Result<usize, String> {
     let mut seen = HashSet::from([State::first()]);
     let mut to_do = vec![State::first()];
@@ -184,7 +183,7 @@ fn explore(protocol: Protocol, order: Order) -> Result<usize, String> {
         state.check()?;
         let first = state.programs[0];
         if order == Order::Interrupting && (first.slot != 0 || first.next == Next::Withdraw) {
-            return Err(format!("who is only interrupted has not the first slot: {state:?}"));
+            return Err(format!("the interrupted program has another slot: {state:?}"));
         }
         for at in (0..PROGRAMS).filter(|&at| order.lets(&state, at)) {
             let after = state.step(at, protocol);
@@ -197,30 +196,23 @@ fn explore(protocol: Protocol, order: Order) -> Result<usize, String> {
 }
 
 #[test]
-fn a_slot_is_never_had_by_two_and_is_free_in_the_end() {
+fn each_slot_has_one_holder_at_a_time_and_is_free_in_the_end() {
     let states = explore(Protocol::AsItIs, Order::Preempting).unwrap();
-    assert!(states > 1000, "{states} states are not all");
+    assert!(states > 1000, "only {states} states");
 }
 
 /// Otherwise its records would overtake those that wait in the first slot.
 #[test]
-fn who_is_only_interrupted_has_the_first_slot() {
+fn a_program_that_is_only_interrupted_has_the_first_slot() {
     let states = explore(Protocol::AsItIs, Order::Interrupting).unwrap();
-    assert!(states > 100, "{states} states are not all");
-}
-
-/// What the model is good for.
-#[test]
-fn a_claim_that_is_not_atomic_is_found_out() {
-    explore(Protocol::ClaimOfTwoSteps, Order::Preempting).unwrap_err();
+    assert!(states > 100, "only {states} states");
 }
 
 #[test]
-fn a_withdrawal_that_is_not_atomic_is_found_out() {
-    explore(Protocol::WithdrawalOfTwoSteps, Order::Preempting).unwrap_err();
-}
-
-#[test]
-fn who_withdraws_has_no_part_in_what_is_given_back() {
-    explore(Protocol::OneCounterOfEnds, Order::Preempting).unwrap_err();
+fn the_model_finds_mistakes() {
+    for protocol in
+        [Protocol::ClaimOfTwoSteps, Protocol::WithdrawalOfTwoSteps, Protocol::OneCounterOfEnds]
+    {
+        explore(protocol, Order::Preempting).unwrap_err();
+    }
 }

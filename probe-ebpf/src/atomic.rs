@@ -1,18 +1,18 @@
-//! The one atomic operation that every kernel's verifier knows.
+//! The one atomic operation that the verifier of every kernel accepts.
 
-/// Adds `n` to `*counter`, atomically: not even an interrupt comes between the load and the store.
+/// Adds `n` to `*counter` atomically: not even an interrupt comes between the load and the store.
 ///
-/// It is `BPF_XADD`, which returns nothing; the eBPF target of the Rust compiler has no
+/// This is `BPF_XADD`, which returns nothing. The Rust compiler's eBPF target has no
 /// `AtomicU64::fetch_add`, since fetching needs kernel 5.12.
 ///
 /// # Safety
 ///
-/// `counter` must be valid for reads and writes, 8-aligned, and accessed in no other way that is
-/// not atomic.
+/// `counter` must be valid for reads and writes, and 8-aligned. Every other access to it must be
+/// atomic, too.
 #[inline(always)]
 pub unsafe fn add(counter: *mut u64, n: u64) {
     #[cfg(target_arch = "bpf")]
-    // SAFETY: the caller's promise; the verifier checks the address once more.
+    // SAFETY: the caller's promise; the verifier checks the address again.
     unsafe {
         core::arch::asm!(
             "lock *(u64 *)({counter} + 0) += {n}",

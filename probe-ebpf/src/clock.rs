@@ -1,4 +1,4 @@
-//! What gives records their time.
+//! The clock that timestamps records.
 
 use aya_ebpf::{
     Global,
@@ -6,21 +6,21 @@ use aya_ebpf::{
 };
 use probe_common::control::Clock;
 
-/// Which [`Clock`] gives records their time. The loader sets it, and the verifier removes what is
-/// not used.
+/// The [`Clock`] that timestamps records. The loader sets it, and the verifier removes the code
+/// that it does not use.
 #[unsafe(no_mangle)]
 static PIPE_CLOCK: Global<u32> = Global::new(Clock::PerRecord as u32);
 
 pub(crate) const PER_BLOCK: u32 = Clock::PerBlock as u32;
 const COARSE: u32 = Clock::Coarse as u32;
 
-/// The [`Clock`] that the loader has chosen.
+/// The [`Clock`] that the loader chose.
 #[inline(always)]
 pub(crate) fn chosen() -> u32 {
     PIPE_CLOCK.load()
 }
 
-/// The time, by that clock.
+/// The time according to `clock`.
 #[inline(always)]
 pub(crate) fn now(clock: u32) -> u64 {
     match clock {

@@ -1,7 +1,7 @@
 //! Kernel side of the event pipe, for eBPF programs on [`aya_ebpf`].
 //!
-//! A program that depends on this crate has the pipe's maps in its object, and emits records with
-//! [`pipe::emit`], or with [`pipe::reserve`] where the record is better built in place:
+//! A program that depends on this crate has the pipe's maps in its object. It emits records with
+//! [`pipe::emit`], or builds them in place with [`pipe::reserve`]:
 //!
 //! ```ignore
 //! #[raw_tracepoint(tracepoint = "sched_process_fork")]
@@ -11,8 +11,8 @@
 //! }
 //! ```
 //!
-//! Ignoring the result loses nothing: every failure is tallied, per CPU, kind and reason, and user
-//! space reads the tally.
+//! Ignoring the result loses nothing: every failure is tallied by CPU, kind and reason, and user space
+//! reads the tally.
 
 #![no_std]
 #![cfg_attr(
@@ -26,7 +26,6 @@
     reason = "a field behind a raw pointer is two operations, and one thought"
 )]
 
-mod alone;
 pub mod atomic;
 mod clock;
 mod output;
@@ -34,13 +33,13 @@ pub mod pipe;
 mod preempted;
 mod slot;
 
-pub use pipe::{EmitError, Reservation, emit, emit_alone, reserve};
+pub use pipe::{EmitError, Reservation, emit, reserve};
 pub use preempted::unshared_stack;
 pub use probe_common as common;
 
-/// Defines what every eBPF binary has to: its licence, in the section that the kernel reads; the
-/// program that sends the open block of a CPU when user space asks for it; and a panic handler,
-/// which the verifier proves unreachable.
+/// Defines what every eBPF binary needs: its licence, in the section that the kernel reads; the
+/// program that sends a CPU's open block when user space asks for it; and a panic handler, which the
+/// verifier proves unreachable.
 ///
 /// ```ignore
 /// probe_ebpf::program!("Dual MIT/GPL");

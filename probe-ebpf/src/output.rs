@@ -1,5 +1,5 @@
-//! The way out of a slot: the only caller of `bpf_perf_event_output`, and the tally of what it takes
-//! and what it refuses.
+//! The output of a slot: the only caller of `bpf_perf_event_output`, and the tally of what the kernel
+//! accepts and refuses.
 
 use crate::atomic;
 use crate::slot::{self, FIRST, ROOM, Slot};
@@ -18,62 +18,57 @@ use probe_common::{
     tally::{FailureClass, KindTally, OutputTally, TallyBank},
 };
 
-/// An object has this section (`probe_common::control::ALONE_SECTION`) if it has programs that mention it, in a branch
-/// that is seldom taken: those that emit alone.
-#[unsafe(link_section = ".bss.pipe_alone")]
-static mut PIPE_ALONE: u32 = 0;
-
-/// Blocks go here; user space puts one perf event for each CPU into it.
+/// Blocks are written here. User space puts one perf event for each CPU into this map.
 #[map]
 static PIPE_EVENTS: PerfEventByteArray = PerfEventByteArray::new(0);
 
-/// Blocks go here while the consumer sleeps.
+/// Blocks are written here while the consumer sleeps.
 #[map]
 static PIPE_EAGER: PerfEventByteArray = PerfEventByteArray::new(0);
 
-/// What was attempted and what failed: a bank for each slot, so that no counter is shared with a
-/// program that interrupts, and one for those who found no slot.
+/// Which records were sent and which failed: a bank for each slot, so that a program shares no counter
+/// with one that interrupts it, and a bank for programs that found no slot.
 #[map]
 static PIPE_TALLY: PerCpuArray<TallyBank> = PerCpuArray::with_max_entries(TALLY_BANKS, 0);
 
-/// Which outputs failed, for each slot, and for what was built in none.
+/// Which outputs failed, for each slot.
 #[map]
-static PIPE_OUTPUTS: PerCpuArray<OutputTally> = PerCpuArray::with_max_entries(TALLY_BANKS, 0);
+static PIPE_OUTPUTS: PerCpuArray<OutputTally> = PerCpuArray::with_max_entries(DEPTH, 0);
 
-/// What the consumer asks for.
+/// What the consumer asks of each CPU.
 #[map]
 static PIPE_CONTROL: Array<CpuControl> = Array::with_max_entries(CONTROL_CPUS, BPF_F_MMAPABLE);
 
-/// This CPU's entry of the page that the consumer shares.
+/// This CPU's entry in the page that the consumer shares.
 #[inline(always)]
 pub(crate) fn control() -> Option<*mut CpuControl> {
     // SAFETY: the helper has no preconditions.
     PIPE_CONTROL.get_ptr_mut(unsafe { bpf_get_smp_processor_id() })
 }
 
-/// Tells the consumer which block is open.
+/// Reports to the consumer which block is open.
 #[inline(always)]
 pub(crate) fn open(control: *mut CpuControl, block: u32) {
-    // SAFETY: the map value is there for as long as the map is, and only this CPU writes the field.
+    // SAFETY: the map value lives as long as the map, and only this CPU writes the field.
     unsafe { (&raw mut (*control).open).write_volatile(block) };
 }
 
-/// How long a block may become, by the page of the consumer.
+/// The maximum length of a block, as the consumer's page states it.
 #[inline(always)]
 pub(crate) fn limit(control: Option<*mut CpuControl>) -> u32 {
     let limit = match control {
-        // SAFETY: the map value is there for as long as the map is; the consumer writes it, too.
+        // SAFETY: the map value lives as long as the map; the consumer writes it, too.
         Some(control) => unsafe { (&raw const (*control).limit).read_volatile() },
-        // Without a word of the consumer, it wants no packing.
+        // A CPU without an entry packs nothing.
         None => 0,
     };
     if limit > MAX_PACKED { MAX_PACKED } else { limit }
 }
 
-/// Sends the only record of a slot that has no block open, `span` bytes long and of the kind at `index`: it is
-/// tallied without having been in a block's count. Returns the helper's errno.
+/// Sends the only record of a slot that has no open block. The record is `span` bytes long and of the kind at
+/// `index`. It is tallied directly, without the counts of a block. Returns the helper's errno.
 #[inline(always)]
-pub(crate) fn send_alone(
+pub(crate) fn send_one(
     ctx: *mut c_void,
     slot: *mut Slot,
     span: u32,
@@ -91,8 +86,8 @@ pub(crate) fn send_alone(
     errno
 }
 
-/// Sends the open block of the first slot with `fill` bytes of records, and empties it, whatever comes of it.
-/// `uncounted` is what is in the block beyond the kinds that it counts. Returns the helper's errno.
+/// Sends the open block of the first slot with `fill` bytes of records, and empties it whatever the result.
+/// `uncounted` is what the block holds beyond the kinds that it counts. Returns the helper's errno.
 #[inline(always)]
 pub(crate) fn send(
     ctx: *mut c_void,
@@ -106,8 +101,8 @@ pub(crate) fn send(
     errno
 }
 
-/// Sends the open block of the first slot, and keeps it open if this CPU's event is not active: the CPU was
-/// offline, and its next event is yet to come. Whether it was sent, or has failed for good.
+/// Sends the open block of the first slot, but keeps it open if this CPU's event is not active: the CPU was
+/// offline, and has no new event yet. Returns whether the block was sent or has failed for good.
 #[inline(always)]
 pub(crate) fn send_or_keep(
     ctx: *mut c_void,
@@ -118,13 +113,13 @@ pub(crate) fn send_or_keep(
     let errno = offer(ctx, slot, fill, FIRST, control);
     let is_kept = matches!(FailureClass::of(errno), FailureClass::NotActive);
     if !is_kept {
-        // A failure is in the tally.
+        // A failure is tallied.
         empty(slot, KindCount::NONE, control, errno);
     }
     !is_kept
 }
 
-/// Gives the slot's block to the kernel. Returns the helper's errno.
+/// Passes the slot's block to the kernel. Returns the helper's errno.
 #[inline(always)]
 fn offer(
     ctx: *mut c_void,
@@ -133,19 +128,19 @@ fn offer(
     depth: u32,
     control: Option<*mut CpuControl>,
 ) -> i64 {
-    // It never is more, but the verifier does not know.
+    // It never exceeds ROOM, but the verifier does not know that.
     let fill = if fill as usize > ROOM { ROOM as u32 } else { fill };
-    // SAFETY: the slot is the caller's.
+    // SAFETY: the caller holds the slot.
     let seq = unsafe { (*slot).head.seq };
     let used = (fill / RECORD_ALIGN as u32) as u16;
     // SAFETY: as above.
     unsafe { (*slot).head.prefix = BlockPrefix::new(used, depth, seq) };
     let sleep = sleep_to_end(control);
     let map = if sleep != 0 { &raw const PIPE_EAGER } else { &raw const PIPE_EVENTS };
-    // SAFETY: the slot is the caller's.
+    // SAFETY: the caller holds the slot.
     let block = unsafe { &raw const (*slot).head.prefix };
     let len = u64::from(fill) + size_of::<BlockPrefix>() as u64;
-    // SAFETY: the block is inside the slot, which the verifier proves once more.
+    // SAFETY: the block is inside the slot, which the verifier proves again.
     let errno = unsafe { write(ctx, map, block, len) };
     if let Some(control) = control
         && sleep != 0
@@ -156,11 +151,11 @@ fn offer(
     errno
 }
 
-/// Writes a block of `len` bytes, which its prefix begins, into this CPU's ring. Returns the helper's errno.
+/// Writes a block of `len` bytes, including its prefix, into this CPU's ring. Returns the helper's errno.
 ///
 /// # Safety
 ///
-/// `ctx` is the context that the kernel gave this program, and the block is as long as that.
+/// `ctx` must be the context that the kernel passed to this program, and the block must have `len` bytes.
 #[inline(always)]
 unsafe fn write(
     ctx: *mut c_void,
@@ -180,12 +175,12 @@ unsafe fn write(
     }
 }
 
-/// The number of the consumer's sleep that is to be ended by the next block, or 0 while it is awake, or this CPU has
-/// woken it already.
+/// The number of the consumer's sleep that the next block must end. It is 0 while the consumer is awake, or if this
+/// CPU has already woken the consumer.
 #[inline(always)]
 fn sleep_to_end(control: Option<*mut CpuControl>) -> u32 {
     let Some(control) = control else { return 0 };
-    // SAFETY: the map value is there for as long as the map is; the consumer writes it, too.
+    // SAFETY: the map value lives as long as the map; the consumer writes it, too.
     let asleep = unsafe { (&raw const (*control).asleep).read_volatile() };
     // SAFETY: as above.
     if asleep != 0 && asleep != unsafe { (&raw const (*control).woken).read_volatile() } {
@@ -195,71 +190,20 @@ fn sleep_to_end(control: Option<*mut CpuControl>) -> u32 {
     }
 }
 
-/// This CPU has woken the consumer out of its sleep of this number: one wakeup is enough for each. Whoever is late to
-/// say so says it of a sleep that is over, and may cost the next one a second wakeup.
+/// Notes that this CPU has woken the consumer from the sleep of this number, since one wakeup is enough for each sleep.
+/// A late note is about a sleep that is over, and may cost the next sleep a second wakeup.
 #[inline(always)]
 fn end_sleep(control: *mut CpuControl, sleep: u32) {
-    // SAFETY: the map value is there for as long as the map is, and only this CPU writes the field.
+    // SAFETY: the map value lives as long as the map, and only this CPU writes the field.
     unsafe { (&raw mut (*control).woken).write_volatile(sleep) };
 }
 
-/// Sends a block that is in no slot, of one record of the kind at `index`. Only a failure is tallied. Returns the
-/// helper's errno.
-///
-/// No slot is held that would tell the consumer of it, so it may fall asleep in the middle of this. So the block
-/// goes out first, and then we look whether it sleeps: if it did not yet, it will look once more before it does.
-///
-/// # Safety
-///
-/// As for [`write`].
-#[inline(always)]
-pub(crate) unsafe fn send_slotless(
-    ctx: *mut c_void,
-    block: *const BlockPrefix,
-    len: u64,
-    index: u32,
-) -> i64 {
-    // SAFETY: the caller's promise.
-    let errno = unsafe { write(ctx, &raw const PIPE_EVENTS, block, len) };
-    if errno != 0 {
-        // SAFETY: nobody reads it.
-        unsafe { (&raw mut PIPE_ALONE).write_volatile(1) };
-        let class = FailureClass::of(errno);
-        refuse(index, class);
-        refuse_output(1, class);
-        return errno;
-    }
-    let control = control();
-    let sleep = sleep_to_end(control);
-    if let Some(control) = control
-        && sleep != 0
-    {
-        wake(ctx, control, sleep);
-    }
-    0
-}
-
-/// Wakes the consumer out of its sleep of this number.
-#[inline(always)]
-fn wake(ctx: *mut c_void, control: *mut CpuControl, sleep: u32) {
-    let nothing = BlockPrefix::alone(0);
-    // SAFETY: the prefix is a whole block.
-    let errno = unsafe {
-        write(ctx, &raw const PIPE_EAGER, &raw const nothing, size_of_val(&nothing) as u64)
-    };
-    if errno == 0 {
-        end_sleep(control, sleep);
-    } else {
-        refuse_output(0, FailureClass::of(errno));
-    }
-}
-
-/// Empties the first slot, whose block the kernel took, or did not, as `errno` says: tallies what was in it, and
-/// tells the consumer that none is open.
+/// Empties the first slot after an output that returned `errno`: tallies the records of its block, and reports to
+/// the consumer that no block is open.
 #[inline(always)]
 fn empty(slot: *mut Slot, uncounted: KindCount, control: Option<*mut CpuControl>, errno: i64) {
     step(slot);
-    // SAFETY: the slot is the caller's.
+    // SAFETY: the caller holds the slot.
     unsafe { (*slot).head.fill = 0 };
     if let Some(control) = control {
         open(control, 0);
@@ -277,18 +221,18 @@ fn empty(slot: *mut Slot, uncounted: KindCount, control: Option<*mut CpuControl>
     }
 }
 
-/// The slot's next block has the next number.
+/// Advances the sequence number to that of the slot's next block.
 #[inline(always)]
 fn step(slot: *mut Slot) {
-    // SAFETY: the slot is the caller's.
+    // SAFETY: the caller holds the slot.
     unsafe { (*slot).head.seq = (*slot).head.seq.wrapping_add(1) };
 }
 
-/// Tallies the records of the block in the slot at `depth`, which is empty then, and the output, if it
-/// failed. Who calls it holds the slot.
+/// Tallies and clears the records of the block in the slot at `depth`, and tallies the output if it failed. The
+/// caller holds the slot.
 ///
-/// A global function (`BTF_FUNC_GLOBAL`, 5.6+): the verifier looks at it once, not for each way that leads
-/// here. It may have numbers only.
+/// This is a global function (`BTF_FUNC_GLOBAL`, 5.6+): the verifier checks it once, not for each path that
+/// leads here. Its arguments can only be numbers.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn pipe_tally(depth: u32, uncounted: u32, errno: i64) -> u32 {
@@ -300,7 +244,7 @@ extern "C" fn pipe_tally(depth: u32, uncounted: u32, errno: i64) -> u32 {
         count_as(depth, index, count, failure);
     }
     for at in 0..BLOCK_KINDS {
-        // SAFETY: the slot is the caller's.
+        // SAFETY: the caller holds the slot.
         let kind = unsafe { &mut (*slot).head.kinds[at] };
         let Some((index, count)) = kind.get() else { break };
         *kind = KindCount::NONE;
@@ -313,80 +257,68 @@ extern "C" fn pipe_tally(depth: u32, uncounted: u32, errno: i64) -> u32 {
     0
 }
 
-/// Counts an output that the kernel did not take, with so many records in it.
+/// Counts an output that the kernel refused, with `records` records in it.
 #[inline(always)]
 fn count_output(depth: u32, records: u32, class: FailureClass) {
     let Some(tally) = PIPE_OUTPUTS.get_ptr_mut(depth) else { return };
     if matches!(class, FailureClass::NoSpace) {
-        // SAFETY: the map value is this CPU's, and at this depth nobody else counts.
+        // SAFETY: the map value is this CPU's, and nobody else counts at this depth.
         unsafe { (*tally).lost_records += u64::from(records) };
     }
     // SAFETY: as above.
     unsafe { add_failed(&raw mut (*tally).failed, class, 1) };
 }
 
-/// The count of the kind at `index`, at a depth.
+/// The counts of the kind at `index`, at a depth.
 #[inline(always)]
 fn tally_of(depth: u32, index: u32) -> Option<*mut KindTally> {
     let bank = PIPE_TALLY.get_ptr_mut(depth)?;
-    // It never is more, but the verifier does not know.
+    // It never exceeds KINDS - 1, but the verifier does not know that.
     let index = index & (KINDS - 1);
-    // SAFETY: the bank has so many.
+    // SAFETY: the bank has KINDS entries.
     Some(unsafe { bank.cast::<KindTally>().add(index as usize) })
 }
 
-/// Counts records of the kind at `index`, in the bank of a slot that is the caller's.
+/// Counts records of the kind at `index`, in the bank of a slot that the caller holds.
 #[inline(always)]
 fn count_as(depth: u32, index: u32, count: u32, failure: Option<FailureClass>) {
     let Some(tally) = tally_of(depth, index) else { return };
     let count = u64::from(count);
     match failure {
-        // SAFETY: the map value is this CPU's, and at this depth nobody else counts.
+        // SAFETY: the map value is this CPU's, and nobody else counts at this depth.
         None => unsafe { (*tally).sent += count },
         // SAFETY: as above.
         Some(class) => unsafe { add_failed(&raw mut (*tally).failed, class, count) },
     }
 }
 
-/// Adds to one of the counters of failures.
+/// Adds to one of the failure counters.
 ///
 /// # Safety
 ///
-/// They have to be in a map value that nobody else writes now.
+/// The counters must be in a map value that nobody else writes at the same time.
 #[inline(always)]
 unsafe fn add_failed(failed: *mut [u64; FailureClass::COUNT], class: FailureClass, count: u64) {
     // SAFETY: the caller's promise.
     unsafe { *counter_of(failed, class) += count };
 }
 
-/// The counter of a class of failures.
+/// The counter of a failure class.
 #[inline(always)]
 fn counter_of(failed: *mut [u64; FailureClass::COUNT], class: FailureClass) -> *mut u64 {
-    // The compiler knows that a class is below COUNT and would drop the mask; the verifier does not,
-    // and needs it.
+    // The compiler knows that a class is below COUNT and would remove the mask. The verifier does not
+    // know that, and needs the mask.
     let class = core::hint::black_box(class as usize) & (FailureClass::COUNT - 1);
     failed.cast::<u64>().wrapping_add(class)
 }
 
 const _: () = assert!(FailureClass::COUNT.is_power_of_two() && KINDS.is_power_of_two());
 
-/// Tallies an output that was in no slot, with so many records in it.
-#[inline(always)]
-fn refuse_output(records: u64, class: FailureClass) {
-    let Some(tally) = PIPE_OUTPUTS.get_ptr_mut(DEPTH) else { return };
-    if matches!(class, FailureClass::NoSpace) {
-        // SAFETY: the counter is in this CPU's map value. As in refuse().
-        unsafe { atomic::add(&raw mut (*tally).lost_records, records) };
-    }
-    // SAFETY: as above.
-    unsafe { atomic::add(counter_of(&raw mut (*tally).failed, class), 1) };
-}
-
-/// Tallies a record of the kind at `index` that is in no slot.
+/// Tallies a refused record of the kind at `index`, in the bank for records without a slot.
 #[inline(always)]
 pub(crate) fn refuse(index: u32, class: FailureClass) {
     let Some(tally) = tally_of(DEPTH, index) else { return };
-    // SAFETY: the counter is in this CPU's map value. Refusals can interrupt each other, so it is
-    // added to atomically.
+    // SAFETY: the counter is in this CPU's map value. Refusals can interrupt each other, so the
+    // addition is atomic.
     unsafe { atomic::add(counter_of(&raw mut (*tally).failed, class), 1) };
 }

@@ -1,19 +1,18 @@
 //! Emitting records.
 //!
-//! A record is built in per-CPU scratch memory, since a program's stack has 512 bytes, behind the
-//! records that wait there already: the *open block*. The block goes out when one more record like
-//! the last would not fit, when the consumer sleeps, or when the consumer asks for it by running
+//! A program's stack has only 512 bytes, so a record is built in per-CPU scratch memory. It goes after
+//! the records that already wait there: the *open block*. The block is sent when another record like
+//! the last one would not fit, when the consumer sleeps, or when the consumer asks for it by running
 //! [`flush`] on the CPU. Until a consumer asks for packing, each record is a block of its own.
 //!
 //! # Nesting
 //!
-//! Programs interrupt each other on one CPU: a raw tracepoint in an interrupt that came during a
-//! kprobe, a perf event in a non-maskable one, a uprobe's program that is preempted by another task.
-//! So there are [`DEPTH`] scratch slots, and a program takes the first that nobody holds. Only the
-//! lowest slot keeps a block open. What a program emits that found it held goes out at once, and so
-//! it may overtake records of that open block.
+//! Programs interrupt each other on one CPU: a raw tracepoint fires in an interrupt during a kprobe, a
+//! perf event fires in a non-maskable interrupt, or another task preempts the program of a uprobe.
+//! There are therefore [`DEPTH`] scratch slots, and a program takes the first one that nobody holds.
+//! Only the lowest slot keeps a block open. A program that finds this slot held sends its record at
+//! once, so the record may overtake those of the open block.
 
-pub use crate::alone::emit_alone;
 use crate::clock::{self, PER_BLOCK};
 use crate::output::{self, control, open};
 use crate::slot::{self, Slot, Taken};
@@ -32,7 +31,7 @@ use probe_common::{
     tally::FailureClass,
 };
 
-/// A record was not sent. It has been tallied already.
+/// A record was not sent. It has already been tallied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EmitError {
     class: FailureClass,
@@ -40,20 +39,20 @@ pub struct EmitError {
 }
 
 impl EmitError {
-    /// What the helper has returned, if that is an error.
+    /// Turns the helper's return value into a result.
     #[inline(always)]
     pub(crate) fn check(errno: i64) -> Result<(), Self> {
         if errno == 0 { Ok(()) } else { Err(Self { class: FailureClass::of(errno), errno }) }
     }
 
-    /// Why.
+    /// Why the record was not sent.
     #[inline]
     pub const fn class(&self) -> FailureClass {
         self.class
     }
 
-    /// What `bpf_perf_event_output` returned: a negative errno, or 0 where the pipe refused before
-    /// it asked the kernel.
+    /// The return value of `bpf_perf_event_output`: a negative errno, or 0 if the pipe refused the
+    /// record without calling the kernel.
     #[inline]
     pub const fn errno(&self) -> i64 {
         self.errno
@@ -64,11 +63,11 @@ impl EmitError {
 ///
 /// # Errors
 ///
-/// If the kernel does not take the block that the record completes (see [`FailureClass`] for the
-/// reasons), or more than [`DEPTH`] programs hold a reservation on this CPU. Failures are tallied,
-/// those of earlier records in the block as well.
+/// If the kernel refuses the block that the record completes (see [`FailureClass`] for the reasons),
+/// or more than [`DEPTH`] programs hold a reservation on this CPU. Failures are tallied, including
+/// those of earlier records in the block.
 ///
-/// A type that is longer than [`MAX_EMIT`] does not compile.
+/// A type longer than [`MAX_EMIT`] does not compile.
 #[inline(always)]
 pub fn emit<C: EbpfContext, T: Record + Copy>(ctx: &C, record: &T) -> Result<(), EmitError> {
     let mut reservation = reserve::<T>()?;
@@ -77,9 +76,9 @@ pub fn emit<C: EbpfContext, T: Record + Copy>(ctx: &C, record: &T) -> Result<(),
 }
 
 /// Reserves memory for a record, to be built in place and then sent with
-/// [`commit`](Reservation::commit). Its time is now, by the [`Clock`] that the loader chose.
+/// [`commit`](Reservation::commit). Its time is now, by the loader's [`Clock`](probe_common::control::Clock).
 ///
-/// The record holds whatever was there before: write every field.
+/// The record holds whatever the memory held before: write every field.
 ///
 /// # Errors
 ///
@@ -88,19 +87,19 @@ pub fn emit<C: EbpfContext, T: Record + Copy>(ctx: &C, record: &T) -> Result<(),
 pub fn reserve<T: Record>() -> Result<Reservation<T>, EmitError> {
     let () = const { T::CAN_BE_EMITTED };
     let clock = clock::chosen();
-    // The clock is read between the two halves of taking a slot: to read it waits for all that comes before,
-    // and an atomic addition does, too. What follows does not wait for the clock.
+    // Read the clock between the two halves of taking a slot. Reading the clock waits for everything before it, and
+    // so does an atomic addition. What follows does not wait for the clock.
     let claim = slot::claim_first();
     let now = if clock == PER_BLOCK { 0 } else { clock::now(clock) };
     let Some((taken, depth)) = claim.and_then(slot::take_any) else {
         return Err(refuse::<T>(FailureClass::Nested));
     };
     let slot = taken.slot;
-    // SAFETY: the slot is ours until the reservation is dropped.
+    // SAFETY: we hold the slot until the reservation is dropped.
     let fill = unsafe { (*slot).head.fill };
-    // It never is, but the verifier does not know.
+    // It never exceeds MAX_PACKED, but the verifier does not know that.
     let fill = if fill > MAX_PACKED { 0 } else { fill };
-    // SAFETY: MAX_PACKED bytes into the records there is room for the longest one.
+    // SAFETY: after MAX_PACKED bytes of records, there is room for the longest record.
     let header = unsafe { (&raw mut (*slot).records).cast::<u8>().add(fill as usize) };
     let header = header.cast();
     let reservation = Reservation { taken, header, fill, depth, record: PhantomData };
@@ -112,21 +111,21 @@ pub fn reserve<T: Record>() -> Result<Reservation<T>, EmitError> {
     Ok(reservation)
 }
 
-/// The record and the tail of a reservation, for a global function: the verifier looks at such a
-/// function once, whoever calls it and how often, but lets it have numbers only.
+/// The record and the tail of a reservation, for a global function. The verifier checks such a function only
+/// once, regardless of its callers, but lets it take only numbers.
 ///
 /// # Safety
 ///
-/// The caller of the function holds the reservation of a `T` at this depth, and does not look at its
+/// The caller of the function must hold the reservation of a `T` at this depth, and must not access its
 /// memory meanwhile.
 #[inline(always)]
 pub unsafe fn reserved<'r, T: Record>(depth: u32) -> Option<(&'r mut T, &'r mut [u8])> {
     let slot = slot::get(depth)?;
-    // SAFETY: the slot is the caller's.
+    // SAFETY: the caller holds the slot.
     let fill = unsafe { (*slot).head.fill };
-    // It never is, but the verifier does not know.
+    // It never exceeds MAX_PACKED, but the verifier does not know that.
     let fill = if fill > MAX_PACKED { 0 } else { fill };
-    // SAFETY: the record is behind its header, its tail behind it, as reserve() has it; both are valid
+    // SAFETY: the record follows its header, and the tail follows the record, as in reserve(). Both are valid
     // whatever bytes they hold.
     unsafe {
         let header = (&raw mut (*slot).records).cast::<u8>().add(fill as usize);
@@ -137,25 +136,25 @@ pub unsafe fn reserved<'r, T: Record>(depth: u32) -> Option<(&'r mut T, &'r mut 
     }
 }
 
-/// The time of the block in a slot that is ours, with `fill` bytes in it.
+/// The time of the block in a slot that we hold, with `fill` bytes of records in the block.
 #[inline(always)]
 fn time_of_block(slot: *mut Slot, fill: u32) -> u64 {
     if fill == 0 {
-        // SAFETY: the slot is ours.
+        // SAFETY: we hold the slot.
         unsafe { (*slot).head.time = clock::now(PER_BLOCK) };
     }
     // SAFETY: as above.
     unsafe { (*slot).head.time }
 }
 
-/// Memory for one record. Dropped without [`commit`](Self::commit), it sends nothing and counts
+/// Memory for one record. Dropping it without [`commit`](Self::commit) sends nothing and counts
 /// nothing.
 #[must_use = "a reservation sends nothing until it is committed"]
 pub struct Reservation<T: Record> {
     taken: Taken,
-    /// Where the record goes in the slot.
+    /// The address of the record's header in the slot.
     header: *mut RecordHeader,
-    /// Bytes of records before it.
+    /// The bytes of records before it.
     fill: u32,
     depth: u32,
     record: PhantomData<T>,
@@ -165,11 +164,11 @@ impl<T: Record> Reservation<T> {
     /// The longest tail, in bytes, that a record of this type can have.
     pub const MAX_TAIL: usize = MAX_EMIT - size_of::<T>();
 
-    /// The bytes after the record: [`MAX_TAIL`](Self::MAX_TAIL) of them, holding whatever was there
-    /// before. [`commit_with_tail`](Self::commit_with_tail) sends as many as were written.
+    /// The [`MAX_TAIL`](Self::MAX_TAIL) bytes after the record, which hold whatever the memory held
+    /// before. [`commit_with_tail`](Self::commit_with_tail) sends as many of them as you ask for.
     #[inline(always)]
     pub fn tail(&mut self) -> &mut [u8] {
-        // SAFETY: the slot is ours, and bytes have no invalid values. size_of::<T>() is at most
+        // SAFETY: we hold the slot, and bytes have no invalid values. size_of::<T>() is at most
         // MAX_EMIT, which reserve() has proved.
         unsafe {
             core::slice::from_raw_parts_mut(
@@ -179,14 +178,14 @@ impl<T: Record> Reservation<T> {
         }
     }
 
-    /// The record, its header before it and its tail behind it: what it takes to keep the record
-    /// elsewhere, and to go on with it in another reservation.
+    /// The record's header; the record and its tail follow it. Use the pointer to store the record
+    /// elsewhere, and to continue with it in another reservation.
     #[inline(always)]
     pub fn as_mut_ptr(&mut self) -> *mut RecordHeader {
         self.header
     }
 
-    /// What [`reserved`] finds the reservation by.
+    /// The depth by which [`reserved`] finds the reservation.
     #[inline(always)]
     pub fn depth(&self) -> u32 {
         self.depth
@@ -196,7 +195,7 @@ impl<T: Record> Reservation<T> {
     ///
     /// # Errors
     ///
-    /// If the kernel does not take the block that it completes. The failure is tallied.
+    /// If the kernel refuses the block that the record completes. The failure is tallied.
     #[inline(always)]
     pub fn commit<C: EbpfContext>(self, ctx: &C) -> Result<(), EmitError> {
         self.append(ctx, record_span(size_of::<T>()) as u32)
@@ -206,7 +205,7 @@ impl<T: Record> Reservation<T> {
     ///
     /// # Errors
     ///
-    /// If the kernel does not take the block that it completes, or `len` exceeds
+    /// If the kernel refuses the block that the record completes, or `len` exceeds
     /// [`MAX_TAIL`](Self::MAX_TAIL). The failure is tallied.
     #[inline(always)]
     pub fn commit_with_tail<C: EbpfContext>(self, ctx: &C, len: usize) -> Result<(), EmitError> {
@@ -214,27 +213,27 @@ impl<T: Record> Reservation<T> {
             return Err(refuse::<T>(FailureClass::TooBig));
         }
         let len = size_of::<T>() + len;
-        // SAFETY: the slot is ours.
+        // SAFETY: we hold the slot.
         unsafe { (*self.header).len = len as u32 };
         self.append(ctx, record_span(len) as u32)
     }
 
-    /// Makes the record part of the block, and sends the block if it is time to.
+    /// Adds the record to the block, and sends the block if it is due.
     #[inline(always)]
     fn append<C: EbpfContext>(self, ctx: &C, span: u32) -> Result<(), EmitError> {
         let errno = if self.fill == 0 { self.begin(ctx, span) } else { self.go_on(ctx, span) };
         EmitError::check(errno)
     }
 
-    /// Begins a block with the record, if the consumer wants packing and another one would fit; otherwise the
-    /// record is a block of its own. Returns the errno of an output, or 0.
+    /// Begins a block with the record if the consumer wants packing and another record like it would fit.
+    /// Otherwise the record is a block of its own. Returns the errno of an output, or 0.
     #[inline(always)]
     fn begin<C: EbpfContext>(&self, ctx: &C, span: u32) -> i64 {
         let slot = self.taken.slot;
         let control = control();
         let limit = if self.depth == slot::FIRST { output::limit(control) } else { 0 };
         if 2 * span > limit {
-            return output::send_alone(
+            return output::send_one(
                 ctx.as_ptr(),
                 slot,
                 span,
@@ -244,43 +243,43 @@ impl<T: Record> Reservation<T> {
             );
         }
         self.count();
-        // SAFETY: the slot is ours.
+        // SAFETY: we hold the slot.
         unsafe { (*slot).head.limit = limit };
         // SAFETY: as above.
         unsafe { (*slot).head.fill = span };
         if let Some(control) = control {
             // SAFETY: as above.
             let seq = unsafe { (*slot).head.seq };
-            // Not 0, which is none.
+            // Not 0, which means that no block is open.
             open(control, (seq & 0xffff) + 1);
         }
         0
     }
 
-    /// Puts the record into the block that others have begun, and sends it unless one more would fit. Returns
-    /// the errno of the output, or 0.
+    /// Adds the record to the block that earlier records began, and sends the block unless another record would
+    /// fit. Returns the errno of the output, or 0.
     #[inline(always)]
     fn go_on<C: EbpfContext>(&self, ctx: &C, span: u32) -> i64 {
         let slot = self.taken.slot;
         let fill = self.fill + span;
         let is_counted = self.count();
-        // SAFETY: the slot is ours.
+        // SAFETY: we hold the slot.
         if is_counted && fill + span <= unsafe { (*slot).head.limit } {
             // SAFETY: as above.
             unsafe { (*slot).head.fill = fill };
             return 0;
         }
-        // Where the block does not know of the record, it is counted apart.
+        // A record that the block does not count is counted separately.
         let uncounted = if is_counted { KindCount::NONE } else { KindCount::one(index_of::<T>()) };
         output::send(ctx.as_ptr(), slot, fill, uncounted, control())
     }
 
-    /// Counts the record as one of the block's. `false` if the block has too many kinds already: it
-    /// is to be sent, then.
+    /// Counts the record in the block. Returns `false` if the block already has too many kinds, so that
+    /// it must be sent.
     #[inline(always)]
     fn count(&self) -> bool {
         for at in 0..BLOCK_KINDS {
-            // SAFETY: the slot is ours.
+            // SAFETY: we hold the slot.
             let kind = unsafe { &mut (*self.taken.slot).head.kinds[at] };
             if kind.is_of(index_of::<T>()) {
                 *kind = kind.and_one();
@@ -300,7 +299,7 @@ impl<T: Record> Deref for Reservation<T> {
 
     #[inline(always)]
     fn deref(&self) -> &T {
-        // SAFETY: the slot is ours, 8-aligned, long enough (reserve() has proved both), and a
+        // SAFETY: we hold the slot. It is 8-aligned and long enough (reserve() has proved both), and a
         // record is valid whatever bytes it holds.
         unsafe { &*self.header.add(1).cast() }
     }
@@ -321,24 +320,24 @@ impl<T: Record> Drop for Reservation<T> {
     }
 }
 
-/// Where a type's kind stands in a tally.
+/// The index of a type's kind in a tally.
 pub(crate) const fn index_of<T: Record>() -> u32 {
     match T::KIND.index() {
         Some(index) => index,
-        // T::FITS has proved that this is not so.
+        // T::FITS has proved that the kind has an index.
         None => 0,
     }
 }
 
-/// Tallies a record that found no place.
+/// Tallies a record that the pipe refuses.
 #[inline(always)]
 fn refuse<T: Record>(class: FailureClass) -> EmitError {
     output::refuse(index_of::<T>(), class);
     EmitError { class, errno: 0 }
 }
 
-/// Sends this CPU's open block, so that the next record looks what the consumer wants: what the
-/// program that `program!` defines does. Returns a [`Flushed`].
+/// Sends this CPU's open block, so that the next record reads again what the consumer wants. The
+/// program that `program!` defines runs this. Returns a [`Flushed`].
 #[inline(always)]
 pub fn flush(ctx: *mut c_void) -> u32 {
     for depth in 1..DEPTH {
@@ -350,7 +349,7 @@ pub fn flush(ctx: *mut c_void) -> u32 {
     }
     let Some(slot) = slot::get(slot::FIRST) else { return Flushed::Sent as u32 };
     let Some(taken) = slot::take(slot) else { return Flushed::Held as u32 };
-    // SAFETY: the slot is ours.
+    // SAFETY: we hold the slot.
     let fill = unsafe { (*slot).head.fill };
     let is_sent = fill == 0 || output::send_or_keep(ctx, slot, fill, control());
     taken.give_back();

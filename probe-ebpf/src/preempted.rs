@@ -1,18 +1,18 @@
-//! Programs that other runs of themselves preempt.
+//! Programs that can be preempted by other runs of themselves.
 
-/// Has the kernel give each run of a program a stack of its own. To be called in the program itself, not in a
-/// function that is not inlined; it costs nothing.
+/// Makes the kernel give each run of a program its own stack. Call this in the program itself, or in a function
+/// that is inlined into it. It costs nothing.
 ///
-/// From 6.13 on, a program's stack can be one for each CPU (`bpf_prog_aux.priv_stack_ptr`), if the program
-/// uses 64 bytes of it. That is safe where no run of the program comes before another has ended. The kernel
-/// sees to that for all programs but those of uprobes: with full preemption, what one of them has on its
-/// stack, another may overwrite.
+/// From 6.13 on, a program that uses 64 bytes of its stack can have one stack for each CPU
+/// (`bpf_prog_aux.priv_stack_ptr`). This is safe if no run of the program begins before another one has ended. The
+/// kernel ensures that for all programs except those of uprobes: with full preemption, one run of such a program
+/// can overwrite the stack of another.
 ///
 /// A program with a tail call never has such a stack (`check_max_stack_depth()` in the kernel's
-/// `kernel/bpf/verifier.c`). So this is one: it is never done, and the verifier takes it out.
+/// `kernel/bpf/verifier.c`). This is such a call: it never runs, and the verifier removes it.
 #[inline(always)]
 pub fn unshared_stack() {
-    // SAFETY: it jumps over the helper's call, always. What the call would clobber is told.
+    // SAFETY: the jump always skips the helper's call. All registers that the call would clobber are declared.
     #[cfg(target_arch = "bpf")]
     unsafe {
         core::arch::asm!(

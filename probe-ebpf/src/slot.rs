@@ -1,7 +1,7 @@
-//! Scratch memory: where records are built, and who builds one in it now.
+//! Scratch memory: where records are built, and which program builds one there now.
 //!
-//! There are [`DEPTH`] slots for each CPU. A slot is held from [`Claim::on`] to [`Taken::give_back`] by one
-//! program; whoever comes meanwhile takes another one.
+//! Each CPU has [`DEPTH`] slots. One program holds a slot from [`Claim::on`] to [`Taken::give_back`]; a program
+//! that runs in between takes another slot.
 
 use crate::atomic;
 use aya_ebpf::{macros::map, maps::PerCpuArray};
@@ -19,25 +19,25 @@ static PIPE_SCRATCH: PerCpuArray<Slot> = PerCpuArray::with_max_entries(DEPTH, 0)
 /// The depth of the only slot that keeps a block open.
 pub(crate) const FIRST: u32 = 0;
 
-/// Bytes of records that a slot has room for: a block up to its limit, and one longest record.
+/// The bytes of records that a slot has room for: a block up to its limit, and one record of maximum length.
 pub(crate) const ROOM: usize = MAX_PACKED as usize + record_span(MAX_EMIT);
 
-/// The block starts at the head's `prefix`, so that records are 8-aligned here as they are in the
-/// ring. What stands before them is in one cache line.
+/// The block starts at the head's `prefix`, so records are 8-aligned here as they are in the ring.
+/// Everything before the records is in one cache line.
 #[repr(C, align(64))]
 pub(crate) struct Slot {
     pub(crate) head: SlotHead,
     pub(crate) records: [u8; ROOM],
 }
 
-/// Where the block starts.
+/// The offset of the block in the slot.
 const PREFIX_AT: usize = offset_of!(Slot, head) + offset_of!(SlotHead, prefix);
 
 const _: () = {
     assert!(ROOM.is_multiple_of(RECORD_ALIGN) && ROOM / RECORD_ALIGN <= u16::MAX as usize);
     assert!(offset_of!(Slot, records).is_multiple_of(RECORD_ALIGN));
     assert!(PREFIX_AT + size_of::<BlockPrefix>() == offset_of!(Slot, records));
-    // PCPU_MIN_UNIT_SIZE
+    // The kernel's PCPU_MIN_UNIT_SIZE.
     assert!(size_of::<Slot>() <= 32 << 10);
 };
 
@@ -47,11 +47,11 @@ pub(crate) fn get(depth: u32) -> Option<*mut Slot> {
     PIPE_SCRATCH.get_ptr_mut(depth)
 }
 
-/// A slot that is ours, until it is given back.
+/// A slot that we hold until we give it back.
 #[derive(Clone, Copy)]
 pub(crate) struct Taken {
     pub(crate) slot: *mut Slot,
-    /// How often it was given back before.
+    /// The number of times that the slot was given back before.
     given_back: u64,
 }
 
@@ -61,8 +61,8 @@ pub(crate) fn claim_first() -> Option<Claim> {
     get(FIRST).map(Claim::on)
 }
 
-/// Takes the slot of the claim on the first or, if somebody else has claimed that, the next that nobody holds, and
-/// tells which it is.
+/// Takes the slot of the claim on the first slot or, if another program has claimed that one, the next slot that nobody
+/// holds. Returns its depth as well.
 #[inline(always)]
 pub(crate) fn take_any(first: Claim) -> Option<(Taken, u32)> {
     if let Some(taken) = first.taken() {
@@ -82,17 +82,17 @@ pub(crate) fn take(slot: *mut Slot) -> Option<Taken> {
     Claim::on(slot).taken()
 }
 
-/// Half of the way to a slot.
+/// A claim on a slot: the first half of taking it.
 ///
-/// Programs that interrupt each other give back in the reverse order; programs that can be preempted
-/// do not, and two of them can find a slot free at the same time. So both claim it, and look then. To claim is
-/// atomic, so that at most one of them finds no claim beside its own. Perhaps none does, which
-/// is as good: they withdraw, and take another slot. Who is only interrupted, by programs that end before
-/// it goes on, has the slot that it found free. `probe-common/tests/slots.rs` tries out every order of these
-/// steps.
+/// Programs that interrupt each other give their slots back in reverse order. Programs that can be preempted
+/// do not, and two of them can find the same slot free. So each program first claims the slot, and then looks
+/// for other claims. Claiming is atomic, so at most one program finds no claim beside its own. If none does,
+/// that is safe, too: they withdraw, and take other slots. A program that is only interrupted, by programs that
+/// end before it continues, gets the slot that it found free. `probe-common/tests/slots.rs` tries every order
+/// of these steps.
 ///
-/// An atomic addition waits for the processor's store buffer, so there is one for a record, and who has
-/// the slot gives it back without: it alone writes that counter, and knows what it was.
+/// An atomic addition waits for the processor's store buffer, so there is only one for each record. Giving the
+/// slot back needs none: only the holder writes that counter, and it knows the old value.
 #[must_use = "until somebody looks whether it is the only one, nobody can take the slot"]
 pub(crate) struct Claim {
     slot: *mut Slot,
@@ -106,7 +106,7 @@ impl Claim {
         Self { slot }
     }
 
-    /// The slot, if nobody else has claimed it; otherwise the claim is withdrawn.
+    /// The slot, if nobody else has claimed it. Otherwise the claim is withdrawn.
     #[inline(always)]
     pub(crate) fn taken(self) -> Option<Taken> {
         let Self { slot } = self;
@@ -120,7 +120,7 @@ impl Claim {
     }
 }
 
-/// Whether somebody holds the slot, or claims it: what ends is seen before what begins.
+/// Whether somebody holds or claims the slot. Reads `given_back` before `claims`.
 #[inline(always)]
 pub(crate) fn is_held(slot: *mut Slot) -> bool {
     let given_back = given_back(slot);
@@ -128,10 +128,10 @@ pub(crate) fn is_held(slot: *mut Slot) -> bool {
 }
 
 impl Taken {
-    /// Ends what [`take`] began.
+    /// Gives the slot back, after which others can take it.
     #[inline(always)]
     pub(crate) fn give_back(self) {
-        // SAFETY: the counter is in this CPU's map value, and the slot is ours.
+        // SAFETY: the counter is in this CPU's map value, and we hold the slot.
         let counter = unsafe { &raw mut (*self.slot).head.given_back };
         // SAFETY: as above.
         unsafe { counter.write_volatile(self.given_back.wrapping_add(1)) };

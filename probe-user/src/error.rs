@@ -1,6 +1,10 @@
-//! What can go wrong, and what to do about it.
+//! The errors of the pipe, with hints about how to fix them.
+//!
+//! A message contains its cause, so no error also returns the cause as its `source()`: code that prints the whole
+//! chain prints each cause once.
 
-use crate::escape::Escaped;
+use probe_sys::escape::Escaped;
+use probe_sys::hint::{descriptor_hint, errno, map_hint};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -9,209 +13,198 @@ use std::path::Path;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The map is of another type.
+    /// The map has another type.
     #[error("map `{name}` is a {found}, and the pipe needs a BPF_MAP_TYPE_PERF_EVENT_ARRAY")]
     NotAPerfEventArray {
-        /// The map's name.
+        /// The name of the map.
         name: String,
-        /// Its type.
+        /// The type of the map.
         found: String,
     },
-    /// The descriptor is not a map's, or may not be asked about.
-    #[error("cannot ask the kernel about the map: {source}{}", bpf_hint(source))]
+    /// The descriptor does not belong to a map, or the kernel does not let this process query it.
+    #[error("cannot query the map: {cause}{}", bpf_hint(cause))]
     MapInfo {
-        /// Why.
-        source: io::Error,
+        /// The cause.
+        cause: io::Error,
     },
-    /// Nothing could be opened at this path.
-    #[error("cannot open the pinned map {}: {source}{}", shown(path), bpf_hint(source))]
+    /// The map pinned at this path could not be opened.
+    #[error("cannot open the pinned map {}: {cause}{}", shown(path), bpf_hint(cause))]
     Pinned {
-        /// The path.
+        /// The path of the pinned map.
         path: std::path::PathBuf,
-        /// Why.
-        source: io::Error,
+        /// The cause.
+        cause: io::Error,
     },
-    /// The object has no such map.
+    /// The object has no map with this name.
     #[error("the object has no map `{name}`: does its program use probe_ebpf::pipe?")]
     NoMap {
-        /// The map's name.
+        /// The name of the map.
         name: &'static str,
     },
-    /// The object has no such program.
+    /// The object has no program with this name.
     #[error("the object has no program `{name}`: does it use probe_ebpf::program!?")]
     NoProgram {
-        /// The program's name.
+        /// The name of the program.
         name: &'static str,
     },
-    /// The kernel does not accept the object's flush program.
+    /// The object's flush program could not be loaded.
     #[error("cannot load the program `{name}`: {why}")]
     Program {
-        /// The program's name.
+        /// The name of the program.
         name: &'static str,
-        /// Why.
+        /// The cause.
         why: String,
     },
-    /// It was somebody else who could not open it, and says why.
-    #[error("{why}")]
-    Told {
-        /// Why.
-        why: String,
+    /// An error of another process, such as the one that wrote a recording.
+    #[error("{message}")]
+    Reported {
+        /// The message of that process.
+        message: String,
     },
-    /// No ring has this size.
-    #[error(
-        "{bytes} bytes per CPU are no usable ring: it has to be a power of two, from {page} (a \
-         page) to 1073741824; the nearest are {below} and {above}"
-    )]
-    Bytes {
-        /// Bytes that were asked for.
+    /// The ring size is not valid.
+    #[error("invalid ring size: {bytes} bytes per CPU; use 1 to {most}")]
+    RingSize {
+        /// The requested size of a ring, in bytes.
         bytes: usize,
-        /// Bytes in a page.
-        page: usize,
-        /// The usable size below.
-        below: usize,
-        /// The usable size above.
-        above: usize,
+        /// The largest size, in bytes.
+        most: usize,
     },
-    /// The wakeup policy cannot work.
-    #[error("unusable wakeup policy: {what}")]
+    /// The wakeup policy is not valid.
+    #[error("invalid wakeup policy: {what}")]
     Wakeup {
-        /// Why.
+        /// The cause.
         what: &'static str,
     },
-    /// Nobody can have the real-time priority that was asked for.
-    #[error("consumers cannot have a real-time priority: {why}")]
+    /// Consumers cannot have the requested real-time priority.
+    #[error("cannot give consumers a real-time priority: {why}")]
     Realtime {
-        /// Why.
+        /// The cause.
         why: String,
     },
-    /// Which CPUs there are could not be read.
-    #[error("{source}")]
+    /// The list of online CPUs could not be read.
+    #[error("{cause}")]
     Cpus {
-        /// Why.
-        source: io::Error,
+        /// The cause.
+        cause: io::Error,
     },
-    /// There is no CPU to read from.
-    #[error("no CPU of the wanted ones is online; online are {online:?}")]
+    /// None of the requested CPUs is online.
+    #[error("none of the requested CPUs is online; online CPUs: {online:?}")]
     NoCpu {
-        /// The CPUs that are.
+        /// The CPUs that are online.
         online: Vec<u32>,
     },
-    /// A CPU that was asked for is not there.
-    #[error("CPU {cpu} is offline or does not exist; online are {online:?}")]
+    /// A requested CPU is offline or does not exist.
+    #[error("CPU {cpu} is offline or does not exist; online CPUs: {online:?}")]
     CpuOffline {
         /// The CPU.
         cpu: u32,
-        /// The CPUs that are.
+        /// The CPUs that are online.
         online: Vec<u32>,
     },
-    /// The map is too short for a CPU.
+    /// The map has no entry for a CPU.
     #[error(
         "map `{name}` has {entries} entries, too few for CPU {cpu}: create it with one for each possible CPU"
     )]
-    CpuPastEnd {
+    MapTooSmall {
         /// The CPU.
         cpu: u32,
-        /// The map's name.
+        /// The name of the map.
         name: String,
-        /// How many entries it has.
+        /// The number of entries in the map.
         entries: u32,
     },
     /// `perf_event_open` failed.
-    #[error("cannot open a perf event on CPU {cpu}: {source}{}", event_hint(source))]
+    #[error("cannot open a perf event on CPU {cpu}: {cause}{}", event_hint(cause))]
     Event {
         /// The CPU.
         cpu: u32,
-        /// Why.
-        source: io::Error,
+        /// The cause.
+        cause: io::Error,
     },
-    /// `mmap` of the ring failed.
-    #[error("cannot map a ring of {bytes} bytes for CPU {cpu}: {source}{}", map_hint(source))]
-    Map {
+    /// `mmap` of a ring failed.
+    #[error("cannot map a ring of {bytes} bytes for CPU {cpu}: {cause}{}", map_hint(cause))]
+    Mmap {
         /// The CPU.
         cpu: u32,
-        /// Bytes that were asked for.
+        /// The requested size of a ring, in bytes.
         bytes: usize,
-        /// Why.
-        source: io::Error,
+        /// The cause.
+        cause: io::Error,
     },
-    /// The event could not be enabled.
-    #[error("cannot enable the perf event of CPU {cpu}: {source}")]
+    /// A perf event could not be enabled.
+    #[error("cannot enable the perf event of CPU {cpu}: {cause}")]
     Enable {
         /// The CPU.
         cpu: u32,
-        /// Why.
-        source: io::Error,
+        /// The cause.
+        cause: io::Error,
     },
-    /// The event could not be put into the map.
-    #[error("cannot put the perf event of CPU {cpu} into the map: {source}{}", bpf_hint(source))]
-    Slot {
+    /// A perf event could not be put into the map.
+    #[error("cannot put the perf event of CPU {cpu} into the map: {cause}{}", bpf_hint(cause))]
+    MapEntry {
         /// The CPU.
         cpu: u32,
-        /// Why.
-        source: io::Error,
+        /// The cause.
+        cause: io::Error,
     },
-    /// The descriptors to wait on could not be had.
-    #[error("cannot set up polling: {source}{}", poll_hint(source))]
+    /// The descriptors to wait on could not be set up.
+    #[error("cannot set up polling: {cause}{}", poll_hint(cause))]
     Poll {
-        /// Why.
-        source: io::Error,
+        /// The cause.
+        cause: io::Error,
     },
     /// The tally could not be opened.
     #[error(transparent)]
     Tally(#[from] TallyError),
 }
 
-/// Why waiting for a pipe failed; or, of a flight recorder, the dump that was waited for.
+/// Why waiting for a pipe failed, or why a flight recorder failed to make the requested dump.
 #[derive(Debug, thiserror::Error)]
-#[error("{what}: {source}{}", poll_hint(source))]
+#[error("{what}: {cause}{hint}")]
 pub struct PollError {
     what: String,
-    pub(crate) source: io::Error,
+    pub(crate) cause: io::Error,
+    hint: &'static str,
 }
 
 impl From<io::Error> for PollError {
-    fn from(source: io::Error) -> Self {
-        Self { what: "cannot wait for events".to_owned(), source }
+    fn from(cause: io::Error) -> Self {
+        let hint = poll_hint(&cause);
+        Self { what: "cannot wait for events".to_owned(), cause, hint }
     }
 }
 
 impl OpenError {
-    /// The kernel refuses the priority.
-    pub(crate) fn realtime(source: &io::Error) -> Self {
-        Self::Realtime { why: format!("{source}{}", realtime_hint(source)) }
+    /// The kernel refused the priority.
+    pub(crate) fn realtime(cause: &io::Error) -> Self {
+        Self::Realtime { why: format!("{cause}{}", realtime_hint(cause)) }
     }
 }
 
 impl PollError {
-    /// The kernel refuses a consumer's priority, which it had allowed when the pipe was opened.
-    pub(crate) fn realtime(cpu: u32, source: io::Error) -> Self {
-        let hint = realtime_hint(&source);
-        let what = format!("the consumer of CPU {cpu} cannot have a real-time priority{hint}");
-        Self { what, source }
+    /// The kernel refused a consumer's priority, which it allowed when the pipe was opened.
+    pub(crate) fn realtime(cpu: u32, cause: io::Error) -> Self {
+        let hint = realtime_hint(&cause);
+        let what = format!("cannot give the consumer of CPU {cpu} a real-time priority");
+        Self { what, cause, hint }
     }
-}
-
-/// What whatever has rings says in a process that was forked from the one that opened it.
-pub(crate) fn forked() -> io::Error {
-    let what = "this process was forked from the one that opened the rings, and has none of them: open them in \
-                the process that is to read them";
-    io::Error::new(io::ErrorKind::Unsupported, what)
 }
 
 impl From<PauseError> for PollError {
-    fn from(PauseError { cpu, source }: PauseError) -> Self {
-        Self { what: format!("cannot pause the ring of CPU {cpu} for a dump"), source }
+    fn from(PauseError { cpu, cause }: PauseError) -> Self {
+        let hint = bpf_hint(&cause);
+        Self { what: format!("cannot pause the ring of CPU {cpu} for a dump"), cause, hint }
     }
 }
 
-/// Why a pipe could not be paused, or could not go on.
+/// Why a pipe could not be paused or resumed.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot pause CPU {cpu}, or have it go on: {source}{}", bpf_hint(source))]
+#[error("cannot pause or resume the ring of CPU {cpu}: {cause}{}", bpf_hint(cause))]
 pub struct PauseError {
     /// The CPU.
     pub(crate) cpu: u32,
-    /// Why.
-    pub(crate) source: io::Error,
+    /// The cause.
+    pub(crate) cause: io::Error,
 }
 
 /// Why the tally could not be read.
@@ -224,38 +217,39 @@ pub enum TallyError {
          entries with {value_size} bytes each"
     )]
     NotATally {
-        /// The map's name.
+        /// The name of the map.
         name: String,
-        /// How many entries a tally has.
+        /// The number of entries in a tally.
         entries: u32,
-        /// Bytes of an entry.
+        /// The size of an entry, in bytes.
         value_size: usize,
     },
-    /// There is none.
+    /// The pipe has no tally.
     #[error(
-        "the pipe was opened without the eBPF side's count: open it with EvPipe::from_object, or \
-         give PipeParts the map `{}`",
+        "the pipe was opened without its tally: open it with EvPipe::from_object, or pass the map \
+         `{}` to PipeParts",
         probe_common::control::TALLY_MAP
     )]
     NoTally,
-    /// A call failed.
-    #[error("cannot read the tally: {source}{}", bpf_hint(source))]
+    /// A system call failed.
+    #[error("cannot read the tally: {cause}{}", bpf_hint(cause))]
     Read {
-        /// Why.
-        #[from]
-        source: io::Error,
+        /// The cause.
+        cause: io::Error,
     },
+}
+
+impl From<io::Error> for TallyError {
+    fn from(cause: io::Error) -> Self {
+        Self::Read { cause }
+    }
 }
 
 fn shown(path: &Path) -> Escaped<'_> {
     Escaped(path.as_os_str().as_bytes())
 }
 
-fn errno(error: &io::Error) -> i32 {
-    error.raw_os_error().unwrap_or(0)
-}
-
-/// What to do about an errno of `bpf(2)`.
+/// The hint for an errno of `bpf(2)`.
 fn bpf_hint(error: &io::Error) -> &'static str {
     match errno(error) {
         libc::EPERM | libc::EACCES => ". Run as root, or with CAP_BPF and CAP_PERFMON",
@@ -264,7 +258,7 @@ fn bpf_hint(error: &io::Error) -> &'static str {
     }
 }
 
-/// What to do about an errno of `perf_event_open(2)`.
+/// The hint for an errno of `perf_event_open(2)`.
 pub(crate) fn event_hint(error: &io::Error) -> &'static str {
     match errno(error) {
         libc::EPERM | libc::EACCES => {
@@ -276,89 +270,106 @@ pub(crate) fn event_hint(error: &io::Error) -> &'static str {
     }
 }
 
-/// What to do about an errno of `sched_setscheduler(2)`.
+/// The hint for an errno of `sched_setscheduler(2)`.
 fn realtime_hint(error: &io::Error) -> &'static str {
     match errno(error) {
         libc::EPERM => {
-            ". Run as root, or with CAP_SYS_NICE or RLIMIT_RTPRIO (ulimit -r); a cgroup without real-time bandwidth \
-             (CONFIG_RT_GROUP_SCHED) has none to give"
+            ". Run as root, or with CAP_SYS_NICE or RLIMIT_RTPRIO (ulimit -r). With \
+             CONFIG_RT_GROUP_SCHED, the cgroup needs real-time bandwidth too"
         }
         _ => "",
     }
 }
 
-/// What to do about an errno of the ring's `mmap(2)`.
-pub(crate) fn map_hint(error: &io::Error) -> &'static str {
-    match errno(error) {
-        libc::EPERM => {
-            ". That is more locked memory than allowed: ask for fewer bytes, raise the sysctl \
-             kernel.perf_event_mlock_kb or RLIMIT_MEMLOCK (ulimit -l), or run with CAP_IPC_LOCK"
-        }
-        libc::ENOMEM => ". There is not enough memory: ask for fewer bytes",
-        _ => "",
-    }
-}
-
-/// What to do about an errno of the descriptors to wait on, and of `epoll_ctl(2)`.
+/// The hint for an errno of `epoll_ctl(2)`, or of creating the descriptors to wait on.
 fn poll_hint(error: &io::Error) -> &'static str {
     match errno(error) {
         libc::ENOSPC => {
-            ". The user waits for as many descriptors as allowed: raise the sysctl \
+            ". The user has reached the limit of epoll watches: raise the sysctl \
              fs.epoll.max_user_watches"
         }
         _ => descriptor_hint(error),
     }
 }
 
-/// What to do about having no descriptor left.
-pub(crate) fn descriptor_hint(error: &io::Error) -> &'static str {
-    match errno(error) {
-        libc::EMFILE => ". The process has no descriptor left: raise RLIMIT_NOFILE (ulimit -n)",
-        libc::ENFILE => ". The system has no descriptor left: raise the sysctl fs.file-max",
-        _ => "",
+/// The name of a map type, from `enum bpf_map_type` in `include/uapi/linux/bpf.h`.
+pub(crate) fn map_type_name(map_type: u32) -> String {
+    const NAMES: &str = "UNSPEC HASH ARRAY PROG_ARRAY PERF_EVENT_ARRAY PERCPU_HASH PERCPU_ARRAY STACK_TRACE \
+                         CGROUP_ARRAY LRU_HASH LRU_PERCPU_HASH LPM_TRIE ARRAY_OF_MAPS HASH_OF_MAPS DEVMAP SOCKMAP \
+                         CPUMAP XSKMAP SOCKHASH CGROUP_STORAGE REUSEPORT_SOCKARRAY PERCPU_CGROUP_STORAGE QUEUE \
+                         STACK SK_STORAGE DEVMAP_HASH STRUCT_OPS RINGBUF INODE_STORAGE TASK_STORAGE BLOOM_FILTER \
+                         USER_RINGBUF CGRP_STORAGE ARENA";
+    match NAMES.split(' ').nth(map_type as usize) {
+        Some(name) => format!("BPF_MAP_TYPE_{name}"),
+        None => format!("map of type {map_type}"),
     }
 }
 
-/// `enum bpf_map_type` in `include/uapi/linux/bpf.h`, as far as the names go.
-pub(crate) fn map_type_name(map_type: u32) -> String {
-    const NAMES: [&str; 34] = [
-        "UNSPEC",
-        "HASH",
-        "ARRAY",
-        "PROG_ARRAY",
-        "PERF_EVENT_ARRAY",
-        "PERCPU_HASH",
-        "PERCPU_ARRAY",
-        "STACK_TRACE",
-        "CGROUP_ARRAY",
-        "LRU_HASH",
-        "LRU_PERCPU_HASH",
-        "LPM_TRIE",
-        "ARRAY_OF_MAPS",
-        "HASH_OF_MAPS",
-        "DEVMAP",
-        "SOCKMAP",
-        "CPUMAP",
-        "XSKMAP",
-        "SOCKHASH",
-        "CGROUP_STORAGE",
-        "REUSEPORT_SOCKARRAY",
-        "PERCPU_CGROUP_STORAGE",
-        "QUEUE",
-        "STACK",
-        "SK_STORAGE",
-        "DEVMAP_HASH",
-        "STRUCT_OPS",
-        "RINGBUF",
-        "INODE_STORAGE",
-        "TASK_STORAGE",
-        "BLOOM_FILTER",
-        "USER_RINGBUF",
-        "CGRP_STORAGE",
-        "ARENA",
-    ];
-    match NAMES.get(map_type as usize) {
-        Some(name) => format!("BPF_MAP_TYPE_{name}"),
-        None => format!("map of type {map_type}"),
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::error::Error;
+
+    fn cause() -> io::Error {
+        io::Error::other("the cause")
+    }
+
+    /// One error of each kind.
+    fn all() -> impl Iterator<Item = Box<dyn Error>> {
+        let pause = || PauseError { cpu: 3, cause: cause() };
+        let open = [
+            OpenError::NotAPerfEventArray { name: "M".into(), found: map_type_name(2) },
+            OpenError::MapInfo { cause: cause() },
+            OpenError::Pinned { path: "/sys/fs/bpf/M".into(), cause: cause() },
+            OpenError::NoMap { name: "M" },
+            OpenError::NoProgram { name: "P" },
+            OpenError::Program { name: "P", why: cause().to_string() },
+            OpenError::Reported { message: cause().to_string() },
+            OpenError::RingSize { bytes: 5, most: 4 },
+            OpenError::Wakeup { what: "it never wakes" },
+            OpenError::realtime(&cause()),
+            OpenError::Cpus { cause: cause() },
+            OpenError::NoCpu { online: vec![0] },
+            OpenError::CpuOffline { cpu: 3, online: vec![0] },
+            OpenError::MapTooSmall { cpu: 3, name: "M".into(), entries: 2 },
+            OpenError::Event { cpu: 3, cause: cause() },
+            OpenError::Mmap { cpu: 3, bytes: 4096, cause: cause() },
+            OpenError::Enable { cpu: 3, cause: cause() },
+            OpenError::MapEntry { cpu: 3, cause: cause() },
+            OpenError::Poll { cause: cause() },
+            OpenError::Tally(cause().into()),
+        ];
+        let tally = [
+            TallyError::NotATally { name: "M".into(), entries: 5, value_size: 8 },
+            TallyError::NoTally,
+            cause().into(),
+        ];
+        let poll = [cause().into(), PollError::realtime(3, cause()), pause().into()];
+        let open = open.into_iter().map(Box::<dyn Error>::from);
+        let others = tally.map(Box::<dyn Error>::from).into_iter().chain(poll.map(Box::from));
+        open.chain(others).chain([pause().into()])
+    }
+
+    #[test]
+    fn a_hint_follows_its_cause() {
+        let refused = io::Error::from_raw_os_error(libc::EPERM);
+        let message = PollError::realtime(3, refused).to_string();
+        let (cause, hint) = message.split_once(". ").unwrap();
+        let expected = "cannot give the consumer of CPU 3 a real-time priority: Operation not permitted (os error 1)";
+        assert_eq!(cause, expected);
+        assert!(hint.starts_with("Run as root"), "{message}");
+    }
+
+    #[test]
+    fn each_prints_its_cause_once() {
+        for error in all() {
+            let message = error.to_string();
+            if format!("{error:?}").contains("the cause") {
+                assert_eq!(message.matches("the cause").count(), 1, "{message}");
+            }
+            if let Some(source) = error.source() {
+                assert!(!message.contains(&source.to_string()), "{message} / {source}");
+            }
+        }
     }
 }

@@ -1,8 +1,7 @@
-//! An exact, fast event pipe out of the Linux kernel, over a perf event array
-//! (`BPF_MAP_TYPE_PERF_EVENT_ARRAY`).
+//! An exact, fast event pipe from the Linux kernel, over a perf event array (`BPF_MAP_TYPE_PERF_EVENT_ARRAY`).
 //!
-//! An [`EvPipe`] is a set of per-CPU [`EvQueue`]s, each a perf event and its mapped ring. Draining
-//! it gives every record to the handlers that are registered for its type, without a copy:
+//! An [`EvPipe`] is a set of per-CPU [`EvQueue`]s, each a perf event and its mapped ring. A drain passes every record
+//! to the handlers registered for its type, without a copy:
 //!
 //! ```no_run
 //! use probe_user::{EvHandlers, EvPipe, Options, Stop};
@@ -31,9 +30,9 @@
 //! # }
 //! ```
 //!
-//! The way of a record, room by room: [`EvQueue`] drains a ring, [`EvPipe`] drains the queues,
-//! [`EvHandlers`] dispatches by type. Records come in the order of their CPU; an [`OrderedPipe`] gives
-//! those of all CPUs by time.
+//! The folders follow the path of a record: an [`EvQueue`] drains a ring (`queue`), an [`EvPipe`] drains the queues
+//! (`pipe`), and [`EvHandlers`] dispatch by type (`consume`). The records of one CPU arrive in order; an
+//! [`OrderedPipe`] delivers the records of all CPUs in time order.
 //!
 //! # Features
 //!
@@ -42,86 +41,66 @@
 //! | none | the pipe: [`EvPipe::from_map`] takes any loader's map |
 //! | `aya` | [`EvPipe::from_object`], for objects that aya loaded |
 //! | `tokio` | `AsyncEvPipe` and `RecordStream` |
-//! | `perf` | perf events by themselves: counters and samplers |
-//! | `trace` | the tracer, as a library |
-//! | `cli` | the binary `probe` |
 
 #![deny(missing_docs, unsafe_code)]
 
-// What the kernel tests share calls the crate by its name, inside of it as well.
+// The helpers that the kernel tests share refer to this crate by its name.
 #[cfg(test)]
 extern crate self as probe_user;
 
-mod adaptive;
-#[cfg(feature = "tokio")]
-mod asynchronous;
-mod backward;
-mod batch;
-mod consumer;
-mod counts;
-pub mod cpus;
-mod drain;
+mod consume;
 mod error;
-mod escape;
-mod evhandler;
-mod evpipe;
-mod evqueue;
-#[cfg(any(test, feature = "fuzzing"))]
+pub mod flight;
+#[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzzing;
-mod held;
-mod hotplug;
-mod ledger;
-mod losses;
-mod merge;
-#[cfg(feature = "perf")]
-mod nearest;
-mod options;
-mod ordered;
-mod owned;
-mod parts;
-#[cfg(feature = "perf")]
-mod pattern;
-mod pausing;
-mod per_cpu;
-#[cfg(feature = "perf")]
-pub mod perf;
-mod queues;
-mod ring;
-mod scratch;
-mod stop;
+pub mod ledger;
+mod pipe;
+mod queue;
 #[cfg(all(test, feature = "aya"))]
-#[path = "../tests/suite/mod.rs"]
+#[path = "../tests/kernel/suite/mod.rs"]
+#[allow(dead_code, reason = "the unit tests use a part of what the kernel tests share")]
 mod suite;
-mod sys;
-mod tally;
-mod ticker;
-#[cfg(feature = "trace")]
-pub mod trace;
-#[cfg(feature = "perf")]
-mod tracefs;
-mod trigger;
-mod turns;
 
+/// The version of aya that the feature `aya` works with.
+#[cfg(feature = "aya")]
+pub use aya;
 #[cfg(feature = "tokio")]
-pub use asynchronous::{AsyncEvPipe, Pipe, RecordStream};
-pub use batch::Batch;
-pub use consumer::{Consumer, CpuChange, Dump, Loss, Malformed, MalformedReason};
-pub use counts::QueueCounts;
+pub use consume::asynchronous::{AsyncEvPipe, Pipe, RecordStream};
+pub use consume::evhandler::{AnyThread, Emitted, EvHandlers, Flow, OneThread, Threads};
+pub use consume::merge::{Intake, Merge};
+pub use consume::ordered::OrderedPipe;
+pub use consume::owned::{Item, OwnedRecord, OwnedRecords};
+pub use consume::per_cpu::{PerCpuPipe, request_short_slices};
 pub use error::{OpenError, PauseError, PollError, TallyError};
-pub use escape::Escaped;
-pub use evhandler::{EvHandlers, Event, Flow};
-pub use evpipe::{EvPipe, Progress, Summary};
-pub use evqueue::EvQueue;
-pub use ledger::{Discrepancy, Ledger, LedgerCpu, LedgerEntry};
-pub use options::{Options, Wakeup};
-pub use ordered::{OrderedPipe, OrderedSummary};
-pub use owned::{Item, OwnedRecord, OwnedRecords};
-pub use parts::PipeParts;
-pub use pausing::Pausing;
-pub use per_cpu::{PerCpuPipe, PerCpuSummary};
+pub use pipe::closing::Summary;
+pub use pipe::evpipe::{EvPipe, Progress};
+pub use pipe::options::{Options, Wakeup};
+pub use pipe::parts::PipeParts;
+pub use pipe::stop::Stop;
 pub use probe_common as common;
-pub use stop::Stop;
-pub use tally::{CpuOutputs, CpuTally, Tally};
-pub use trigger::Trigger;
-pub use turns::ask_for_short_turns;
+pub use probe_sys::cpus;
+pub use probe_sys::escape::Escaped;
+pub use queue::batch::Batch;
+pub use queue::consumer::Consumer;
+pub use queue::counts::QueueCounts;
+pub use queue::evqueue::EvQueue;
+pub use queue::notices::{CpuChange, Loss, Malformed, MalformedReason};
+
+/// Types that may move between threads.
+const _: () = {
+    const fn assert_send<T: Send>() {}
+    const fn assert_sync<T: Sync>() {}
+    assert_send::<EvPipe>();
+    assert_send::<OrderedPipe>();
+    assert_send::<PerCpuPipe<EvHandlers<'_>, fn(u32) -> EvHandlers<'static>>>();
+    assert_send::<EvHandlers<'_>>();
+    assert_send::<OwnedRecord>();
+    assert_send::<ledger::Ledger>();
+    assert_send::<OpenError>();
+    assert_send::<PollError>();
+    assert_send::<Stop>();
+    assert_sync::<Stop>();
+    assert_send::<flight::Trigger>();
+    assert_sync::<flight::Trigger>();
+};

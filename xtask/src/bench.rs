@@ -1,6 +1,4 @@
-//! `cargo xtask bench`: the event pipe beside its peers, on this machine's kernel.
-
-mod tracer;
+//! `cargo xtask bench`: benchmarks the event pipe or the tracer against their peers on this machine's kernel.
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -8,22 +6,29 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::libtest::{self, Counts};
-use crate::run::{executables, may_trace};
-use crate::workspace::{self, Workspace, cargo, environment};
-use crate::{apt, ebpf, say};
+use crate::report::libtest::{self, Counts};
+use crate::run::{build_probe, executables, may_trace};
+use crate::setup::apt;
+use crate::workspace::{self, Workspace, cargo_quiet, environment};
+use crate::{ebpf, say};
 
-/// What libbpf's own build needs, by Debian's names.
+/// The Debian packages that building libbpf requires.
 const LIBBPF_NEEDS: [&str; 3] = ["libelf-dev", "pkg-config", "zlib1g-dev"];
 
-const NAME: &str = "probe-bench";
+/// The Debian packages of the tracer's peers.
+const PEERS: [&str; 3] = ["bpftrace", "linux-perf", "bpfcc-tools"];
+
+pub(crate) const NAME: &str = "probe-bench";
+
+/// The first option, which selects the benchmark of the tracer.
+const TRACER: &str = "tracer";
 
 const CHART: &str = "docs/bench.svg";
 
 #[derive(clap::Args)]
 #[command(disable_help_flag = true)]
 pub(crate) struct Args {
-    /// The benchmark's own, --help among them; with `tracer` as the first, the tracer's
+    /// Options of the benchmark, including --help; begin with `tracer` to benchmark the tracer
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTIONS")]
     options: Vec<OsString>,
 }
@@ -33,7 +38,7 @@ impl Args {
         ensure!(may_trace(), "the benchmark loads eBPF programs: run it as root");
         ebpf::refresh(&Workspace::load()?)?;
         let mut command = match self.options.first() {
-            Some(first) if first == tracer::NAME => tracer::command(&self.options)?,
+            Some(first) if first == TRACER => tracer(&self.options)?,
             _ => pipe(&self.options)?,
         };
         let status = command.status().context("cannot start the benchmark")?;
@@ -41,9 +46,9 @@ impl Args {
     }
 }
 
-/// The benchmark's own tests: where programs may be loaded, each contender is measured for a moment.
+/// Runs the benchmark's own tests. If this user may load programs, they measure each contender briefly.
 pub(crate) fn test() -> Result<Counts> {
-    let mut command = Command::new(build(&["test", "--no-run"])?);
+    let mut command = Command::new(build("test", "--no-run")?);
     command.env_clear().envs(environment()).arg("--test-threads=1");
     if may_trace() {
         command.arg("--include-ignored");
@@ -51,10 +56,9 @@ pub(crate) fn test() -> Result<Counts> {
     libtest::run(&mut command)
 }
 
-/// The command that measures the pipe.
+/// The command that benchmarks the pipe.
 fn pipe(options: &[OsString]) -> Result<Command> {
-    let bench = build(&["build", "--release"])?;
-    let mut command = Command::new(&bench);
+    let mut command = Command::new(build("build", "--release")?);
     command.env_clear().envs(environment()).args(options);
     if !options.iter().any(|option| names_chart(option)) {
         command.arg("--chart").arg(workspace::root().join(CHART));
@@ -62,35 +66,48 @@ fn pipe(options: &[OsString]) -> Result<Command> {
     Ok(command)
 }
 
+/// The command that benchmarks the tracer.
+fn tracer(options: &[OsString]) -> Result<Command> {
+    for peer in PEERS {
+        if let Err(error) = apt::install(&[peer]) {
+            // The peer may exist without its package; the benchmark reports those that are missing.
+            say::line(format_args!("cannot install {peer}: {error:#}"));
+        }
+    }
+    let probe = build_probe()?;
+    let mut command = Command::new(build("build", "--release")?);
+    command.env_clear().envs(environment()).args(options).arg("--probe").arg(probe);
+    Ok(command)
+}
+
 fn names_chart(option: &OsStr) -> bool {
     option == "--chart" || option.as_encoded_bytes().starts_with(b"--chart=")
 }
 
-/// The arguments that lint the benchmark.
-pub(crate) fn clippy() -> Vec<&'static str> {
+/// The cargo arguments that select every part of the benchmark that this machine can build.
+pub(crate) fn packages() -> Vec<&'static str> {
     let features = libbpf().unwrap_or_else(|error| without_libbpf(&error));
-    [&["clippy", "--package", NAME, "--all-targets"], features].concat()
+    [&["--package", NAME, "--all-targets"], features].concat()
 }
 
-/// Builds the benchmark, or its tests, with libbpf's contenders if these can be built.
-fn build(command: &[&str]) -> Result<PathBuf> {
-    let with_libbpf = libbpf().and_then(|features| build_with(command, features));
-    with_libbpf.or_else(|error| build_with(command, without_libbpf(&error)))
+/// Builds the benchmark or its tests, with libbpf's contenders if possible.
+fn build(verb: &str, option: &str) -> Result<PathBuf> {
+    let build = |features: &[&str]| {
+        let mut command = cargo_quiet(verb);
+        let built = executables(command.args([option, "--package", NAME]).args(features))?;
+        let bench = built.into_iter().find(|one| one.target == NAME);
+        Ok(bench.context("cargo did not build the benchmark")?.path)
+    };
+    libbpf().and_then(build).or_else(|error| build(without_libbpf(&error)))
 }
 
-fn build_with(command: &[&str], features: &[&str]) -> Result<PathBuf> {
-    let built = executables(cargo().args(command).args(["--package", NAME]).args(features))?;
-    let bench = built.into_iter().find(|one| one.target == NAME);
-    Ok(bench.context("cargo built none")?.path)
-}
-
-/// The arguments that have libbpf's contenders built in, for which there is everything.
+/// Installs the packages that libbpf requires, and returns the arguments that enable its contenders.
 fn libbpf() -> Result<&'static [&'static str]> {
     apt::install(&LIBBPF_NEEDS)?;
     Ok(&["--features", "libbpf"])
 }
 
 fn without_libbpf(error: &anyhow::Error) -> &'static [&'static str] {
-    say::line(format_args!("libbpf's contenders will be missing: {error:#}"));
+    say::line(format_args!("skipping libbpf's contenders: {error:#}"));
     &[]
 }

@@ -1,28 +1,28 @@
-//! `cargo xtask fuzz`: arbitrary bytes for the code that reads what the kernel gives, on stable Rust.
+//! `cargo xtask fuzz`: feeds arbitrary bytes to the code that parses kernel data, on stable Rust.
 //!
-//! It builds what `cargo fuzz` builds, without its sanitizer, which takes a nightly Rust: the code under
-//! test is safe, and what it must not do, it asserts itself.
+//! The build is that of `cargo fuzz` without the address sanitizer, which requires nightly Rust. The code under test is
+//! safe, and asserts its own invariants.
 
-use std::collections::BTreeMap;
 use std::fs::{self, File, Permissions};
 use std::num::NonZero;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::libtest::Counts;
+use crate::report::libtest::Counts;
 use crate::run::{Executable, executables};
-use crate::workspace::{self, Workspace, cargo};
-use crate::{apt, process, say};
+use crate::setup::apt;
+use crate::setup::files::{create_folder, write_if_changed};
+use crate::workspace::{self, Workspace, cargo_quiet};
+use crate::{process, say};
 
 const PACKAGE: &str = "probe-fuzz";
-/// The flags of `cargo fuzz`, for what is ours: the crates that it is built on are those of the tests.
-const FLAGS: [&str; 7] = [
+/// The flags of `cargo fuzz`. Only the workspace's own crates get them; dependencies are shared with the tests' build.
+const FLAGS: [&str; 8] = [
+    "--cfg=fuzzing",
     "-Ccodegen-units=1",
     "-Cpasses=sancov-module",
     "-Cllvm-args=-sanitizer-coverage-level=4",
@@ -31,13 +31,13 @@ const FLAGS: [&str; 7] = [
     "-Cllvm-args=-sanitizer-coverage-trace-compares",
     "-Cllvm-args=-simplifycfg-branch-fold-threshold=0",
 ];
-/// What is longer takes longer, and has nothing new in it.
+/// Longer inputs take longer and cover nothing new.
 const MAX_LEN: u32 = 256;
 const LOG_LINES: usize = 30;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// All of them, unless named
+    /// Targets to fuzz [default: all]
     targets: Vec<String>,
     #[command(flatten)]
     extent: Extent,
@@ -46,19 +46,19 @@ pub(crate) struct Args {
 /// How the targets are built.
 #[derive(Clone, Copy)]
 pub(crate) enum Build {
-    /// As the tests are, on what was built for them.
+    /// In the tests' profile, sharing the dependencies built for them. The build ends sooner.
     Soon,
-    /// For more inputs a second.
+    /// In the release profile, for more inputs per second.
     Optimised,
 }
 
-/// How much is to be tried.
+/// How long to fuzz.
 #[derive(Clone, Copy, clap::Args)]
 pub(crate) struct Extent {
-    /// Seconds for each target
+    /// Seconds to fuzz each target
     #[arg(long, default_value_t = 60)]
     seconds: u64,
-    /// Inputs for each target, however long they take
+    /// Number of inputs for each target, without a time limit
     #[arg(long, conflicts_with = "seconds")]
     runs: Option<u64>,
 }
@@ -83,7 +83,7 @@ impl Args {
     }
 }
 
-/// Runs these targets, or all, as many at a time as there are CPUs.
+/// Fuzzes the named targets, or all if none is named, one for each CPU at a time.
 pub(crate) fn fuzz(
     workspace: &Workspace,
     names: &[String],
@@ -93,33 +93,29 @@ pub(crate) fn fuzz(
     let built = build(workspace, how)?;
     let known = built.iter().map(|one| one.target.as_str()).collect::<Vec<_>>().join(", ");
     for name in names {
-        ensure!(built.iter().any(|one| one.target == *name), "no target {name}; there is {known}");
+        ensure!(
+            built.iter().any(|one| one.target == *name),
+            "unknown target `{name}`; the targets are {known}"
+        );
     }
-    let wanted = |one: &&Executable| names.is_empty() || names.contains(&one.target);
-    let wanted = built.iter().filter(wanted).collect::<Vec<_>>();
+    let wanted = |one: &Executable| names.is_empty() || names.contains(&one.target);
+    let mut wanted = built.into_iter().filter(wanted).collect::<Vec<_>>();
+    wanted.sort_by(|one, other| one.target.cmp(&other.target));
 
-    let (next, ends) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
-    let work = || {
-        while let Some(one) = wanted.get(next.fetch_add(1, Ordering::Relaxed)) {
-            say::line(format_args!("fuzzing {}", one.target));
-            let end = Target::new(workspace, one).and_then(|target| target.run(extent));
-            ends.lock().unwrap_or_else(PoisonError::into_inner).insert(&one.target, end);
-        }
-    };
-    thread::scope(|scope| {
-        for _ in 0..thread::available_parallelism().map_or(1, NonZero::get).min(wanted.len()) {
-            scope.spawn(work);
-        }
+    let cpus = thread::available_parallelism().map_or(1, NonZero::get);
+    let ends = process::in_parallel(&wanted, cpus, |one| {
+        say::line(format_args!("fuzzing {}", one.target));
+        fuzz_one(workspace, one, extent)
     });
     let mut counts = Counts::default();
-    for (name, end) in ends.into_inner().unwrap_or_else(PoisonError::into_inner) {
+    for (Executable { target, .. }, end) in wanted.iter().zip(ends) {
         match end {
             Ok(stats) => {
-                say::line(format_args!("{name}: {stats}"));
+                say::line(format_args!("{target}: {stats}"));
                 counts.passed += 1;
             }
             Err(error) => {
-                say::line(format_args!("{name} failed: {error:#}"));
+                say::line(format_args!("{target} failed: {error:#}"));
                 counts.failed += 1;
             }
         }
@@ -135,95 +131,62 @@ fn build(workspace: &Workspace, how: Build) -> Result<Vec<Executable>> {
     }
     say::line("building the fuzz targets");
     let compiler = instrumenting_compiler(workspace)?;
-    let mut build = cargo();
-    // What it compiles is kept apart from what others do.
-    build.args(["build", "--package", PACKAGE]).env("RUSTC_WORKSPACE_WRAPPER", compiler);
-    match how {
-        Build::Soon => {}
-        Build::Optimised => {
-            build.arg("--release");
-            // What is wrong is noticed, and told with its line.
-            build.env("CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS", "true");
-            build.env("CARGO_PROFILE_RELEASE_DEBUG", "line-tables-only");
-        }
+    let mut build = cargo_quiet("build");
+    // Cargo keeps the artifacts of a wrapper apart from the others.
+    build.args(["--package", PACKAGE]).env("RUSTC_WORKSPACE_WRAPPER", compiler);
+    if let Build::Optimised = how {
+        build.arg("--release");
+        // Assertions stay enabled, and a panic's backtrace has line numbers.
+        build.env("CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS", "true");
+        build.env("CARGO_PROFILE_RELEASE_DEBUG", "line-tables-only");
     }
     executables(&mut build)
 }
 
-/// Writes what is run instead of the compiler, with its words, for the workspace's own crates.
+/// Writes a wrapper that runs the compiler with [`FLAGS`], for the workspace's own crates.
 fn instrumenting_compiler(workspace: &Workspace) -> Result<PathBuf> {
-    let folder = workspace.target().join("fuzz");
-    fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
-    let path = folder.join("instrumenting-compiler");
+    let path = workspace.target().join("fuzz/instrumenting-compiler");
     let script = format!("#!/bin/sh\nexec \"$@\" {}\n", FLAGS.join(" "));
-    // One that is there may be running.
-    if fs::read_to_string(&path).ok().as_ref() != Some(&script) {
-        fs::write(&path, script).with_context(|| format!("cannot write {}", path.display()))?;
-        fs::set_permissions(&path, Permissions::from_mode(0o755))?;
-    }
+    // An unchanged wrapper is not rewritten: it may be running.
+    write_if_changed(&path, script.as_bytes())?;
+    fs::set_permissions(&path, Permissions::from_mode(0o755))?;
     Ok(path)
 }
 
-/// A target and its files.
-struct Target {
-    name: String,
-    executable: PathBuf,
-    /// What is checked in.
-    corpus: PathBuf,
-    /// What was found on this machine.
-    found: PathBuf,
-    /// Inputs that fail.
-    failures: PathBuf,
-    log: PathBuf,
+/// Fuzzes a target. Returns its statistics, or fails with the input that failed.
+fn fuzz_one(workspace: &Workspace, built: &Executable, extent: Extent) -> Result<String> {
+    let name = &built.target;
+    let (fuzz, target) = (workspace::root().join("fuzz"), workspace.target().join("fuzz"));
+    // The checked-in inputs, those found on this machine, and those that failed.
+    let corpus = fuzz.join("corpus").join(name);
+    let found = target.join("corpus").join(name);
+    let failures = fuzz.join("artifacts").join(name);
+    create_folder(&found)?;
+    create_folder(&failures)?;
+    let log = target.join(format!("{name}.log"));
+    let file = File::create(&log)?;
+    let mut command = Command::new(&built.path);
+    command.arg(extent.option()).arg(format!("-max_len={MAX_LEN}"));
+    command.args(["-print_final_stats=1", "-timeout=10", "-rss_limit_mb=1024"]);
+    command.arg(format!("-artifact_prefix={}/", failures.display()));
+    command.arg(&found).arg(&corpus);
+    command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
+    let status = command.status().context("cannot start the fuzz target")?;
+    let printed = String::from_utf8_lossy(&fs::read(&log)?).into_owned();
+    if status.success() {
+        return stats(&printed).context("libFuzzer printed no statistics");
+    }
+    let tail = process::tail(&printed, LOG_LINES);
+    let Some(input) = failing_input(&printed) else { bail!("{status}:\n{tail}") };
+    bail!(
+        "{tail}\nThe input was saved. To add it to the corpus that the tests replay:\n    \
+         cp {} {}/ && cargo test --lib corpus_of_{name}",
+        input.display(),
+        relative(&corpus).display()
+    )
 }
 
-impl Target {
-    fn new(workspace: &Workspace, built: &Executable) -> Result<Self> {
-        let name = built.target.clone();
-        let (fuzz, target) = (workspace::root().join("fuzz"), workspace.target().join("fuzz"));
-        let this = Self {
-            corpus: fuzz.join("corpus").join(&name),
-            found: target.join("corpus").join(&name),
-            failures: fuzz.join("artifacts").join(&name),
-            log: target.join(format!("{name}.log")),
-            executable: built.path.clone(),
-            name,
-        };
-        for folder in [&this.found, &this.failures] {
-            fs::create_dir_all(folder)
-                .with_context(|| format!("cannot create {}", folder.display()))?;
-        }
-        Ok(this)
-    }
-
-    fn run(&self, extent: Extent) -> Result<String> {
-        let log = File::create(&self.log)?;
-        let mut command = Command::new(&self.executable);
-        command.arg(extent.option()).arg(format!("-max_len={MAX_LEN}"));
-        command.args(["-print_final_stats=1", "-timeout=10", "-rss_limit_mb=1024"]);
-        command.arg(format!("-artifact_prefix={}/", self.failures.display()));
-        command.arg(&self.found).arg(&self.corpus);
-        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-        let status = command.status().context("cannot start it")?;
-        let printed = String::from_utf8_lossy(&fs::read(&self.log)?).into_owned();
-        if status.success() {
-            return stats(&printed).context("it does not say how much it has tried");
-        }
-        let Some(input) = failing_input(&printed) else {
-            bail!("{status}:\n{}", process::tail(&printed, LOG_LINES));
-        };
-        bail!(
-            "{}\nThe input is kept. Have the tests replay it, now and from now on:\n    \
-             cp {} {}/ && cargo test --package probe-user --lib corpus_of_{}",
-            process::tail(&printed, LOG_LINES),
-            input.display(),
-            relative(&self.corpus).display(),
-            self.name
-        )
-    }
-}
-
-/// How much was tried, as libFuzzer says in the end.
+/// The number and rate of executions, from libFuzzer's final statistics.
 fn stats(printed: &str) -> Option<String> {
     let stat = |name: &str| {
         printed.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok())
@@ -238,7 +201,7 @@ fn failing_input(printed: &str) -> Option<&Path> {
     Some(relative(Path::new(path.lines().next()?)))
 }
 
-/// A path as one would type it in the clone's root.
+/// A path relative to the clone's root, to show in messages.
 fn relative(path: &Path) -> &Path {
     let root = workspace::root();
     path.strip_prefix(&root).unwrap_or(path)
@@ -249,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn libfuzzers_last_words_are_understood() {
+    fn final_statistics_are_parsed() {
         let printed = "#4\tDONE\nstat::number_of_executed_units: 1234567\n\
             stat::average_exec_per_sec:     411522\nstat::new_units_added: 3\n";
         assert_eq!(stats(printed).unwrap(), "1234567 executions, 411522 a second");

@@ -1,31 +1,17 @@
 //! Builds, runs and tests the workspace: `cargo xtask --help`.
 
-mod apt;
 mod bench;
-mod builder;
-mod cache;
+mod check;
 mod ebpf;
 mod fuzz;
-mod guest;
-mod host;
-mod interrupt;
-mod kernel;
-mod kvm;
-mod libtest;
-mod machine;
-mod manifest;
-mod module;
-mod object;
 mod process;
-mod python;
+mod release;
 mod report;
 mod run;
 mod say;
-mod splat;
-mod strip;
-mod suite;
+mod setup;
+mod template;
 mod test;
-mod toolchain;
 mod vm;
 mod workspace;
 
@@ -43,19 +29,29 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Measure the event pipe beside libbpf and aya, or the tracer beside bpftrace, on this machine
+    /// Benchmark the event pipe against libbpf and aya, or the tracer against bpftrace, on this machine
     Bench(bench::Args),
-    /// Build the eBPF objects that are checked in
+    /// Build the checked-in eBPF objects
     BuildEbpf {
-        /// Compare the checked-in objects with a new build, write nothing
+        /// Compare the checked-in objects with a new build and write nothing
         #[arg(long)]
         check: bool,
     },
-    /// Give arbitrary bytes to what reads the kernel's
+    /// Check formatting and lints, and test the packages that changed
+    Check(check::Args),
+    /// Check the licences, sources and advisories of all dependencies with cargo-deny
+    Deny,
+    /// Fuzz the parsers of kernel data
     Fuzz(fuzz::Args),
-    /// Run `probe`, on this machine if it can, else in a virtual machine
+    /// Create a project outside this repository that emits and prints events
+    New(template::Args),
+    /// Package the crates that are published
+    Package(release::Package),
+    /// Run `probe` on this machine if possible, otherwise in a virtual machine
     Run(run::Args),
-    /// Run every check: formatting, lints, documentation, tests here and in every kernel
+    /// Compare the public API with the newest release, using cargo-semver-checks
+    Semver(release::Semver),
+    /// Run every check: formatting, lints, documentation, and tests on this machine and on every kernel
     Test(test::Args),
     /// Run a command as root in a virtual machine
     Vm(vm::Args),
@@ -76,8 +72,13 @@ impl Task {
         match self {
             Self::Bench(args) => args.run(),
             Self::BuildEbpf { check } => ebpf::task(check),
+            Self::Check(args) => args.run(),
+            Self::Deny => release::deny(),
             Self::Fuzz(args) => args.run(),
+            Self::New(args) => args.run(),
+            Self::Package(args) => args.run(),
             Self::Run(args) => args.run(),
+            Self::Semver(args) => args.run(),
             Self::Test(args) => args.run(),
             Self::Vm(args) => args.run(),
         }

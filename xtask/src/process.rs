@@ -1,110 +1,66 @@
-//! Child processes: what failed, and what it printed.
+//! Child processes and threads.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Command, ExitStatus, Output, Stdio};
-use std::thread;
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::{self, JoinHandle};
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
+use probe_build::process;
+
+pub(crate) use probe_build::process::tail;
 
 use crate::say::Step;
 
-/// Lines of a failed command's output that its error shows.
-const TAIL: usize = 30;
-
-/// Runs a command whose output nobody reads unless it fails.
+/// Runs a command and hides its output unless it fails.
 pub(crate) fn quiet(command: &mut Command) -> Result<()> {
-    output(command).map(drop)
+    process::output(command)?;
+    Ok(())
 }
 
 /// Runs a command and returns its standard output.
 pub(crate) fn read(command: &mut Command) -> Result<String> {
-    let output = output(command)?;
-    String::from_utf8(output.stdout).with_context(|| format!("{} printed no UTF-8", name(command)))
+    Ok(process::read(command)?)
 }
 
-/// Runs a command whose output goes to the step's progress line, and into the error if it fails.
+/// Runs a command and shows its output on the step's progress line. The error of a failed command has the last lines.
 pub(crate) fn watched(command: &mut Command, step: &Step) -> Result<()> {
-    let (reader, writer) = std::io::pipe()?;
-    command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
-    let child = spawn(command);
-    // The command holds the pipe's writing ends, which would keep it open for ever.
-    command.stdout(Stdio::null()).stderr(Stdio::null());
-    let mut child = child?;
-    let mut printed = String::new();
-    for line in BufReader::new(reader).split(b'\n') {
-        let line = String::from_utf8_lossy(&line?).into_owned();
-        step.show(&line);
-        printed.push_str(&line);
-        printed.push('\n');
-    }
-    succeeded(command, child.wait()?, &printed)
+    process::watched(command, |line| step.show(line))?;
+    Ok(())
 }
 
-/// Runs a command with xtask's own standard error for all it prints.
+/// Runs a command that prints to xtask's standard error, standard output included.
 pub(crate) fn loud(command: &mut Command) -> Result<()> {
-    let status = command
-        .stdin(Stdio::null())
-        .stdout(std::io::stderr())
-        .status()
-        .with_context(|| format!("cannot start {}", name(command)))?;
-    succeeded(command, status, "")
+    Ok(process::loud(command)?)
 }
 
-fn output(command: &mut Command) -> Result<Output> {
-    let child = {
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        spawn(command)?
-    };
-    let output = child.wait_with_output()?;
-    let mut printed = String::from_utf8_lossy(&output.stderr).into_owned();
-    printed.push_str(&String::from_utf8_lossy(&output.stdout));
-    succeeded(command, output.status, &printed)?;
-    Ok(output)
-}
-
-fn spawn(command: &mut Command) -> Result<std::process::Child> {
-    command.spawn().with_context(|| format!("cannot start {}", name(command)))
-}
-
-fn succeeded(command: &Command, status: ExitStatus, printed: &str) -> Result<()> {
-    if status.success() {
-        return Ok(());
-    }
-    let name = name(command);
-    match tail(printed, TAIL) {
-        "" => bail!("{name} failed ({status})"),
-        tail => bail!("{name} failed ({status}):\n{tail}"),
-    }
-}
-
-/// The command as a reader knows it: `apt-get update`, without the options.
-fn name(command: &Command) -> String {
-    let program = command.get_program().to_string_lossy();
-    let mut name = program.rsplit('/').next().unwrap_or_default().to_owned();
-    let verb = command.get_args().filter_map(|arg| arg.to_str()).find(|arg| is_verb(arg));
-    if let Some(verb) = verb {
-        name.push(' ');
-        name.push_str(verb);
-    }
-    name
-}
-
-fn is_verb(arg: &str) -> bool {
-    arg.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-') && !arg.starts_with('-')
-}
-
-/// The last `lines` lines of a text.
-pub(crate) fn tail(text: &str, lines: usize) -> &str {
-    let text = text.trim_end();
-    match text.rmatch_indices('\n').nth(lines.saturating_sub(1)) {
-        Some((at, _)) => &text[at + 1..],
-        None => text,
-    }
-}
-
-/// Waits until a thread ends, and lets its panic go on here.
-pub(crate) fn join<T>(thread: thread::JoinHandle<T>) -> T {
+/// Waits for a thread and resumes its panic.
+pub(crate) fn join<T>(thread: JoinHandle<T>) -> T {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// Works on all items, on `threads` threads at a time. Starts them in order, and returns the results in
+/// the same order.
+pub(crate) fn in_parallel<T: Sync, R: Send>(
+    items: &[T],
+    threads: usize,
+    work: impl Fn(&T) -> R + Sync,
+) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let run = || {
+        let mut results = Vec::new();
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some(item) = items.get(at) else { return results };
+            results.push((at, work(item)));
+        }
+    };
+    let mut results = thread::scope(|scope| {
+        let threads = (0..threads.min(items.len())).map(|_| scope.spawn(run)).collect::<Vec<_>>();
+        let resume = |panic| std::panic::resume_unwind(panic);
+        threads.into_iter().flat_map(|one| one.join().unwrap_or_else(resume)).collect::<Vec<_>>()
+    });
+    results.sort_by_key(|(at, _)| *at);
+    results.into_iter().map(|(_, result)| result).collect()
 }
 
 #[cfg(test)]
@@ -112,22 +68,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tail_keeps_the_last_lines() {
-        assert_eq!(tail("a\nb\nc\n", 2), "b\nc");
-        assert_eq!(tail("a\nb\n", 5), "a\nb");
-        assert_eq!(tail("", 5), "");
-    }
-
-    #[test]
-    fn name_is_program_and_verb() {
-        let mut command = Command::new("/usr/bin/apt-get");
-        command.args(["-q", "-o", "Dir::Cache=/x", "update"]);
-        assert_eq!(name(&command), "apt-get update");
-    }
-
-    #[test]
-    fn failure_shows_what_was_printed() {
-        let error = quiet(Command::new("sh").args(["-c", "echo why >&2; exit 3"])).unwrap_err();
-        assert!(format!("{error:#}").contains("why"), "{error:#}");
+    fn results_have_the_order_of_the_items() {
+        let items = (0..100).collect::<Vec<_>>();
+        assert_eq!(in_parallel(&items, 3, |item| item + 1), (1..101).collect::<Vec<_>>());
+        assert_eq!(in_parallel(&items[..0], 3, |item| item + 1), [0; 0]);
     }
 }

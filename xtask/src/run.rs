@@ -1,8 +1,9 @@
-//! `cargo xtask run`: `probe`, on this machine or in a VM.
+//! `cargo xtask run`: runs `probe` on this machine or in a VM.
 
 use std::ffi::OsString;
 use std::fs;
-use std::io::{self, BufReader};
+use std::io::BufReader;
+use std::iter::once;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -10,26 +11,23 @@ use std::process::{Command, ExitCode, Stdio};
 use anyhow::{Context, Result, bail};
 use cargo_metadata::Message;
 
-use crate::cache::Cache;
-use crate::host::Host;
-use crate::kernel::Series;
-use crate::machine::{Options, Sinks};
-use crate::vm::finish;
-use crate::workspace::{Workspace, cargo, environment};
-use crate::{ebpf, say};
+use crate::vm::kernel::{SERIES, Series};
+use crate::workspace::{Workspace, cargo_quiet, environment};
+use crate::{ebpf, say, vm};
 
 const KPROBES: &str = "/sys/bus/event_source/devices/kprobe/type";
-const DEFAULT_KERNEL: &str = "6.12";
+/// Linux 6.12.
+const DEFAULT_KERNEL: Series = SERIES[2];
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Run in a VM, even if this machine could
+    /// Run in a VM even if this machine can run `probe`
     #[arg(long, conflicts_with = "host")]
     vm: bool,
-    /// Run on this machine, even if it seems unable to
+    /// Run on this machine even if it seems unable to
     #[arg(long)]
     host: bool,
-    /// The VM's kernel: 5.10, 6.1, 6.12 or 7.3; implies --vm
+    /// Kernel of the VM: 5.10, 6.1, 6.12 or 7.3; implies --vm
     #[arg(long, conflicts_with = "host")]
     kernel: Option<Series>,
     /// Arguments of `probe`
@@ -37,10 +35,10 @@ pub(crate) struct Args {
     args: Vec<OsString>,
 }
 
-/// Where `probe` runs, and why there.
-enum Place {
+/// Where `probe` runs, and the reason.
+enum Location {
     Here(&'static str),
-    Machine(&'static str),
+    Vm(&'static str),
 }
 
 impl Args {
@@ -48,56 +46,39 @@ impl Args {
         let workspace = Workspace::load()?;
         ebpf::refresh(&workspace)?;
         let probe = build_probe()?;
-        match self.place() {
-            Place::Here(why) => {
+        match self.location() {
+            Location::Here(why) => {
                 say::line(format_args!("running on this machine ({why})"));
                 let mut command = Command::new(&probe);
                 command.args(self.args).env_clear().envs(environment());
                 // The process becomes `probe`: its signals, output and exit status are its own.
                 Err(command.exec()).with_context(|| format!("cannot run {}", probe.display()))
             }
-            Place::Machine(why) => self.run_in_vm(probe, why),
+            Location::Vm(why) => {
+                let kernel = self.kernel.unwrap_or(DEFAULT_KERNEL);
+                say::line(format_args!("running in a VM with kernel {kernel} ({why})"));
+                let command = once(probe.into_os_string()).chain(self.args).collect();
+                vm::Args::new(kernel, command).run()
+            }
         }
     }
 
-    fn place(&self) -> Place {
+    fn location(&self) -> Location {
         if self.host {
-            Place::Here("as asked")
+            Location::Here("as requested")
         } else if self.vm || self.kernel.is_some() {
-            Place::Machine("as asked")
+            Location::Vm("as requested")
         } else if !may_trace() {
-            Place::Machine("tracing here takes root, or CAP_BPF and CAP_PERFMON")
+            Location::Vm("tracing here requires root, or CAP_BPF and CAP_PERFMON")
         } else if !has_kprobes() {
-            Place::Machine("this kernel has no kprobes")
+            Location::Vm("this kernel has no kprobes")
         } else {
-            Place::Here("it has kprobes, and this user may trace")
+            Location::Here("it has kprobes, and this user may trace")
         }
-    }
-
-    fn run_in_vm(self, probe: PathBuf, why: &str) -> Result<ExitCode> {
-        let cache = Cache::open()?;
-        let host = Host::set_up(&cache)?;
-        let series = match self.kernel {
-            Some(series) => series,
-            None => DEFAULT_KERNEL.parse().map_err(anyhow::Error::msg)?,
-        };
-        let kernel = host.kernel(&cache, series)?;
-        say::line(format_args!("running in a VM with kernel {series} ({why})"));
-        let options = Options {
-            cpus: std::thread::available_parallelism().map_or(1, |n| n.get().min(4) as u32),
-            memory: "1G".to_owned(),
-            icount: false,
-            limit: None,
-            folder: std::env::current_dir()?,
-            passes_signals: true,
-        };
-        let mut command = vec![probe.into_os_string()];
-        command.extend(self.args);
-        finish(host.run(&kernel, &options, &command, || Ok(Sinks::own()))?, None)
     }
 }
 
-/// Whether this process may load and attach what it likes.
+/// Whether this process may load and attach programs.
 pub(crate) fn may_trace() -> bool {
     fs::read_to_string("/proc/self/status").is_ok_and(|status| is_capable(&status))
 }
@@ -120,11 +101,11 @@ fn is_capable(status: &str) -> bool {
     has(SYS_ADMIN) || (has(PERFMON) && has(BPF))
 }
 
-/// Builds the binary, and tells where it is.
+/// Builds `probe` and returns its path.
 pub(crate) fn build_probe() -> Result<PathBuf> {
-    let mut command = cargo();
-    command.args(["build", "--release", "--package", "probe-user", "--bin", "probe"]);
-    executables(&mut command)?.pop().map(|built| built.path).context("cargo built no `probe`")
+    let mut command = cargo_quiet("build");
+    command.args(["--release", "--package", "probe-cli", "--bin", "probe"]);
+    executables(&mut command)?.pop().map(|built| built.path).context("cargo did not build `probe`")
 }
 
 /// An executable that cargo built.
@@ -136,21 +117,19 @@ pub(crate) struct Executable {
     pub(crate) path: PathBuf,
 }
 
-/// Runs a cargo command that builds, and lists what it built that can be run.
+/// Runs a cargo build command and lists the executables that it built.
 pub(crate) fn executables(command: &mut Command) -> Result<Vec<Executable>> {
     command.arg("--message-format=json-render-diagnostics");
-    if !say::on_terminal() {
-        command.arg("--quiet");
-    }
     command.stdin(Stdio::null()).stdout(Stdio::piped());
     let mut child = command.spawn().context("cannot start cargo")?;
     let messages = child.stdout.take().context("cargo has a standard output")?;
     let mut built = Vec::new();
     for message in Message::parse_stream(BufReader::new(messages)) {
-        if let Message::CompilerArtifact(artifact) = read(message)?
+        if let Message::CompilerArtifact(artifact) =
+            message.context("cannot read cargo's messages")?
             && let Some(path) = artifact.executable
         {
-            // Unit tests, too: the target of those is the library, or a binary.
+            // Unit tests too: their target is a library or a binary.
             let is_test = artifact.profile.test;
             let package =
                 artifact.manifest_path.parent().context("a manifest has a folder")?.into();
@@ -159,13 +138,9 @@ pub(crate) fn executables(command: &mut Command) -> Result<Vec<Executable>> {
         }
     }
     if !child.wait()?.success() {
-        bail!("cargo could not build it");
+        bail!("cargo build failed");
     }
     Ok(built)
-}
-
-fn read(message: io::Result<Message>) -> Result<Message> {
-    message.context("cannot read what cargo says")
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What xtask itself has to say: one line a step, on standard error.
+//! Progress messages on standard error, one line for each step.
 
 use std::fmt::Display;
 use std::io::{IsTerminal, Write, stderr};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 
 pub(crate) fn line(message: impl Display) {
-    // A closed standard error must not end a task that is doing fine.
+    // A task goes on when standard error is closed.
     let _ = writeln!(stderr(), "xtask: {message}");
 }
 
@@ -15,7 +15,7 @@ pub(crate) fn on_terminal() -> bool {
     stderr().is_terminal()
 }
 
-/// Says what a long step does, and shows that it lives as long as the value does.
+/// A long step: prints what it does and shows a spinner until dropped.
 pub(crate) struct Step(Option<ProgressBar>);
 
 impl Step {
@@ -30,7 +30,7 @@ impl Step {
         }))
     }
 
-    /// The step's last line of output, so that a terminal shows how far it is.
+    /// Shows the step's latest line of output beside the spinner.
     pub(crate) fn show(&self, line: &str) {
         if let Some(bar) = &self.0 {
             bar.set_message(line.trim_end().to_owned());

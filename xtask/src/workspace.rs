@@ -1,4 +1,4 @@
-//! The clone: where it is, what is in it, and a cargo that was not told of xtask itself.
+//! The clone: its root, its packages, and a cargo command without xtask's own environment.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -6,6 +6,11 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 use cargo_metadata::{Metadata, MetadataCommand};
+
+use crate::say;
+
+/// The features that tests are built with: all optional parts of the pipe.
+pub(crate) const FEATURES: [&str; 2] = ["--features", "probe-user/aya,probe-user/tokio"];
 
 pub(crate) struct Workspace {
     pub(crate) metadata: Metadata,
@@ -24,25 +29,41 @@ impl Workspace {
     }
 }
 
-/// The clone this xtask was built from; its folder may have been moved since.
+/// The root of the clone. The path that xtask was built with is only a fallback: the clone may have moved since.
 pub(crate) fn root() -> PathBuf {
     let manifest = std::env::var_os("CARGO_MANIFEST_DIR")
         .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
     manifest.parent().map(Path::to_owned).unwrap_or(manifest)
 }
 
-/// `cargo` in the workspace's root.
+pub(crate) fn git() -> Command {
+    let mut git = Command::new("git");
+    git.current_dir(root());
+    git
+}
+
+/// A cargo command that runs in the workspace root.
 pub(crate) fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root()).env_clear().envs(environment());
     command
 }
 
-/// The environment as it was before `cargo run` told xtask about itself: build scripts, tests and
-/// what `run` runs would take that for theirs.
+/// `cargo VERB` in the workspace root, with `--quiet` unless standard error is a terminal.
+pub(crate) fn cargo_quiet(verb: &str) -> Command {
+    let mut command = cargo();
+    command.arg(verb);
+    if !say::on_terminal() {
+        command.arg("--quiet");
+    }
+    command
+}
+
+/// The environment without the variables that `cargo run` sets for xtask. Build scripts, tests and `probe` would take
+/// them for their own.
 pub(crate) fn environment() -> impl Iterator<Item = (OsString, OsString)> {
     std::env::vars_os().filter_map(|(name, value)| {
-        if told_by_cargo(&name) {
+        if set_by_cargo(&name) {
             None
         } else if name == LIBRARIES {
             let value = without_cargo(&value, own_folder().as_deref());
@@ -55,7 +76,7 @@ pub(crate) fn environment() -> impl Iterator<Item = (OsString, OsString)> {
 
 const LIBRARIES: &str = "LD_LIBRARY_PATH";
 
-fn told_by_cargo(name: &OsStr) -> bool {
+fn set_by_cargo(name: &OsStr) -> bool {
     let Some(name) = name.to_str() else { return false };
     name.starts_with("CARGO_PKG_")
         || name.starts_with("CARGO_MANIFEST_")
@@ -63,7 +84,7 @@ fn told_by_cargo(name: &OsStr) -> bool {
             .contains(&name)
 }
 
-/// The library path without the build's folders and the toolchain's.
+/// The library path without the folders of the build and the toolchain.
 fn without_cargo(libraries: &OsStr, own: Option<&Path>) -> OsString {
     let kept = std::env::split_paths(libraries).filter(|path| {
         !own.is_some_and(|own| path.starts_with(own))
@@ -81,15 +102,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cargo_told_is_forgotten() {
-        assert!(told_by_cargo(OsStr::new("CARGO_PKG_NAME")));
-        assert!(told_by_cargo(OsStr::new("CARGO_MANIFEST_DIR")));
-        assert!(!told_by_cargo(OsStr::new("CARGO_HOME")));
-        assert!(!told_by_cargo(OsStr::new("CARGO_TARGET_DIR")));
+    fn variables_of_cargo_are_removed() {
+        assert!(set_by_cargo(OsStr::new("CARGO_PKG_NAME")));
+        assert!(set_by_cargo(OsStr::new("CARGO_MANIFEST_DIR")));
+        assert!(!set_by_cargo(OsStr::new("CARGO_HOME")));
+        assert!(!set_by_cargo(OsStr::new("CARGO_TARGET_DIR")));
     }
 
     #[test]
-    fn library_path_keeps_what_was_there_before() {
+    fn library_path_keeps_its_other_folders() {
         let path = OsStr::new("/t/debug/deps:/t/debug:/h/.rustup/toolchains/stable/lib:/opt/lib");
         assert_eq!(without_cargo(path, Some(Path::new("/t/debug"))), "/opt/lib");
         assert_eq!(without_cargo(OsStr::new("/t/debug"), Some(Path::new("/t/debug"))), "");

@@ -1,5 +1,5 @@
-//! What the contenders emit: the same record, through the pipe, through a perf event array as its
-//! other users write it, and through a BPF ring buffer.
+//! The programs of all contenders. They emit the same record through the pipe, through a perf event
+//! array as other users write to it, and through a BPF ring buffer.
 
 #![no_std]
 #![no_main]
@@ -23,7 +23,7 @@ use probe_ebpf::pipe;
 
 probe_ebpf::program!("Dual MIT/GPL");
 
-/// What peers of perf event arrays write into.
+/// The perf event array of the peers.
 #[map]
 static PEER_EVENTS: PerfEventByteArray = PerfEventByteArray::new(0);
 
@@ -31,12 +31,12 @@ static PEER_EVENTS: PerfEventByteArray = PerfEventByteArray::new(0);
 #[map]
 static PEER_RING: RingBuf = RingBuf::with_byte_size(1 << 24, 0);
 
-/// One for each CPU. User space makes the rings, and says how many.
+/// One ring per CPU. User space creates the rings and sets the array's size.
 #[btf_map]
 static PEER_RINGS: btf_maps::ArrayOfMaps<btf_maps::RingBuf<u8, { 1 << 12 }>, 1> =
     btf_maps::ArrayOfMaps::new();
 
-/// For records that the stack has no room for.
+/// Scratch memory for records that do not fit on the stack.
 #[map]
 static PEER_SCRATCH: PerCpuArray<Framed<512>> = PerCpuArray::with_max_entries(1, 0);
 
@@ -75,23 +75,14 @@ fn now() -> u64 {
 fn emit<const WORDS: usize>(ctx: &TcContext) {
     let Ok(mut record) = pipe::reserve::<Payload<WORDS>>() else { return };
     fill(&mut record);
-    // A failure is in the tally.
+    // The tally counts failures.
     let _ = record.commit(ctx);
 }
 
 #[inline(always)]
-fn emit_alone<const WORDS: usize>(ctx: &TcContext) {
-    let mut payload = MaybeUninit::<Payload<WORDS>>::uninit();
-    // SAFETY: integers, all of which fill() writes.
-    let payload = unsafe { payload.assume_init_mut() };
-    fill(payload);
-    // A failure is in the tally.
-    let _ = pipe::emit_alone(ctx, payload);
-}
-
-#[inline(always)]
 fn output<const WORDS: usize>(ctx: &TcContext, record: *mut Framed<WORDS>) {
-    // SAFETY: the map is one, and the record is as long as is said. User space counts what arrives.
+    // SAFETY: the map is valid, and `record` is as long as its type. User space counts what
+    // arrives.
     unsafe {
         bpf_perf_event_output(
             ctx.as_ptr(),
@@ -118,23 +109,23 @@ fn output_from_scratch<const WORDS: usize>(ctx: &TcContext) {
     }
 }
 
-/// Writes a record, its time included, to scratch memory.
+/// Writes a record and its time to scratch memory.
 #[inline(always)]
 fn write_to_scratch<const WORDS: usize>() -> Option<*mut Framed<WORDS>> {
     let record: *mut Framed<WORDS> = PEER_SCRATCH.get_ptr_mut(0)?.cast();
-    // SAFETY: it is this CPU's, and shorter than the longest.
+    // SAFETY: the scratch memory belongs to this CPU, and the record fits.
     unsafe { &mut *record }.fill(now());
     Some(record)
 }
 
-/// `time` is called once the record has its place.
+/// Calls `time` once the record has its space in the ring.
 #[inline(always)]
 fn submit<const WORDS: usize>(time: impl FnOnce() -> u64, flags: u64) {
     let Some(entry) = PEER_RING.reserve_bytes(size_of::<Framed<WORDS>>(), 0) else { return };
     submit_entry::<WORDS>(entry, time, flags);
 }
 
-/// The same, to the ring of this CPU.
+/// The same for the ring of this CPU.
 #[inline(always)]
 fn submit_per_cpu<const WORDS: usize>(time: impl FnOnce() -> u64, flags: u64) {
     // SAFETY: the helper has no preconditions.
@@ -150,12 +141,12 @@ fn submit_entry<const WORDS: usize>(
     time: impl FnOnce() -> u64,
     flags: u64,
 ) {
-    // SAFETY: the entry is 8-aligned, and as long as was asked for.
+    // SAFETY: the reserved entry is 8-byte aligned and has the requested length.
     unsafe { &mut *entry.as_mut_ptr().cast::<Framed<WORDS>>() }.fill(time());
     entry.submit(flags);
 }
 
-/// A program for each way, which emits one record, and one that emits a burst of them.
+/// For each contender, a program that emits one record and one that emits a burst.
 macro_rules! contenders {
     ($($words:literal: $($pipe:ident)|+, $($perf:ident)|+ ($output:ident), $($ring:ident)|+, $($nowake:ident)|+;)*) => {$(
         programs!($($pipe)|+, |ctx| emit::<$words>(ctx));
@@ -165,7 +156,8 @@ macro_rules! contenders {
     )*};
 }
 
-/// When the time is taken, is what costs less: for one record, when it has its place already, and in a burst, before.
+/// Each variant reads the clock where that is cheapest: after reserving space for a single record,
+/// before reserving in a burst.
 macro_rules! submitters {
     ($submit:ident, $words:literal, $one:ident | $burst:ident, $flags:expr) => {
         programs!($one | $burst, |_ctx| $submit::<$words>(now, $flags), |_ctx| {
@@ -211,19 +203,16 @@ contenders! {
         ring_4096 | ring_burst_4096, nowake_4096 | nowake_burst_4096;
 }
 
-// The pipe unpacked at its cheapest.
-programs!(alone_64 | alone_burst_64, |ctx| emit_alone::<8>(ctx));
-
-// The ring buffer without the time.
+// The ring buffer without timestamps.
 programs!(untimed_64 | untimed_burst_64, |_ctx| submit::<8>(|| 0, u64::from(BPF_RB_NO_WAKEUP)));
 
-// The ring buffer, one for each CPU.
+// One ring buffer per CPU.
 submitters!(submit_per_cpu, 8, ring_percpu_64 | ring_percpu_burst_64, BPF_RB_NO_WAKEUP.into());
 
-// What a record costs that goes nowhere: to take its time, and to write it.
+// Reads the clock and writes the record, but outputs nothing.
 programs!(floor_64 | floor_burst_64, |_ctx| write_to_scratch::<8>());
 
-/// What the loop costs that runs all of these.
+/// The cost of the loop that runs the other programs.
 #[classifier]
 pub fn empty(_ctx: TcContext) -> i32 {
     0

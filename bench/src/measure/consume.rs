@@ -1,4 +1,4 @@
-//! A consumer, while others produce.
+//! Consuming while producers run.
 
 use super::{Latency, Outcome};
 use crate::generator::{self, join};
@@ -8,28 +8,28 @@ use anyhow::Result;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// What producers did.
+/// The result of the producers.
 pub(super) struct Produced<T> {
-    /// When they began.
+    /// When the producers started.
     pub(super) start: Instant,
     pub(super) records: u64,
-    /// What they have to tell besides.
-    pub(super) told: T,
+    /// Any further result.
+    pub(super) result: T,
 }
 
-/// What happened while a consumer consumed.
+/// What happened while the consumer ran.
 pub(super) struct Consumed<T> {
-    /// What the producers told.
-    pub(super) told: T,
+    /// The further result of the producers.
+    pub(super) produced: T,
     attempted: u64,
-    /// From the start of the producers until the last record was delivered.
+    /// From the producers' start to the last delivered record.
     until_last: Duration,
     cpu: Duration,
     wakeups: u64,
 }
 
 impl<T> Consumed<T> {
-    /// What was delivered to `sink`, and what that took the consumer.
+    /// The outcome of what `sink` received, and its cost.
     pub(super) fn outcome(&self, sink: Sink) -> Outcome {
         let seconds = self.until_last.as_secs_f64();
         Outcome {
@@ -46,11 +46,11 @@ impl<T> Consumed<T> {
 
 const NOT_YET: u64 = u64::MAX;
 
-/// For so long a consumer waits by default, at most.
+/// The default for a consumer's longest wait.
 pub(super) const TIMEOUT: Duration = Duration::from_millis(100);
 
-/// Consumes on this thread while `produce` runs on another, until everything has come that it says
-/// it attempted, or nothing comes any more. It waits for `timeout` at most, and looks again.
+/// Consumes on this thread while `produce` runs on another one, until all attempted records have
+/// arrived or no more arrive. Each wait lasts for `timeout` at most.
 pub(super) fn consume<T: Send>(
     reader: &mut dyn Reader,
     timeout: Duration,
@@ -58,10 +58,10 @@ pub(super) fn consume<T: Send>(
     cpu: Option<u32>,
     produce: impl FnOnce() -> Result<Produced<T>> + Send,
 ) -> Result<Consumed<T>> {
-    /// Longer than any contender keeps a record.
+    /// Longer than any contender holds a record back.
     const PATIENCE: Duration = Duration::from_millis(300);
     let attempted = AtomicU64::new(NOT_YET);
-    let told_attempted = &attempted;
+    let published = &attempted;
     std::thread::scope(|scope| {
         if let Some(cpu) = cpu {
             generator::pin(cpu)?;
@@ -70,10 +70,10 @@ pub(super) fn consume<T: Send>(
         let producer = scope.spawn(move || {
             let produced = produce();
             let records = produced.as_ref().map_or(0, |produced| produced.records);
-            told_attempted.store(records, Ordering::Release);
+            published.store(records, Ordering::Release);
             produced
         });
-        // When a record came last.
+        // When the last record arrived.
         let mut last = Spent { at: Instant::now(), ..before };
         loop {
             let seen = sink.records;
@@ -81,14 +81,14 @@ pub(super) fn consume<T: Send>(
             if sink.records != seen {
                 last = reader.spent();
             }
-            let attempted = told_attempted.load(Ordering::Acquire);
+            let attempted = published.load(Ordering::Acquire);
             if attempted != NOT_YET && (sink.records >= attempted || last.at.elapsed() > PATIENCE) {
                 break;
             }
         }
-        let Produced { start, records: attempted, told } = join(producer)?;
+        let Produced { start, records: attempted, result } = join(producer)?;
         Ok(Consumed {
-            told,
+            produced: result,
             attempted,
             until_last: last.at.duration_since(start),
             cpu: last.cpu - before.cpu,

@@ -1,4 +1,4 @@
-//! What a record costs to drain, beside a bare walk over the same bytes.
+//! The cost of draining a record, next to a bare walk over the same bytes.
 
 use super::{Bench, Outcome, median};
 use crate::generator;
@@ -8,13 +8,13 @@ use anyhow::Result;
 use std::time::{Duration, Instant};
 
 impl Bench {
-    /// Fills a ring and drains it, all on one CPU, so that it has the bytes in its cache.
+    /// Fills a ring and drains it on one CPU, so that its bytes are in that CPU's cache.
     pub(super) fn drain(&mut self) -> Result<Outcome> {
         let cpu = self.producers[0];
         generator::pin(cpu)?;
         let bytes = self.case.ring_kib << 10;
         let program = generator::loaded(&self.object, &self.program)?;
-        // Half a cache of the second level, and never more than half a ring.
+        // Half of the L2 cache, and at most half of the ring.
         let count = u32::try_from((256 << 10).min(bytes / 2) / (self.case.payload + 40))?;
         let walk = self.reader.event(cpu).map(|event| Ring::map(event, bytes)).transpose()?;
         let (mut drains, mut walks) = (Vec::new(), Vec::new());
@@ -24,7 +24,7 @@ impl Bench {
         while start.elapsed() < Duration::from_millis(self.case.millis) || round < 4 {
             generator::run(program, count)?;
             round += 1;
-            // Each second time, somebody else is the first to touch the bytes.
+            // Alternate, so that drain and walk each get to touch the bytes first.
             if let Some(ring) = walk.as_ref().filter(|_| round % 2 == 0) {
                 let start = Instant::now();
                 let (records, sum) = std::hint::black_box(ring.walk());

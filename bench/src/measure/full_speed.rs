@@ -1,29 +1,30 @@
-//! Producers that emit as fast as they can: what a record costs them, and how many arrive.
+//! Producers at full speed: the cost per record, and the rate delivered.
 
 use super::consume::{Produced, TIMEOUT, consume};
 use super::{Bench, EMPTY, Outcome};
 use crate::generator::{self, join};
-use crate::resident::peak_kib;
+use crate::machine::peak_kib;
 use crate::sink::Sink;
 use anyhow::{Context, Result};
 use aya::programs::SchedClassifier;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-/// So many runs for one reading of what the empty loop costs.
+/// Runs per reading of the empty loop's cost.
 const EMPTY_RUNS: u32 = 200_000;
 
-/// For so long, more or less, a producer runs its program in one system call.
+/// Approximate time that one system call runs the program.
 const STRETCH: Duration = Duration::from_millis(5);
 
-/// One record in so many has its latency taken: to look at the clock takes ten times as long as to drain a record.
+/// One record in this many is timed: reading the clock takes ten times as long as draining a
+/// record.
 const SAMPLED: u64 = 251;
 
 impl Bench {
-    /// Emits as fast as it goes, while the consumer keeps up as well as it can.
+    /// Emits at full speed while the consumer keeps up as well as it can.
     pub(super) fn full_speed(&mut self) -> Result<Outcome> {
         let stretch = self.calibrate()?;
-        let sampled = if self.case.contender.is_timed() { SAMPLED } else { 0 };
+        let sampled = if self.case.contender.profile().is_timed { SAMPLED } else { 0 };
         let mut sink = Sink::new(sampled);
         let producers = Producers {
             cpus: &self.producers,
@@ -37,7 +38,7 @@ impl Bench {
             consume(&mut *self.reader, TIMEOUT, &mut sink, self.consumer, || producers.produce())?;
         sink.verify(self.case.payload)?;
         let mean = |of: fn(&Cost) -> f64| {
-            let costs = &consumed.told;
+            let costs = &consumed.produced;
             Some(costs.iter().map(of).sum::<f64>() / costs.len() as f64)
         };
         let (empty_ns, producer_ns_net) = (mean(|cost| cost.empty), mean(|cost| cost.emit));
@@ -48,7 +49,7 @@ impl Bench {
         Ok(Outcome { empty_ns, producer_ns_net, resident_kib, ..consumed.outcome(sink) })
     }
 
-    /// How often a producer runs the program in one [`STRETCH`].
+    /// Runs of the program that fit into one [`STRETCH`].
     fn calibrate(&mut self) -> Result<u32> {
         const WARM: u32 = 2_500;
         let program = generator::loaded(&self.object, &self.program)?;
@@ -58,42 +59,42 @@ impl Bench {
             let start = Instant::now();
             generator::pin(cpu)?;
             let time = generator::run(program, WARM)?;
-            Ok(Produced { start, records: u64::from(WARM * burst), told: time / WARM })
+            Ok(Produced { start, records: u64::from(WARM * burst), result: time / WARM })
         })?;
-        let runs = STRETCH.as_nanos() / consumed.told.as_nanos().max(1);
+        let runs = STRETCH.as_nanos() / consumed.produced.as_nanos().max(1);
         Ok(u32::try_from(runs)?.max(1))
     }
 }
 
-/// Who emits as fast as it goes, on each of the CPUs.
+/// Producers at full speed, one on each of `cpus`.
 struct Producers<'b> {
     cpus: &'b [u32],
     program: &'b SchedClassifier,
     empty: &'b SchedClassifier,
-    /// How often the program runs in one system call.
+    /// Runs of the program per system call.
     stretch: u32,
-    /// How many records each run emits.
+    /// Records per run.
     burst: u32,
     time: Duration,
 }
 
-/// What one producer has done.
+/// The result of one producer.
 struct Emitted {
     start: Instant,
     runs: u64,
     cost: Cost,
 }
 
-/// What one producer's records cost, in nanoseconds.
+/// The cost of one producer's work, in nanoseconds.
 struct Cost {
-    /// A run of the empty program.
+    /// Per run of the empty program.
     empty: f64,
-    /// A record, without that.
+    /// Per record, net of the empty program.
     emit: f64,
 }
 
 impl Producers<'_> {
-    /// They begin together, and go on until a common end.
+    /// Starts all producers together and runs them until a common end.
     fn produce(&self) -> Result<Produced<Vec<Cost>>> {
         let all_ready = &Barrier::new(self.cpus.len());
         let emitted = std::thread::scope(|scope| {
@@ -103,14 +104,14 @@ impl Producers<'_> {
         })?;
         let start = emitted.iter().map(|emitted| emitted.start).min().context("no producers")?;
         let runs: u64 = emitted.iter().map(|emitted| emitted.runs).sum();
-        let told = emitted.into_iter().map(|emitted| emitted.cost).collect();
-        Ok(Produced { start, records: runs * u64::from(self.burst), told })
+        let result = emitted.into_iter().map(|emitted| emitted.cost).collect();
+        Ok(Produced { start, records: runs * u64::from(self.burst), result })
     }
 
     fn emit(&self, cpu: u32, all_ready: &Barrier) -> Result<Emitted> {
         let run_empty = || generator::run(self.empty, EMPTY_RUNS);
         let before = generator::pin(cpu).and_then(|()| run_empty());
-        // The others wait for those that cannot, too.
+        // Reach the barrier even after an error, or the other producers wait forever.
         all_ready.wait();
         let before = before?;
         let start = Instant::now();
@@ -121,7 +122,7 @@ impl Producers<'_> {
     }
 }
 
-/// The most memory that this process had resident.
+/// Peak resident memory of this process.
 fn resident_kib() -> Result<u64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     peak_kib(&status).context("/proc/self/status has no VmHWM")

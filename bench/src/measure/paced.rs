@@ -1,4 +1,4 @@
-//! A producer that emits at a rate: latency, and what waiting costs.
+//! A producer at a fixed rate: latency, and the cost of waiting.
 
 use super::consume::{Produced, TIMEOUT, consume};
 use super::{Bench, Case, Outcome};
@@ -8,31 +8,31 @@ use anyhow::Result;
 use std::time::{Duration, Instant};
 
 impl Bench {
-    /// Emits at a rate, on one CPU.
+    /// Emits at a fixed rate on one CPU.
     pub(super) fn paced(&mut self) -> Result<Outcome> {
         let Case { rate, millis, phase, .. } = self.case;
         let mut sink = Sink::new(1);
         let program = generator::loaded(&self.object, &self.program)?;
         let cpu = self.producers[0];
-        // A consumer that is to be idle has nothing to look after between two records.
+        // A consumer that should be idle has nothing to check between two records.
         let timeout = TIMEOUT.max(Duration::from_secs(2) / rate);
         let consumed = consume(&mut *self.reader, timeout, &mut sink, self.consumer, || {
             let start = Instant::now();
             generator::pin(cpu)?;
-            // A consumer that is to be idle is so by then.
+            // Long enough for a consumer to become idle.
             std::thread::sleep(Duration::from_millis(100));
             if let Some(phase) = phase {
                 std::thread::sleep(until(phase));
             }
             let records = generator::pace(program, rate, Duration::from_millis(millis))?;
-            Ok(Produced { start, records, told: () })
+            Ok(Produced { start, records, result: () })
         })?;
         sink.verify(self.case.payload)?;
         Ok(consumed.outcome(sink))
     }
 }
 
-/// How long it is until so many milliseconds after a full second.
+/// Time left until `phase` milliseconds after a full second.
 fn until(phase: u64) -> Duration {
     let into_second = now() % 1_000_000_000;
     Duration::from_nanos((phase * 1_000_000 + 1_000_000_000 - into_second) % 1_000_000_000)

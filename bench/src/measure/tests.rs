@@ -1,4 +1,4 @@
-//! Each contender that is built in, measured for a moment: that it works, and gets what is emitted.
+//! Runs each compiled-in contender briefly, and checks that it receives what is emitted.
 
 use super::*;
 use crate::plan::PAYLOAD;
@@ -26,8 +26,8 @@ fn measure(contender: Contender, load: Load, producers: usize) -> Outcome {
 
 #[test]
 #[ignore = "needs BPF"]
-fn each_gets_all_that_is_emitted_at_a_rate() {
-    for contender in contenders().filter(|one| one.is_timed()) {
+fn every_contender_receives_all_records_at_a_rate() {
+    for contender in contenders().filter(|one| one.profile().is_timed) {
         let outcome = measure(contender, Load::Paced, 1);
         let emitted = u64::from(RATE) * MILLIS / 1_000;
         assert_eq!((outcome.attempted, outcome.lost), (Some(emitted), Some(0)), "{contender}");
@@ -37,7 +37,7 @@ fn each_gets_all_that_is_emitted_at_a_rate() {
 
 #[test]
 #[ignore = "needs BPF"]
-fn each_is_measured_at_full_speed() {
+fn every_contender_is_measured_at_full_speed() {
     for contender in contenders() {
         for (load, producers) in [(Load::Cost, 1), (Load::Saturation, 1), (Load::Saturation, 0)] {
             let outcome = measure(contender, load, producers);
@@ -49,11 +49,11 @@ fn each_is_measured_at_full_speed() {
 
 #[test]
 #[ignore = "needs BPF"]
-fn each_is_drained() {
+fn every_contender_is_drained() {
     for contender in contenders().filter(|one| one.delivers() && one.is_consumed_here()) {
         let outcome = measure(contender, Load::Drain, 1);
         assert!(outcome.drain_ns > Some(0.0), "{contender}");
-        // The walk needs the ring's event.
+        // The walk needs access to the ring's event.
         assert_eq!(outcome.walk_ns.is_some(), contender.is_ours(), "{contender}");
     }
 }

@@ -1,6 +1,6 @@
-//! aya's `PerfEventArray`: a buffer for each CPU, polled, and `for_each` over what there is.
+//! aya's `PerfEventArray`: one buffer per CPU, polled, then drained with `for_each`.
 
-use super::{PEER_EVENTS, Reader, Shape, take};
+use super::{PEER_EVENTS, Reader, Sizes, take};
 use crate::sink::Sink;
 use anyhow::Result;
 use aya::Ebpf;
@@ -14,13 +14,13 @@ struct AyaPerf {
     payload: usize,
 }
 
-pub(super) fn open(object: &mut Ebpf, shape: Shape) -> Result<Box<dyn Reader>> {
+pub(super) fn open(object: &mut Ebpf, sizes: Sizes) -> Result<Box<dyn Reader>> {
     let mut array = PerfEventArray::try_from(take(object, PEER_EVENTS)?)?;
-    let pages = shape.bytes_per_cpu / rustix::param::page_size();
+    let pages = sizes.bytes_per_cpu / rustix::param::page_size();
     let cpus = probe_user::cpus::online()?;
     let buffers = cpus.into_iter().map(|cpu| array.open(cpu, Some(pages)));
     let buffers = buffers.collect::<Result<_, _>>()?;
-    Ok(Box::new(AyaPerf { buffers, payload: shape.payload }))
+    Ok(Box::new(AyaPerf { buffers, payload: sizes.payload }))
 }
 
 fn consume(buffer: &mut PerfEventArrayBuffer<MapData>, payload: usize, sink: &mut Sink) {

@@ -1,6 +1,6 @@
-//! The pipe, in three of its policies, and as a flight recorder.
+//! The pipe with three of its wakeup policies, and as a flight recorder.
 
-use super::{Reader, Shape};
+use super::{Reader, Sizes};
 use crate::contender::Contender;
 use crate::payload::Payload;
 use crate::sink::Sink;
@@ -16,12 +16,12 @@ use zerocopy::IntoBytes;
 pub(super) fn open(
     contender: Contender,
     object: &mut Ebpf,
-    shape: Shape,
+    sizes: Sizes,
 ) -> Result<Box<dyn Reader>> {
-    let mut options = Options::new().bytes_per_cpu(shape.bytes_per_cpu);
+    let mut options = Options::new().bytes_per_cpu(sizes.bytes_per_cpu);
     match contender {
-        Contender::EvpipeWatermark | Contender::EvpipeAlone => {
-            options = options.wakeup(Wakeup::Watermark(shape.bytes_per_cpu as u32 / 4));
+        Contender::EvpipeWatermark => {
+            options = options.wakeup(Wakeup::Watermark(sizes.bytes_per_cpu as u32 / 4));
         }
         Contender::EvpipeFlight => options = options.overwrite(),
         Contender::EvpipeEach => options = options.wakeup(Wakeup::EveryRecord),
@@ -29,56 +29,51 @@ pub(super) fn open(
     }
     let pipe = EvPipe::from_object(object, &options)?;
     ensure!(pipe.fallback().is_none(), "{}", pipe.fallback().unwrap_or_default());
-    Ok(match shape.payload {
-        16 => Box::new(Of::<2>::new(pipe)),
-        64 => Box::new(Of::<8>::new(pipe)),
-        256 => Box::new(Of::<32>::new(pipe)),
-        1024 => Box::new(Of::<128>::new(pipe)),
-        _ => Box::new(Of::<512>::new(pipe)),
-    })
+    let handlers = match sizes.payload {
+        16 => IntoSink::new::<2>(),
+        64 => IntoSink::new::<8>(),
+        256 => IntoSink::new::<32>(),
+        1024 => IntoSink::new::<128>(),
+        _ => IntoSink::new::<512>(),
+    };
+    Ok(Box::new(Pipe { pipe, handlers }))
 }
 
-/// A pipe whose records have so many words.
-struct Of<const WORDS: usize> {
+struct Pipe {
     pipe: EvPipe,
     handlers: IntoSink,
 }
 
-/// Handlers that give records to a sink.
+/// Handlers that pass records to a sink.
 pub(super) struct IntoSink {
     handlers: EvHandlers<'static>,
-    /// Whose turn it is to take records.
+    /// The sink that currently receives the records.
     sink: Arc<AtomicPtr<Sink>>,
 }
 
 impl IntoSink {
-    /// Of records that have so many words.
+    /// Handlers for records of `WORDS` words.
     pub(super) fn new<const WORDS: usize>() -> Self {
         let sink = Arc::new(AtomicPtr::<Sink>::default());
         let target = Arc::clone(&sink);
         let mut handlers = EvHandlers::new();
         handlers.on::<Payload<WORDS>, _>(move |event| {
-            // SAFETY: to() has borrowed the sink for as long as these are in use, and nobody else does.
+            // SAFETY: to() borrows the sink while these handlers are in use, and nothing else
+            // accesses it.
             let sink = unsafe { &mut *target.load(Ordering::Relaxed) };
             sink.record(event.time, event.record.as_bytes());
         });
         Self { handlers, sink }
     }
 
-    /// The handlers, which give records to `sink`.
+    /// The handlers, passing records to `sink`.
     pub(super) fn to<'s>(&'s mut self, sink: &'s mut Sink) -> &'s mut EvHandlers<'static> {
         self.sink.store(sink, Ordering::Relaxed);
         &mut self.handlers
     }
 }
 
-impl<const WORDS: usize> Of<WORDS> {
-    fn new(pipe: EvPipe) -> Self {
-        Self { pipe, handlers: IntoSink::new::<WORDS>() }
-    }
-}
-
-impl<const WORDS: usize> Reader for Of<WORDS> {
+impl Reader for Pipe {
     fn step(&mut self, timeout: Duration, sink: &mut Sink) -> Result<()> {
         let _ = self.pipe.poll(Some(timeout), self.handlers.to(sink))?;
         Ok(())

@@ -7,7 +7,7 @@ mod ring_per_cpu;
 use self::perf_buffer::{PerfBuffer, Wakeup};
 use self::ring_buffer::RingBuffer;
 use super::{
-    PEER_EVENTS, PEER_RING, PEER_RINGS, REALTIME_PRIORITY, Reader, Shape, realtime_part, take,
+    PEER_EVENTS, PEER_RING, PEER_RINGS, REALTIME_PRIORITY, Reader, Sizes, realtime_part, take,
 };
 use crate::contender::Contender;
 use crate::sink::Sink;
@@ -20,65 +20,66 @@ use std::os::fd::AsFd;
 use std::ptr::{NonNull, null_mut};
 use std::time::Duration;
 
-/// How often a ring is looked at whose records do not wake.
+/// Poll interval of rings whose records send no wakeup.
 const SWEEP: Duration = Duration::from_millis(1);
 
-/// The same for [`realtime_part`] of a ring of 8 MiB: somewhat more often than it would be full.
+/// The same for the [`realtime_part`] of an 8 MiB ring: slightly shorter than the time it takes to
+/// fill.
 const REALTIME_SWEEP: Duration = Duration::from_micros(400);
 
 pub(super) fn open(
     contender: Contender,
     object: &mut Ebpf,
-    shape: Shape,
+    sizes: Sizes,
 ) -> Result<Box<dyn Reader>> {
     let mut perf_buffer = |wakeup| {
-        let reader = PerfBuffer::open(take(object, PEER_EVENTS)?, wakeup, shape)?;
+        let reader = PerfBuffer::open(take(object, PEER_EVENTS)?, wakeup, sizes)?;
         Ok(Box::new(reader) as Box<dyn Reader>)
     };
     match contender {
-        Contender::LibbpfPerf => perf_buffer(Wakeup::Each),
+        Contender::LibbpfPerf => perf_buffer(Wakeup::Every(1)),
         Contender::LibbpfPerfEvery64 => perf_buffer(Wakeup::Every(64)),
         Contender::LibbpfPerfTuned => {
-            perf_buffer(Wakeup::Watermark(shape.bytes_per_cpu as u32 / 4))
+            perf_buffer(Wakeup::Watermark(sizes.bytes_per_cpu as u32 / 4))
         }
         Contender::LibbpfRingbufPercpu => {
-            ring_per_cpu::open(&take(object, PEER_RINGS)?, SWEEP, shape)
+            ring_per_cpu::open(&take(object, PEER_RINGS)?, SWEEP, sizes)
         }
         Contender::LibbpfRingbufPercpuRealtime => {
-            let (rings, shape) = (take(object, PEER_RINGS)?, realtime_part(shape));
-            ring_per_cpu::open_realtime(&rings, REALTIME_SWEEP, shape, REALTIME_PRIORITY)
+            let (rings, sizes) = (take(object, PEER_RINGS)?, realtime_part(sizes));
+            ring_per_cpu::open_realtime(&rings, REALTIME_SWEEP, sizes, REALTIME_PRIORITY)
         }
         _ => {
             let Map::RingBuf(ring) = take(object, PEER_RING)? else {
-                bail!("{PEER_RING} is another map")
+                bail!("{PEER_RING} has the wrong type")
             };
             let sweep = (contender != Contender::LibbpfRingbuf).then_some(SWEEP);
-            Ok(Box::new(RingBuffer::open(&[ring.fd().as_fd()], sweep, shape)?))
+            Ok(Box::new(RingBuffer::open(&[ring.fd().as_fd()], sweep, sizes)?))
         }
     }
 }
 
-/// What the callbacks know: whose turn it is to take records. Boxed, since libbpf keeps its
-/// address.
-struct Sinking {
+/// The context of the callbacks: the sink that currently receives records. Boxed, because libbpf
+/// keeps its address.
+struct SinkContext {
     sink: *mut Sink,
     payload: usize,
 }
 
-impl Sinking {
-    /// Nobody's turn yet.
-    fn new(shape: Shape) -> Box<Self> {
-        Box::new(Self { sink: null_mut(), payload: shape.payload })
+impl SinkContext {
+    /// No sink yet.
+    fn new(sizes: Sizes) -> Box<Self> {
+        Box::new(Self { sink: null_mut(), payload: sizes.payload })
     }
 }
 
 /// # Safety
 ///
-/// libbpf calls it with the context that it was given, whose sink lives for the duration of the
-/// call into libbpf, and with a record of `size` bytes.
+/// libbpf calls this with the registered context, whose sink outlives the call into libbpf, and
+/// with a record of `size` bytes.
 unsafe fn take_sample(context: *mut c_void, data: *mut c_void, size: usize) {
     // SAFETY: as above.
-    let context = unsafe { &*context.cast::<Sinking>() };
+    let context = unsafe { &*context.cast::<SinkContext>() };
     // SAFETY: as above.
     let sink = unsafe { &mut *context.sink };
     // SAFETY: as above.
@@ -90,7 +91,7 @@ fn millis(timeout: Duration) -> c_int {
     c_int::try_from(timeout.as_millis()).unwrap_or(c_int::MAX)
 }
 
-/// What a call has made, or why it has not.
+/// The object that a libbpf call created, or the error.
 fn made<T>(call: &str, pointer: *mut T) -> Result<NonNull<T>> {
     NonNull::new(pointer).with_context(|| format!("{call} failed: {}", io::Error::last_os_error()))
 }

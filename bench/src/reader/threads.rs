@@ -1,4 +1,4 @@
-//! Consumers on threads of their own, which put down what they get until somebody collects it.
+//! Consumers on background threads, which deposit records until the reader collects them.
 
 use super::{Reader, Spent};
 use crate::sink::Sink;
@@ -11,17 +11,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Consumers at work; as a reader, it collects what they have got.
+/// Running consumers. As a reader, it collects what they have received.
 pub(super) struct Threads {
-    desks: Arc<Desks>,
+    inboxes: Arc<Inboxes>,
     stop: Stop,
     running: Option<JoinHandle<Result<()>>>,
 }
 
 impl Threads {
-    /// Has `run` consume, until it is stopped, and put what comes down at `desks`.
+    /// Starts `run`, which consumes until it is stopped and deposits records at `inboxes`.
     pub(super) fn start(
-        desks: Arc<Desks>,
+        inboxes: Arc<Inboxes>,
         run: impl FnOnce(&Stop) -> Result<()> + Send + 'static,
     ) -> Result<Self> {
         let stop = Stop::new()?;
@@ -29,71 +29,71 @@ impl Threads {
             let stop = stop.clone();
             move || run(&stop)
         });
-        Ok(Self { desks, stop, running: Some(running) })
+        Ok(Self { inboxes, stop, running: Some(running) })
     }
 }
 
 impl Reader for Threads {
     fn step(&mut self, timeout: Duration, sink: &mut Sink) -> Result<()> {
-        self.desks.time_one_in(sink.every());
+        self.inboxes.time_one_in(sink.every());
         std::thread::sleep(timeout);
-        self.desks.collect(sink);
+        self.inboxes.collect(sink);
         if let Some(running) = self.running.take_if(|running| running.is_finished()) {
             running.join().unwrap_or_else(|panic| resume_unwind(panic))?;
-            bail!("the consumers have ended");
+            bail!("the consumers ended early");
         }
         Ok(())
     }
 
     fn drain(&mut self, _: &mut Sink) -> Result<()> {
-        bail!("its consumers drain when they like")
+        bail!("its consumers drain on their own")
     }
 
     fn spent(&self) -> Spent {
-        self.desks.spent()
+        self.inboxes.spent()
     }
 }
 
 impl Drop for Threads {
     fn drop(&mut self) {
         self.stop.stop();
-        // Whether they have failed is of no interest any more.
+        // Dropping discards their errors.
         let _ = self.running.take().map(JoinHandle::join);
     }
 }
 
-/// Where the consumer of each CPU puts down what it has got.
-pub(super) struct Desks {
-    /// One record in so many is timed.
+/// Where the consumer of each CPU deposits what it has received.
+pub(super) struct Inboxes {
+    /// One record in `every` is timed.
     every: AtomicU64,
-    desks: BTreeMap<u32, Mutex<Desk>>,
+    inboxes: BTreeMap<u32, Mutex<Inbox>>,
 }
 
-/// What a consumer has got since somebody looked, and what it has spent in all.
+/// What a consumer has received since the last collection, and its total cost.
 #[derive(Default)]
-struct Desk {
+struct Inbox {
     sink: Sink,
     spent: Option<Spent>,
 }
 
-impl Desks {
-    /// For all CPUs that there may be.
+impl Inboxes {
+    /// Creates inboxes for all possible CPUs.
     pub(super) fn new() -> Result<Self> {
         let cpus = probe_user::cpus::possible()?;
-        let desks = cpus.into_iter().map(|cpu| (cpu, Mutex::default())).collect();
-        Ok(Self { every: AtomicU64::new(0), desks })
+        let inboxes = cpus.into_iter().map(|cpu| (cpu, Mutex::default())).collect();
+        Ok(Self { every: AtomicU64::new(0), inboxes })
     }
 
-    /// One record in so many is to be timed.
+    /// Times one record in `every` from now on.
     pub(super) fn every(&self) -> u64 {
         self.every.load(Ordering::Relaxed)
     }
 
-    /// The calling thread puts down what it has got on a CPU.
+    /// Deposits what the calling thread has received on `cpu`.
     pub(super) fn put(&self, cpu: u32, sink: &mut Sink) {
-        let mut desk = self.desk(cpu);
-        sink.pass_on_to(&mut desk.sink);
-        desk.spent = Some(Spent::here());
+        let mut inbox = self.inbox(cpu);
+        sink.pass_on_to(&mut inbox.sink);
+        inbox.spent = Some(Spent::here());
     }
 
     fn time_one_in(&self, every: u64) {
@@ -101,13 +101,13 @@ impl Desks {
     }
 
     fn collect(&self, sink: &mut Sink) {
-        for &cpu in self.desks.keys() {
-            self.desk(cpu).sink.pass_on_to(sink);
+        for &cpu in self.inboxes.keys() {
+            self.inbox(cpu).sink.pass_on_to(sink);
         }
     }
 
     fn spent(&self) -> Spent {
-        let spent = self.desks.keys().filter_map(|&cpu| self.desk(cpu).spent);
+        let spent = self.inboxes.keys().filter_map(|&cpu| self.inbox(cpu).spent);
         let add = |one: Spent, other: Spent| Spent {
             at: one.at.max(other.at),
             cpu: one.cpu + other.cpu,
@@ -116,7 +116,7 @@ impl Desks {
         spent.reduce(add).unwrap_or(Spent { at: Instant::now(), cpu: Duration::ZERO, wakeups: 0 })
     }
 
-    fn desk(&self, cpu: u32) -> MutexGuard<'_, Desk> {
-        self.desks[&cpu].lock().unwrap_or_else(PoisonError::into_inner)
+    fn inbox(&self, cpu: u32) -> MutexGuard<'_, Inbox> {
+        self.inboxes[&cpu].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! One picture: what a record costs its producer, and how many a second arrive.
+//! The chart: producer cost per record, and records delivered per second.
 
 use super::Report;
 use crate::contender::Contender;
@@ -11,7 +11,7 @@ const OURS: RGBColor = RGBColor(0x1f, 0x77, 0xb4);
 const THEIRS: RGBColor = RGBColor(0xb0, 0xb0, 0xb0);
 const BAR: u32 = 26;
 
-/// A bar: whose, and how long.
+/// One bar: its label and its length.
 struct Bar {
     contender: Contender,
     value: f64,
@@ -28,13 +28,11 @@ pub(crate) fn draw(report: &Report, path: &Path) -> Result<()> {
     let drawn = (|| {
         root.fill(&WHITE)?;
         let (upper, lower) = root.split_vertically(95 + BAR * cost.len() as u32);
-        let machine = &report.machine;
-        let what = "What a record costs its producer: 1 CPU, 64-byte payload (log scale)";
+        let what = "Producer cost per record: 1 CPU, 64-byte payload (log scale)";
         panel(&upper, what, &cost)?;
-        let what = format!("Records delivered a second: {all} CPUs producing (log scale)");
+        let what = format!("Records delivered per second: {all} producing CPUs (log scale)");
         panel(&lower, &what, &rate)?;
-        let note =
-            format!("{}, kernel {}, {} x {}", machine.date, machine.kernel, all, machine.cpu);
+        let note = report.machine.to_string();
         root.draw(&Text::new(note, (12, height as i32 - 24), ("sans-serif", 13).into_font()))?;
         root.present()
     })();

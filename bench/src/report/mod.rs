@@ -1,4 +1,4 @@
-//! What a run came to: rows of medians, as a table, as JSON, and as a chart.
+//! The results of a run: rows of medians, shown as a table, JSON or a chart.
 
 pub(crate) mod chart;
 mod ratios;
@@ -7,8 +7,7 @@ pub(crate) mod table;
 
 use crate::contender::Contender;
 use crate::machine::Machine;
-use crate::plan::Plan;
-use crate::rounds::Outcomes;
+use crate::plan::{Outcomes, Plan};
 use row::Row;
 use serde::Serialize;
 use std::fmt;
@@ -19,9 +18,9 @@ pub(crate) struct Report {
     pub(crate) machine: Machine,
     pub(crate) rounds: u32,
     pub(crate) rows: Vec<Row>,
-    /// Contenders that could not be built.
+    /// Contenders that are not compiled in.
     pub(crate) missing: Vec<String>,
-    /// Measurements that came to an error.
+    /// Measurements that failed, with the error.
     pub(crate) failures: Vec<String>,
 }
 
@@ -48,7 +47,7 @@ impl fmt::Display for Report {
         table::write(self, f)?;
         ratios::write(self, f)?;
         if !self.missing.is_empty() {
-            writeln!(f, "\nnot measured, since libbpf was not built: {}", self.missing.join(", "))?;
+            writeln!(f, "\nnot measured, built without libbpf: {}", self.missing.join(", "))?;
         }
         for failure in &self.failures {
             writeln!(f, "failed: {failure}")?;

@@ -1,4 +1,4 @@
-//! The comparisons that the project claims anything about, with what came out.
+//! Ratios for the comparisons that the project makes claims about.
 
 use super::Report;
 use super::row::Row;
@@ -43,10 +43,8 @@ pub(super) fn write(report: &Report, f: &mut fmt::Formatter<'_>) -> fmt::Result 
         line("producer's cost, in bursts", Side(ours, 1, &bursts), peer)?;
     }
     line("producer's cost", Side(EvpipeFlight, 1, &cost), Side(ours, 1, &cost))?;
-    for ours in [EvpipeAlone, EvpipeWatermark] {
-        let peer = Side(LibbpfPerfTuned, 1, &cost);
-        line("producer's cost, unpacked", Side(ours, 1, &cost), peer)?;
-    }
+    let peer = Side(LibbpfPerfTuned, 1, &cost);
+    line("producer's cost, unpacked", Side(EvpipeWatermark, 1, &cost), peer)?;
     if all > 1 {
         line("delivered", Side(ours, all, &rate), Side(LibbpfRingbufNowake, all, &rate))?;
         for (ours, peer) in

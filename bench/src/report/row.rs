@@ -1,37 +1,38 @@
-//! One contender with one load: the medians of what was measured.
+//! Median figures of one contender under one load.
 
 use crate::contender::Contender;
 use crate::measure::{Case, Latency, Load, Outcome, median};
-use crate::rounds::Outcomes;
+use crate::plan::Outcomes;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// A field is absent where it was not measured.
+/// Fields are absent where nothing was measured.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Row {
     pub(crate) contender: String,
     pub(crate) producers: usize,
     pub(crate) payload: usize,
-    /// Nanoseconds that a record costs its producer, one in each run of its program, without the loop around that.
+    /// Producer cost per record in nanoseconds, with one record per run of the program, net of the
+    /// loop.
     pub(crate) producer_ns_net: Option<f64>,
-    /// The same, many of them in a run.
+    /// The same cost with many records per run.
     pub(crate) producer_burst_ns_net: Option<f64>,
-    /// What that loop costs.
+    /// Cost of the empty loop in nanoseconds.
     pub(crate) empty_ns: Option<f64>,
     pub(crate) delivered_per_s: Option<f64>,
-    /// In all rounds together.
+    /// Summed over all rounds.
     pub(crate) attempted: Option<u64>,
     pub(crate) lost: Option<u64>,
-    /// CPUs that the consumer kept busy.
+    /// Consumer CPU utilization: 1.0 is one full CPU.
     pub(crate) consumer_cpu: Option<f64>,
     pub(crate) wakeups_per_s: Option<f64>,
     pub(crate) drain_ns: Option<f64>,
-    /// A bare walk over the same bytes.
+    /// Nanoseconds per record for a bare walk over the same bytes.
     pub(crate) walk_ns: Option<f64>,
     pub(crate) resident_kib: Option<f64>,
-    /// From emission to handler, by records a second, and at saturation.
+    /// Latency from emission to handler, by records per second and at saturation.
     pub(crate) latency_ns: BTreeMap<String, Latency>,
-    /// What the consumer cost, by records a second.
+    /// Consumer cost, by records per second.
     pub(crate) paced: BTreeMap<String, Paced>,
 }
 
@@ -94,7 +95,7 @@ impl Row {
     }
 }
 
-/// Medians of each figure, over the rounds.
+/// The median of each figure over the rounds.
 fn latency(outcomes: &[Outcome]) -> Option<Latency> {
     let middle = |of: fn(&Latency) -> u64| {
         let all = outcomes.iter().filter_map(|one| one.latency_ns.as_ref());
@@ -107,7 +108,7 @@ fn latency(outcomes: &[Outcome]) -> Option<Latency> {
     })
 }
 
-/// One row for each contender, number of producers and payload.
+/// One row per contender, producer count and payload.
 pub(crate) fn rows(outcomes: Outcomes, cpus: usize, failures: &mut Vec<String>) -> Vec<Row> {
     let mut rows: Vec<Row> = Vec::new();
     for (case, results) in outcomes {

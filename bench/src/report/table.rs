@@ -1,4 +1,4 @@
-//! The figures for a reader.
+//! The results as text tables.
 
 use super::Report;
 use super::row::Row;
@@ -10,37 +10,11 @@ use std::fmt;
 pub(super) fn write(report: &Report, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     writeln!(
         f,
-        "Producer: CPU time of a record, net of the loop around it; in bursts, and at saturation,"
+        "Producer: CPU time per record, net of the loop around it. In bursts and at saturation,"
     )?;
-    writeln!(f, "a run of the program emits many.\n")?;
-    let mut table = new(&[
-        "contender",
-        "CPUs",
-        "bytes",
-        "producer ns",
-        "in bursts",
-        "delivered/s",
-        "lost",
-        "consumer CPU",
-        "wakeups/s",
-        "resident KiB",
-    ]);
-    for row in &report.rows {
-        let Some(cost) = row.producer_ns_net else { continue };
-        table.add_row([
-            row.contender.clone(),
-            row.producers.to_string(),
-            row.payload.to_string(),
-            format!("{cost:.1}"),
-            show(row.producer_burst_ns_net, |ns| format!("{ns:.1}")),
-            show(row.delivered_per_s, |rate| format!("{:.2} M", rate / 1e6)),
-            lost(row),
-            show(row.consumer_cpu, |cpus| format!("{:.0} %", cpus * 100.0)),
-            show(row.wakeups_per_s, |rate| format!("{rate:.0}")),
-            show(row.resident_kib, |kib| format!("{kib:.0}")),
-        ]);
-    }
-    writeln!(f, "{table}\n")?;
+    writeln!(f, "each run of the program emits many records.\n")?;
+    let measured = report.rows.iter().filter(|row| row.producer_ns_net.is_some());
+    writeln!(f, "{}\n", table(measured, &PRODUCER))?;
 
     writeln!(f, "One producer, {PAYLOAD}-byte payloads. Latency: p50 / p99 / max, in µs.\n")?;
     let mut header = vec!["contender".to_owned(), "drain ns".into(), "walk ns".into()];
@@ -64,18 +38,48 @@ pub(super) fn write(report: &Report, f: &mut fmt::Formatter<'_>) -> fmt::Result 
     writeln!(f, "{table}")
 }
 
-/// An empty table, all of whose columns but the first have figures.
-pub(crate) fn new<T: AsRef<str>>(header: &[T]) -> Table {
+/// The header of a column, and its cell in each row.
+pub(crate) type Column<R> = (&'static str, fn(&R) -> String);
+
+const PRODUCER: [Column<Row>; 10] = [
+    ("contender", |row| row.contender.clone()),
+    ("CPUs", |row| row.producers.to_string()),
+    ("bytes", |row| row.payload.to_string()),
+    ("producer ns", |row| show(row.producer_ns_net, |ns| format!("{ns:.1}"))),
+    ("in bursts", |row| show(row.producer_burst_ns_net, |ns| format!("{ns:.1}"))),
+    ("delivered/s", |row| show(row.delivered_per_s, |rate| format!("{:.2} M", rate / 1e6))),
+    ("lost", lost),
+    ("consumer CPU", |row| show(row.consumer_cpu, |cpus| format!("{:.0} %", cpus * 100.0))),
+    ("wakeups/s", |row| show(row.wakeups_per_s, |rate| format!("{rate:.0}"))),
+    ("resident KiB", |row| show(row.resident_kib, |kib| format!("{kib:.0}"))),
+];
+
+/// A table with a line for each row.
+pub(crate) fn table<'r, R: 'r>(
+    rows: impl IntoIterator<Item = &'r R>,
+    columns: &[Column<R>],
+) -> Table {
+    let headers = columns.iter().map(|(header, _)| *header).collect::<Vec<_>>();
+    let mut table = new(&headers);
+    for row in rows {
+        table.add_row(columns.iter().map(|(_, cell)| cell(row)));
+    }
+    table
+}
+
+/// An empty table. All columns but the first are right-aligned.
+fn new<T: AsRef<str>>(headers: &[T]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::ASCII_MARKDOWN);
-    table.set_header(header.iter().map(AsRef::as_ref));
+    table.set_header(headers.iter().map(AsRef::as_ref));
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
     }
     table
 }
 
-fn show<T>(figure: Option<T>, how: impl FnOnce(T) -> String) -> String {
+/// Shows a figure, or `-` without one.
+pub(crate) fn show<T>(figure: Option<T>, how: impl FnOnce(T) -> String) -> String {
     figure.map_or("-".to_owned(), how)
 }
 

@@ -1,28 +1,39 @@
-//! A process that is measured: how long it runs, what it costs, how much memory it has at most.
+//! A measured process: run time, CPU time and peak memory.
 
-use super::watch::{LIMIT, Watch};
+use crate::machine::peak_kib;
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use std::fs;
 use std::process::{Child, ChildStdout, Command};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
+
+/// Polling interval. Memory allocated later than this before the exit is not seen.
+const LOOK: Duration = Duration::from_millis(20);
+/// A process that has not exited by then gets SIGTERM. Python may lose a Ctrl-C that arrives during
+/// a callback from C, and never sees one if it was started with SIGINT ignored.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// Only a hung process takes this long; it is killed.
+const LIMIT: Duration = Duration::from_secs(180);
 
 pub(super) struct Measured {
     child: Child,
     pid: Pid,
-    started: Instant,
+    pub(super) started: Instant,
     watch: Option<Watch>,
 }
 
-/// What is known of one that has ended.
+/// The measurements of a process that has exited.
 pub(super) struct Ended {
     at: Instant,
-    /// From before it was started.
+    /// Wall time, measured from before the start.
     pub(super) wall: Duration,
-    /// Its own CPU time, and that of the children it has waited for: by the clock tick, 10 ms mostly.
+    /// CPU time of the process and its reaped children, in clock ticks of usually 10 ms.
     pub(super) cpu: Duration,
     pub(super) children_cpu: Duration,
-    /// The most that was resident, in KiB.
+    /// Peak resident memory, in KiB.
     pub(super) peak_kib: u64,
     pub(super) success: bool,
 }
@@ -39,15 +50,11 @@ impl Measured {
         Ok(Self { child, pid, started, watch })
     }
 
-    pub(super) fn started(&self) -> Instant {
-        self.started
-    }
-
     pub(super) fn stdout(&mut self) -> Result<ChildStdout> {
-        self.child.stdout.take().context("its output was to be piped")
+        self.child.stdout.take().context("its standard output is not piped")
     }
 
-    /// Asks it to end, as Ctrl-C does, and waits until it has; also tells how long that took.
+    /// Sends SIGINT, as Ctrl-C does, and waits for the exit. Also returns how long that took.
     pub(super) fn stop(self) -> Result<(Ended, Duration)> {
         let asked = Instant::now();
         kill_process(self.pid, Signal::INT)?;
@@ -62,9 +69,9 @@ impl Measured {
         Ok(waitid(WaitId::Pid(self.pid), options)?.is_some())
     }
 
-    /// Waits until it has ended.
+    /// Waits for the exit.
     pub(super) fn end(mut self) -> Result<Ended> {
-        // It is left to be reaped, since what it cost is read from /proc.
+        // The process stays a zombie for now, because its cost is read from /proc.
         waitid(WaitId::Pid(self.pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)?;
         let at = Instant::now();
         let wall = at - self.started;
@@ -88,7 +95,7 @@ impl Measured {
 
 impl Drop for Measured {
     fn drop(&mut self) {
-        // Where a measurement failed, it runs still; where it did not, it has been reaped.
+        // After a failed measurement the process still runs; otherwise it has been reaped.
         if self.watch.is_some() {
             let _ = self.child.kill();
             let _ = self.child.wait();
@@ -96,12 +103,57 @@ impl Drop for Measured {
     }
 }
 
+/// A thread that watches a process until it exits: its memory, and whether it reacts to SIGINT.
+struct Watch {
+    thread: JoinHandle<u64>,
+    asked: Arc<AtomicBool>,
+}
+
+impl Watch {
+    fn start(pid: Pid) -> Self {
+        let asked = Arc::new(AtomicBool::new(false));
+        let sees = asked.clone();
+        Self { thread: thread::spawn(move || look(pid, &sees)), asked }
+    }
+
+    /// SIGINT has been sent.
+    fn asked(&self) {
+        self.asked.store(true, Ordering::Relaxed);
+    }
+
+    /// Peak resident memory in KiB, read after the exit and before the process is reaped.
+    fn peak_kib(self) -> u64 {
+        self.thread.join().unwrap_or_default()
+    }
+}
+
+fn look(pid: Pid, asked: &AtomicBool) -> u64 {
+    let status = format!("/proc/{}/status", pid.as_raw_pid());
+    let started = Instant::now();
+    let mut since = None;
+    let mut peak = 0;
+    while let Some(kib) = fs::read_to_string(&status).ok().as_deref().and_then(peak_kib) {
+        peak = peak.max(kib);
+        // A failure means that the process has just exited.
+        if started.elapsed() >= LIMIT {
+            let _ = kill_process(pid, Signal::KILL);
+        } else if asked.load(Ordering::Relaxed) {
+            let since = since.get_or_insert_with(Instant::now);
+            if since.elapsed() >= PATIENCE {
+                let _ = kill_process(pid, Signal::TERM);
+            }
+        }
+        thread::sleep(LOOK);
+    }
+    peak
+}
+
 fn seconds(ticks: u64) -> Duration {
     Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
-/// `utime` and `stime` of `/proc/PID/stat`, and `cutime` and `cstime`, behind a name that may have anything
-/// in it.
+/// `utime + stime` and `cutime + cstime` from `/proc/PID/stat`. The name before them may contain
+/// anything, including `)`.
 fn cpu_ticks(stat: &str) -> Option<[u64; 2]> {
     let (_, fields) = stat.rsplit_once(')')?;
     let mut fields = fields.split_whitespace().skip(11);

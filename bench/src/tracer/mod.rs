@@ -1,28 +1,21 @@
-//! The tracer as a person feels it, beside other tracers: what it costs the traced, how long until the
-//! first event, how long until it is gone, how much memory it takes. `cargo xtask bench tracer` builds
-//! and runs it.
+//! Compares the tracer with other tracers on what a user notices: the cost to the traced program,
+//! the time to the first event, the time to stop, and memory. `cargo xtask bench tracer` builds and
+//! runs it.
 
-mod aim;
-mod busy;
+mod attached;
 mod child;
 mod dd;
-mod figure;
 mod flood;
-mod idle;
+mod goal;
 mod output;
 mod report;
-mod ring;
 mod round;
 mod row;
-mod start;
-mod table;
 mod tool;
-mod watch;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use report::Report;
 use round::Plan;
-use std::fs;
 use std::path::PathBuf;
 use tool::Tools;
 
@@ -30,16 +23,16 @@ const WRITES: u64 = 1_000_000;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// A minute instead of several: 100,000 writes, two rounds
+    /// Finish in about a minute instead of several: 100,000 writes, two rounds
     #[arg(long)]
     quick: bool,
-    /// Write the figures to a file
+    /// Write the figures to a file as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// How often each measurement is made, after one that is thrown away
+    /// How often to repeat each measurement, after one discarded warm-up
     #[arg(long)]
     rounds: Option<usize>,
-    /// The binary that is measured, which xtask builds
+    /// The `probe` binary to measure, built by xtask
     #[arg(long, value_name = "FILE", hide = true)]
     probe: PathBuf,
 }
@@ -54,13 +47,9 @@ impl Args {
             tools: Tools { probe: self.probe.clone(), ring: None },
             scratch: scratch.path().to_owned(),
         };
-        ensure!(plan.rounds > 0, "--rounds has to be 1 at least");
+        ensure!(plan.rounds > 0, "--rounds must be at least 1");
         let report = Report::new(&plan)?;
-        print!("{report}");
-        if let Some(path) = &self.json {
-            fs::write(path, serde_json::to_string_pretty(&report)? + "\n")
-                .with_context(|| format!("cannot write {}", path.display()))?;
-        }
+        crate::publish(&report, self.json.as_deref())?;
         ensure!(report.failures.is_empty(), "some measurements failed, see above");
         Ok(())
     }

@@ -1,26 +1,20 @@
-//! What the tracers print: events, and what they say of those that they lost.
+//! Parsing the tracers' output: events, and reported losses.
 
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::HashMap;
 use std::io::BufRead;
 
-/// What dd writes to, of what it writes: its last words go elsewhere.
+/// The descriptor that dd writes its data to; its final report goes to another one.
 const FD: u64 = 1;
 
-/// How an event looks.
+/// How to recognize an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lines {
-    /// An object a line.
+    /// One JSON object per line.
     Json,
-    /// A line that has this in it.
+    /// A line that contains this text.
     Text(&'static str),
-}
-
-/// One write by dd to its standard output.
-struct Event {
-    /// The CPU and the time, where lines are read that far.
-    place: Option<(u32, u64)>,
 }
 
 #[derive(Deserialize)]
@@ -30,14 +24,14 @@ struct Object {
     args: HashMap<String, Value>,
 }
 
-/// What was found in an output.
+/// The contents of an output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Printed {
     /// Writes by dd to its standard output.
     pub(super) events: u64,
-    /// Of those, how many have an earlier time than the one before from the same CPU.
+    /// How many of them are older than the previous event of the same CPU.
     pub(super) out_of_order: u64,
-    /// How many are said to be lost, between the events.
+    /// Losses reported between the events.
     pub(super) losses: Option<u64>,
 }
 
@@ -47,12 +41,15 @@ impl Lines {
         self.read(line).is_some()
     }
 
-    fn read(self, line: &str) -> Option<Event> {
-        let Self::Text(mark) = self else { return object(line) };
-        line.contains(mark).then_some(Event { place: None })
+    /// Parses a write by dd to its standard output: its CPU and time, if the format has them.
+    fn read(self, line: &str) -> Option<Option<(u32, u64)>> {
+        match self {
+            Self::Json => object(line).map(Some),
+            Self::Text(mark) => line.contains(mark).then_some(None),
+        }
     }
 
-    /// Counts events, by line.
+    /// Counts the events, line by line.
     pub(super) fn count(self, output: impl BufRead) -> std::io::Result<Printed> {
         let mut printed = Printed::default();
         let mut last: HashMap<u32, u64> = HashMap::new();
@@ -63,7 +60,7 @@ impl Lines {
                 continue;
             };
             printed.events += 1;
-            if let Event { place: Some((cpu, time)) } = event {
+            if let Some((cpu, time)) = event {
                 let before = last.insert(cpu, time);
                 printed.out_of_order += u64::from(before.is_some_and(|before| time < before));
             }
@@ -72,23 +69,23 @@ impl Lines {
     }
 }
 
-fn object(line: &str) -> Option<Event> {
+fn object(line: &str) -> Option<(u32, u64)> {
     let Object { time, cpu, args } = serde_json::from_str(line).ok()?;
-    (args.get("fd")?.as_u64()? == FD).then_some(Event { place: Some((cpu, time)) })
+    (args.get("fd")?.as_u64()? == FD).then_some((cpu, time))
 }
 
-/// How many events a tracer says that it lost. What it does not say, nobody knows.
-pub(super) fn own_losses(said: &str) -> Option<u64> {
-    said.lines().map(losses_in).fold(None, add)
+/// The losses that a tracer reports on standard error; `None` if it reports nothing.
+pub(super) fn own_losses(stderr: &str) -> Option<u64> {
+    stderr.lines().map(losses_in).fold(None, add)
 }
 
-/// The sum of what is known.
+/// The sum of the known values.
 pub(super) fn add(a: Option<u64>, b: Option<u64>) -> Option<u64> {
     a.into_iter().chain(b).reduce(|a, b| a + b)
 }
 
 fn losses_in(line: &str) -> Option<u64> {
-    // probe's ledger, and perf: chunks of unknown size.
+    // probe's ledger, and perf, which reports chunks of unknown size.
     let inside = [" + lost ", " and lost "].iter().find_map(|words| line.split_once(words));
     let at_start = || ["Lost ", "Possibly lost "].iter().find_map(|word| line.strip_prefix(word));
     let rest = inside.map(|(_, rest)| rest).or_else(at_start)?;
@@ -96,8 +93,8 @@ fn losses_in(line: &str) -> Option<u64> {
 }
 
 /// Whether `probe` accounts for every record.
-pub(super) fn is_complete(said: &str) -> bool {
-    said.lines().any(|line| line.starts_with("ledger: ") && line.ends_with("; complete"))
+pub(super) fn is_complete(stderr: &str) -> bool {
+    stderr.lines().any(|line| line.starts_with("ledger: ") && line.ends_with("; complete"))
 }
 
 #[cfg(test)]
@@ -143,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_are_what_they_say() {
+    fn reported_losses_are_summed() {
         let ledger = "probe: 9 events\nledger: attempted 12 = handled 9 + lost 3; complete\n";
         assert_eq!(own_losses(ledger), Some(3));
         assert!(is_complete(ledger));

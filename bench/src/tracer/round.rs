@@ -1,32 +1,44 @@
-//! What is measured, tool by tool, and then all of it again.
+//! Rounds over all tools and measurements.
 
-use super::flood::{self, Flood};
-use super::idle::{self, Idle};
-use super::start::{self, Start};
+use super::attached::{Idle, Start};
+use super::flood::Flood;
 use super::tool::{Tool, Tools};
 use anyhow::{Context, Result, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
 use std::path::PathBuf;
 
-/// So many writes show whether a tracer works here.
+/// Number of writes that shows whether a tracer works here.
 const TRIAL: u64 = 1_000;
+/// Bytes of `probe`'s ring per CPU: its default, and the largest size to try.
+const OWN: u64 = 1 << 20;
+const LARGEST: u64 = 64 << 20;
 
 pub(super) struct Plan {
     pub(super) rounds: usize,
-    /// Of dd, in a flood.
+    /// Writes by dd in a flood.
     pub(super) writes: u64,
     pub(super) tools: Tools,
     pub(super) scratch: PathBuf,
 }
 
-/// What came of a tool, round by round.
+/// The measurements of one tool, round by round.
 pub(super) struct Outcomes {
     pub(super) tool: Tool,
     pub(super) floods: Vec<Flood>,
     pub(super) starts: Vec<Start>,
     pub(super) idles: Vec<Idle>,
-    /// What could not be measured, and why.
+    /// Failed measurements, with the error.
     pub(super) failures: Vec<String>,
+}
+
+/// The ring size with which `probe` loses nothing.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Enough {
+    /// Bytes per CPU (`-B`).
+    pub(super) bytes: u64,
+    /// Number of consecutive floods without a missing event.
+    pub(super) floods: usize,
 }
 
 impl Plan {
@@ -34,17 +46,17 @@ impl Plan {
     pub(super) fn try_out(&self, tool: Tool) -> Result<String> {
         let mut command = self.tools.version(tool);
         let program = command.get_program().to_owned();
-        let told =
-            command.output().with_context(|| format!("cannot start {}", program.display()))?;
-        let said = [told.stdout, told.stderr].concat();
+        let output = command.output();
+        let output = output.with_context(|| format!("cannot start {}", program.display()))?;
+        let printed = [output.stdout, output.stderr].concat();
         let version =
-            String::from_utf8_lossy(&said).lines().next_back().unwrap_or_default().to_owned();
-        ensure!(told.status.success(), "{version}");
-        flood::measure(&self.tools, tool, TRIAL, &self.scratch)?;
+            String::from_utf8_lossy(&printed).lines().next_back().unwrap_or_default().to_owned();
+        ensure!(output.status.success(), "{version}");
+        Flood::measure(&self.tools, tool, TRIAL, &self.scratch)?;
         Ok(version)
     }
 
-    /// Every tool in turn, then all of them again; the first round is thrown away.
+    /// Measures one tool after the other, round by round, and discards the first round.
     pub(super) fn run(&self, tools: &[Tool]) -> Result<Vec<Outcomes>> {
         let mut outcomes = tools.iter().copied().map(Outcomes::new).collect::<Vec<_>>();
         let style = ProgressStyle::with_template("{elapsed} [{wide_bar}] {pos}/{len} {msg}")?;
@@ -64,6 +76,30 @@ impl Plan {
         bar.finish_and_clear();
         Ok(outcomes)
     }
+
+    /// The smallest ring with which `probe` loses nothing in as many floods as there are rounds. Returns `None` if
+    /// nothing was missing before, or if no size is enough.
+    pub(super) fn enough(&self, outcomes: &[Outcomes]) -> Result<Option<Enough>> {
+        let mut floods =
+            outcomes.iter().filter(|one| one.tool == Tool::Probe).flat_map(|one| &one.floods);
+        if floods.all(Flood::is_complete) {
+            return Ok(None);
+        }
+        let sizes = std::iter::successors(Some(OWN * 2), |bytes| Some(bytes * 2));
+        for bytes in sizes.take_while(|bytes| *bytes <= LARGEST) {
+            let tools = Tools { ring: Some(bytes), ..self.tools.clone() };
+            let mut floods = 0;
+            while floods < self.rounds
+                && Flood::measure(&tools, Tool::Probe, self.writes, &self.scratch)?.is_complete()
+            {
+                floods += 1;
+            }
+            if floods == self.rounds {
+                return Ok(Some(Enough { bytes, floods }));
+            }
+        }
+        Ok(None)
+    }
 }
 
 impl Outcomes {
@@ -74,23 +110,22 @@ impl Outcomes {
 
     fn measure(&mut self, plan: &Plan) {
         let Plan { tools, scratch, writes, .. } = plan;
-        match flood::measure(tools, self.tool, *writes, scratch) {
+        let (tool, failures) = (self.tool, &mut self.failures);
+        let mut failed =
+            |what, error: anyhow::Error| failures.push(format!("{tool}, {what}: {error:#}"));
+        match Flood::measure(tools, tool, *writes, scratch) {
             Ok(flood) => self.floods.push(flood),
-            Err(error) => self.failed("flood", &error),
+            Err(error) => failed("flood", error),
         }
-        if self.tool.prints_events() {
-            match start::measure(tools, self.tool, scratch) {
+        if tool.prints_events() {
+            match Start::measure(tools, tool, scratch) {
                 Ok(start) => self.starts.push(start),
-                Err(error) => self.failed("start", &error),
+                Err(error) => failed("start", error),
             }
         }
-        match idle::measure(tools, self.tool, scratch) {
+        match Idle::measure(tools, tool, scratch) {
             Ok(idle) => self.idles.push(idle),
-            Err(error) => self.failed("idle", &error),
+            Err(error) => failed("idle", error),
         }
-    }
-
-    fn failed(&mut self, what: &str, error: &anyhow::Error) {
-        self.failures.push(format!("{}, {what}: {error:#}", self.tool));
     }
 }

@@ -1,23 +1,26 @@
-//! The figures of one tracer.
+//! The figures of one tracer, over several rounds.
 
-use super::figure::Figure;
+use super::attached::{Idle, Start};
+use super::flood::Flood;
 use super::round::Outcomes;
 use super::tool::Tool;
+use crate::measure::median;
 use serde::Serialize;
 
-/// One tracer. A figure is absent where it was not measured.
+/// Figures are absent where nothing was measured.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Row {
     pub(super) tool: Tool,
-    /// dd by itself, right before each flood.
-    pub(super) alone_s: Option<Figure>,
+    /// Untraced dd, just before each flood.
+    #[serde(rename = "alone_s")]
+    pub(super) untraced_s: Option<Figure>,
     pub(super) traced_s: Option<Figure>,
-    /// What dd took longer than right before, by itself.
+    /// How much longer dd took than untraced.
     pub(super) slowdown_s: Option<Figure>,
-    /// The same in CPU time, which others on the machine take no part of.
+    /// The same in CPU time, which excludes other tasks on the machine.
     pub(super) slowdown_cpu_s: Option<Figure>,
     pub(super) wall_s: Option<Figure>,
-    /// From the start until all events are text: `wall_s`, and another command where it takes one.
+    /// From the start until all events are text: `wall_s` plus a separate command, if needed.
     pub(super) text_s: Option<Figure>,
     pub(super) cpu_s: Option<Figure>,
     pub(super) flood_kib: Option<Figure>,
@@ -25,45 +28,92 @@ pub(super) struct Row {
     pub(super) first_s: Option<Figure>,
     pub(super) stop_s: Option<Figure>,
     pub(super) idle_stop_s: Option<Figure>,
-    /// In all rounds together.
+    /// Summed over all rounds.
     pub(super) printed: u64,
     pub(super) missing: u64,
     pub(super) out_of_order: u64,
-    /// What the tracer says that it lost, in its own unit, in all rounds together.
+    /// Losses that the tracer reports, in its own unit, summed over all rounds.
     pub(super) own_losses: Option<u64>,
-    /// In how many floods nothing was missing, and `probe` says so itself.
+    /// Number of floods in which nothing was missing and, for `probe`, the ledger was complete.
     pub(super) whole: usize,
     pub(super) floods: usize,
 }
 
 impl Row {
-    #[cfg(test)]
-    pub(super) fn empty(tool: Tool) -> Self {
-        Self::new(&Outcomes::new(tool))
-    }
-
     pub(super) fn new(outcomes: &Outcomes) -> Self {
         let Outcomes { tool, floods, starts, idles, .. } = outcomes;
+        let of_floods = |figure: fn(&Flood) -> f64| Figure::of(floods.iter().map(figure));
+        let of_starts = |figure: fn(&Start) -> f64| Figure::of(starts.iter().map(figure));
+        let of_idles = |figure: fn(&Idle) -> f64| Figure::of(idles.iter().map(figure));
         Self {
             tool: *tool,
-            alone_s: Figure::of(floods.iter().map(|one| one.alone_s)),
-            traced_s: Figure::of(floods.iter().map(|one| one.traced_s)),
-            slowdown_s: Figure::of(floods.iter().map(|one| one.slowdown_s())),
-            slowdown_cpu_s: Figure::of(floods.iter().map(|one| one.slowdown_cpu_s())),
-            wall_s: Figure::of(floods.iter().map(|one| one.wall_s)),
-            text_s: Figure::of(floods.iter().map(|one| one.wall_s + one.text_s.unwrap_or(0.0))),
-            cpu_s: Figure::of(floods.iter().map(|one| one.cpu_s)),
-            flood_kib: Figure::of(floods.iter().map(|one| one.peak_kib as f64)),
-            idle_kib: Figure::of(idles.iter().map(|one| one.peak_kib as f64)),
-            first_s: Figure::of(starts.iter().map(|one| one.first_s)),
-            stop_s: Figure::of(starts.iter().map(|one| one.stop_s)),
-            idle_stop_s: Figure::of(idles.iter().map(|one| one.stop_s)),
+            untraced_s: of_floods(|one| one.untraced_s),
+            traced_s: of_floods(|one| one.traced_s),
+            slowdown_s: of_floods(Flood::slowdown_s),
+            slowdown_cpu_s: of_floods(Flood::slowdown_cpu_s),
+            wall_s: of_floods(|one| one.wall_s),
+            text_s: of_floods(|one| one.wall_s + one.text_s.unwrap_or(0.0)),
+            cpu_s: of_floods(|one| one.cpu_s),
+            flood_kib: of_floods(|one| one.peak_kib as f64),
+            idle_kib: of_idles(|one| one.peak_kib as f64),
+            first_s: of_starts(|one| one.first_s),
+            stop_s: of_starts(|one| one.stop_s),
+            idle_stop_s: of_idles(|one| one.stop_s),
             printed: floods.iter().map(|one| one.printed).sum(),
             missing: floods.iter().map(|one| one.missing).sum(),
             out_of_order: floods.iter().map(|one| one.out_of_order).sum(),
             own_losses: floods.iter().filter_map(|one| one.own_losses).reduce(|sum, one| sum + one),
-            whole: floods.iter().filter(|one| one.is_whole()).count(),
+            whole: floods.iter().filter(|one| one.is_complete()).count(),
             floods: floods.len(),
         }
+    }
+}
+
+/// The median with its range.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(super) struct Figure {
+    pub(super) median: f64,
+    pub(super) least: f64,
+    pub(super) most: f64,
+}
+
+impl Figure {
+    /// Returns `None` without values.
+    pub(super) fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
+        let values: Vec<f64> = values.into_iter().collect();
+        let least = values.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        Some(Self { median: median(values)?, least, most })
+    }
+}
+
+/// Ours divided by theirs; `None` if theirs is 0.
+pub(super) fn ratio(ours: Option<Figure>, theirs: Option<Figure>) -> Option<f64> {
+    let (ours, theirs) = (ours?.median, theirs?.median);
+    (theirs > 0.0).then_some(ours / theirs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(values: &[f64]) -> Option<Figure> {
+        Figure::of(values.iter().copied())
+    }
+
+    #[test]
+    fn median_is_in_the_middle() {
+        assert_eq!(of(&[3.0, 1.0, 9.0]), Some(Figure { median: 3.0, least: 1.0, most: 9.0 }));
+        assert_eq!(of(&[4.0, 1.0, 2.0, 9.0]).unwrap().median, 3.0);
+        assert_eq!(of(&[7.0]), Some(Figure { median: 7.0, least: 7.0, most: 7.0 }));
+        assert_eq!(of(&[]), None);
+    }
+
+    #[test]
+    fn ratio_is_ours_to_theirs() {
+        assert_eq!(ratio(of(&[1.0]), of(&[4.0])), Some(0.25));
+        assert_eq!(ratio(of(&[1.0]), of(&[0.0])), None);
+        assert_eq!(ratio(None, of(&[4.0])), None);
+        assert_eq!(ratio(of(&[1.0]), None), None);
     }
 }

@@ -1,4 +1,4 @@
-//! The tracers, and what a user types to have each tell the writes of a process.
+//! The tracers, with the command line that prints the writes of a process.
 
 use super::dd;
 use super::output::Lines;
@@ -10,32 +10,32 @@ use std::process::Command;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Tool {
-    /// JSON lines, with the text that is written.
+    /// JSON lines with the written text.
     Probe,
-    /// JSON lines, with its address: the fields that bpftrace prints.
+    /// JSON lines with the buffer's address: the fields that bpftrace prints.
     ProbeAddress,
-    /// What `probe` prints if nothing is said: a table, in the order of time.
+    /// The default output of `probe`: a table in time order.
     ProbeTable,
     Bpftrace,
-    /// Prints nothing while it records: `perf script` does, later.
+    /// Prints nothing while recording; `perf script` prints later.
     Perf,
     Bcc,
 }
 
-/// What a tracer is started for.
+/// What to trace.
 #[derive(Clone, Copy)]
-pub(super) enum Task<'a> {
-    /// Trace a command that makes so many writes, from its first one on.
-    Run { writes: u64, record: &'a Path },
-    /// Trace a process that is there.
-    Follow { pid: u32, record: &'a Path },
+pub(super) enum Task {
+    /// Trace a command that makes `writes` writes, from the first one on.
+    Run { writes: u64 },
+    /// Trace a running process.
+    Follow { pid: u32 },
 }
 
-/// Where the tracers are.
+/// The locations of the tracers.
 #[derive(Clone)]
 pub(super) struct Tools {
     pub(super) probe: PathBuf,
-    /// Bytes of `probe`'s ring for each CPU, instead of what it takes by itself.
+    /// `probe`'s ring size per CPU in bytes, instead of its default.
     pub(super) ring: Option<u64>,
 }
 
@@ -47,12 +47,12 @@ impl Tool {
         matches!(self, Self::Probe | Self::ProbeAddress | Self::ProbeTable)
     }
 
-    /// Whether events come while the trace goes on.
+    /// Whether events are printed while the trace runs.
     pub(super) fn prints_events(self) -> bool {
         self != Self::Perf
     }
 
-    /// Whether it starts the command that it traces; otherwise it traces all that have the name.
+    /// Whether it starts the traced command; otherwise it traces all processes of that name.
     pub(super) fn runs_commands(self) -> bool {
         self != Self::Bcc
     }
@@ -81,30 +81,31 @@ impl fmt::Display for Tool {
 
 impl Tools {
     pub(super) fn version(&self, tool: Tool) -> Command {
-        let (program, args) = match tool {
-            Tool::Bpftrace => ("bpftrace", vec!["--version"]),
-            Tool::Perf => ("perf", vec!["--version"]),
+        let program = match tool {
             Tool::Bcc => {
-                ("/usr/bin/python3", vec!["-c", "import bcc; print('bcc', bcc.__version__)"])
+                let version = "import bcc; print('bcc', bcc.__version__)";
+                return with(Command::new("/usr/bin/python3"), &["-c", version]);
             }
-            _ => return with(Command::new(&self.probe), &["--version"]),
+            Tool::Bpftrace => Path::new("bpftrace"),
+            Tool::Perf => Path::new("perf"),
+            Tool::Probe | Tool::ProbeAddress | Tool::ProbeTable => &self.probe,
         };
-        with(Command::new(program), &args)
+        with(Command::new(program), &["--version"])
     }
 
-    /// The command that traces `syscalls:sys_enter_write`.
-    pub(super) fn command(&self, tool: Tool, task: Task<'_>) -> Command {
+    /// The command line that traces `syscalls:sys_enter_write`. perf writes to the file `record`.
+    pub(super) fn command(&self, tool: Tool, task: Task, record: &Path) -> Command {
         match tool {
             Tool::Probe => self.probe("buf", &["-F", "jsonl"], task),
             Tool::ProbeAddress => self.probe("buf:x64", &["-F", "jsonl"], task),
             Tool::ProbeTable => self.probe("buf", &[], task),
             Tool::Bpftrace => bpftrace(task),
-            Tool::Perf => perf(task),
+            Tool::Perf => perf(task, record),
             Tool::Bcc => bcc(task),
         }
     }
 
-    fn probe(&self, buf: &str, options: &[&str], task: Task<'_>) -> Command {
+    fn probe(&self, buf: &str, options: &[&str], task: Task) -> Command {
         let spec = format!("tracepoint:syscalls:sys_enter_write(fd, {buf}, count)");
         let mut command = Command::new(&self.probe);
         command.arg("trace").arg(spec).args(options);
@@ -112,48 +113,47 @@ impl Tools {
             command.args(["-B", &bytes.to_string()]);
         }
         match task {
-            Task::Run { writes, .. } => command.arg("--").args(dd::command(writes)),
-            Task::Follow { pid, .. } => command.args(["-p", &pid.to_string()]),
+            Task::Run { writes } => command.arg("--").args(dd::command(writes)),
+            Task::Follow { pid } => command.args(["-p", &pid.to_string()]),
         };
         command
     }
 }
 
-fn bpftrace(task: Task<'_>) -> Command {
-    let whose = match task {
+fn bpftrace(task: Task) -> Command {
+    let filter = match task {
         Task::Run { .. } => "pid == cpid".to_owned(),
-        Task::Follow { pid, .. } => format!("pid == {pid}"),
+        Task::Follow { pid } => format!("pid == {pid}"),
     };
     let program = format!(
-        r#"tracepoint:syscalls:sys_enter_write /{whose}/ {{ printf("{{\"type\":\"tracepoint\",\"time\":%llu,\"cpu\":%d,\"pid\":%d,\"tid\":%d,\"comm\":\"%s\",\"probe\":\"%s\",\"args\":{{\"fd\":%d,\"buf\":\"0x%llx\",\"count\":%d}}}}\n", nsecs, cpu, pid, tid, comm, probe, args->fd, args->buf, args->count) }}"#
+        r#"tracepoint:syscalls:sys_enter_write /{filter}/ {{ printf("{{\"type\":\"tracepoint\",\"time\":%llu,\"cpu\":%d,\"pid\":%d,\"tid\":%d,\"comm\":\"%s\",\"probe\":\"%s\",\"args\":{{\"fd\":%d,\"buf\":\"0x%llx\",\"count\":%d}}}}\n", nsecs, cpu, pid, tid, comm, probe, args->fd, args->buf, args->count) }}"#
     );
     let mut command = with(Command::new("bpftrace"), &["-e", &program]);
-    if let Task::Run { writes, .. } = task {
+    if let Task::Run { writes } = task {
         command.args(["-c", &dd::command(writes).join(" ")]);
     }
     command
 }
 
-fn perf(task: Task<'_>) -> Command {
+fn perf(task: Task, record: &Path) -> Command {
     let mut command = with(Command::new("perf"), &["record", "-e", "syscalls:sys_enter_write"]);
-    let (Task::Run { record, .. } | Task::Follow { record, .. }) = task;
     command.arg("-o").arg(record);
     match task {
-        Task::Run { writes, .. } => command.arg("--").args(dd::command(writes)),
-        Task::Follow { pid, .. } => command.args(["-p", &pid.to_string()]),
+        Task::Run { writes } => command.arg("--").args(dd::command(writes)),
+        Task::Follow { pid } => command.args(["-p", &pid.to_string()]),
     };
     command
 }
 
-fn bcc(task: Task<'_>) -> Command {
+fn bcc(task: Task) -> Command {
     let spec =
         r#"t:syscalls:sys_enter_write "fd=%d buf=%lx count=%d", args->fd, args->buf, args->count"#;
-    let whose = match task {
+    let filter = match task {
         Task::Run { .. } => ["-n".to_owned(), "dd".to_owned()],
-        Task::Follow { pid, .. } => ["-p".to_owned(), pid.to_string()],
+        Task::Follow { pid } => ["-p".to_owned(), pid.to_string()],
     };
     let mut command = Command::new("trace-bpfcc");
-    command.args(whose).arg(spec);
+    command.args(filter).arg(spec);
     command
 }
 
@@ -172,13 +172,13 @@ mod tests {
     }
 
     #[test]
-    fn all_are_told_whom_to_trace() {
+    fn every_tool_traces_the_given_target() {
         let record = Path::new("/r");
         let tools = Tools { probe: "/p".into(), ring: Some(4096) };
         for tool in Tool::ALL {
-            let follow = words(&tools.command(tool, Task::Follow { pid: 4711, record }));
+            let follow = words(&tools.command(tool, Task::Follow { pid: 4711 }, record));
             assert!(follow.contains("4711") && !follow.contains("bs=1"), "{follow}");
-            let run = words(&tools.command(tool, Task::Run { writes: 7, record }));
+            let run = words(&tools.command(tool, Task::Run { writes: 7 }, record));
             assert_eq!(run.contains("count=7"), tool.runs_commands(), "{run}");
             assert_eq!(run.contains("-B 4096"), tool.is_ours(), "{run}");
             assert_eq!(run.contains("-o /r"), tool == Tool::Perf, "{run}");

@@ -1,4 +1,4 @@
-//! Events of your own: prints every fork of the system, until a number of them was printed.
+//! Events of your own: prints every fork on the system, until it has printed COUNT of them.
 //!
 //! ```text
 //! cargo build --example forks && sudo target/debug/examples/forks [COUNT]

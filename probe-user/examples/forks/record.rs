@@ -3,13 +3,13 @@
 use probe_common::{Record, RecordKind};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// A process, or a thread of it, has forked.
+/// A process, or one of its threads, forked.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Forked {
-    /// The process that did.
+    /// The process that forked.
     pub pid: u32,
-    /// The thread that did.
+    /// The thread that forked.
     pub tid: u32,
     /// The thread's name, zero-terminated.
     pub comm: [u8; 16],

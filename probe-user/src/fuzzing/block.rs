@@ -1,24 +1,24 @@
 //! Iteration over the records of an arbitrary block.
 
-use super::input::Input;
 use probe_common::block::record_span;
 use probe_common::limits::{MAX_BLOCK, RECORD_ALIGN};
 use probe_common::{BlockError, BlockWriter, RawRecord, Records};
+use probe_sys::input::Input;
 use std::cell::RefCell;
 use zerocopy::IntoBytes;
 
-/// What is longer has nothing new in it.
+/// Longer inputs find nothing new.
 const LONGEST: usize = 4096;
 
 thread_local! {
-    /// The block as it lies in a ring, 4 bytes behind an aligned address; and what a writer makes of
-    /// its records.
+    /// The block as it lies in a ring, 4 bytes after an aligned address, and the block that a writer builds
+    /// from its records.
     static MEMORY: RefCell<[[u64; LONGEST / 8 + 1]; 2]> = const {
         RefCell::new([[0; LONGEST / 8 + 1]; 2])
     };
 }
 
-/// The input: at which record to stop and go on again, an offset that nobody gave, and the block.
+/// The input: the record at which to stop and resume, an arbitrary offset, and the block.
 pub fn block(data: &[u8]) {
     let mut input = Input(data);
     let (stop, wild) = (usize::from(input.u8()), usize::from(input.u16()));
@@ -54,7 +54,7 @@ fn check(block: &[u8], stop: usize, wild: usize, room: &mut [u8]) {
         match left.next() {
             Some(Ok(record)) => {
                 assert_eq!(kind, Some(record.kind));
-                // Where it lies: behind its header, which is at `at`.
+                // The payload lies after its header, which is at `at`.
                 let from = record.payload.as_ptr().addr() - block.as_ptr().addr();
                 assert_eq!(from, 4 + at + 16, "records come one after another");
                 assert!(from + record.payload.len() <= 4 + claimed, "a payload is in its block");
@@ -80,7 +80,7 @@ fn check(block: &[u8], stop: usize, wild: usize, room: &mut [u8]) {
     if let Some((at, expected)) = stopped {
         assert!(same(records.clone().resume(at), expected), "it goes on where it was left");
     }
-    // An offset that is none of the block's own gives other records, or none; it ends.
+    // With an arbitrary offset, iteration yields other records or none, but it ends.
     let bound = claimed / RECORD_ALIGN / 2 + 1;
     assert!(records.clone().resume(wild).count() <= bound);
     assert!(records.clone().resume(usize::MAX - wild).next().is_none());

@@ -1,18 +1,19 @@
-//! Handlers of several types, and an arbitrary block of records for them.
+//! Dispatch of the records of an arbitrary block to handlers of several types.
 
-use super::event::{Breaks, digest};
-use super::input::Input;
-use crate::consumer::MalformedReason;
-use crate::drain::{Drain, Seen};
-use crate::evhandler::{EvHandlers, Event};
-use crate::ring::memory::MemoryRing;
+use super::event::{Received, digest};
+use crate::consume::evhandler::{Emitted, EvHandlers};
+use crate::queue::cursor::Seen;
+use crate::queue::drain::Drain;
+use crate::queue::notices::MalformedReason;
 use probe_common::{RawRecord, Record, RecordKind, Records};
+use probe_sys::input::Input;
+use probe_sys::ring::memory::MemoryRing;
 use std::cell::RefCell;
 use std::ops::ControlFlow;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 const RING: usize = 1024;
-/// The longest block: all of the ring but the perf record around it.
+/// The longest block: the whole ring except for the perf record around the block.
 const LONGEST: usize = RING - 12;
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -39,7 +40,7 @@ impl Record for Empty {
     const KIND: RecordKind = RecordKind::user(191);
 }
 
-/// Who was called, and with what.
+/// Which handler was called, and with what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Call {
     Handler { which: u8, time: u64, record: u64, tail: u64, len: usize },
@@ -47,38 +48,20 @@ enum Call {
     Malformed { bytes: u64, reason: MalformedReason },
 }
 
-#[derive(Default)]
-struct Calls {
-    calls: Vec<Call>,
-    breaks: Breaks,
-}
-
-impl Calls {
-    fn restart(&mut self, breaks: Breaks) {
-        self.calls.clear();
-        self.breaks = breaks;
-    }
-
-    fn add(&mut self, call: Call) -> ControlFlow<()> {
-        self.calls.push(call);
-        self.breaks.next()
-    }
-}
-
 struct State {
     drain: Drain<MemoryRing>,
     seen: Seen,
     handlers: EvHandlers<'static>,
-    expected: Calls,
+    expected: Received<Call>,
 }
 
 thread_local! {
-    static CALLS: RefCell<Calls> = RefCell::default();
+    static CALLS: RefCell<Received<Call>> = const { RefCell::new(Received::new()) };
     static STATE: RefCell<State> = RefCell::new(State {
         drain: Drain::new(0, MemoryRing::new(RING, 0), 0),
         seen: Seen::default(),
         handlers: handlers(),
-        expected: Calls::default(),
+        expected: Received::new(),
     });
 }
 
@@ -86,9 +69,9 @@ fn called(call: Call) -> ControlFlow<()> {
     CALLS.with_borrow_mut(|calls| calls.add(call))
 }
 
-/// One handler for [`Short`] and for [`Empty`], two for [`Long`].
+/// One handler each for [`Short`] and [`Empty`], two for [`Long`].
 fn handlers() -> EvHandlers<'static> {
-    fn handle<T: Record>(which: u8, event: &Event<'_, T>) -> ControlFlow<()> {
+    fn handle<T: Record>(which: u8, event: &Emitted<'_, T>) -> ControlFlow<()> {
         let (record, tail) = (digest(event.record.as_bytes()), digest(event.tail));
         let len = size_of::<T>() + event.tail.len();
         called(Call::Handler { which, time: event.time, record, tail, len })
@@ -111,18 +94,18 @@ fn unknown(record: RawRecord<'_>) -> Call {
     Call::Unknown { kind, time, bytes: digest(payload), len: payload.len() }
 }
 
-/// The input: after how many calls a handler breaks, and a block.
+/// The input: the number of calls after which a handler breaks, and a block.
 pub fn dispatch(data: &[u8]) {
     let mut input = Input(data);
-    let breaks = Breaks::every(input.u8());
+    let breaks = input.u8();
     let block = &input.0[..input.0.len().min(LONGEST)];
     CALLS.with_borrow_mut(|calls| calls.restart(breaks));
     STATE.with_borrow_mut(|state| state.run(block, breaks));
 }
 
 impl State {
-    fn run(&mut self, block: &[u8], breaks: Breaks) {
-        // Near the end of the ring, so that some wrap.
+    fn run(&mut self, block: &[u8], breaks: u8) {
+        // Start near the end of the ring, so that some perf records wrap.
         let start = 0u64.wrapping_sub(RING as u64 / 4);
         let size = (12 + block.len()).next_multiple_of(8);
         let ring = self.drain.restart(start);
@@ -140,12 +123,12 @@ impl State {
             assert!(rounds <= RING / 8, "no progress");
         }
         let records = self.expect(block, size, breaks);
-        CALLS.with_borrow(|calls| assert_eq!(calls.calls, self.expected.calls));
+        CALLS.with_borrow(|calls| assert_eq!(calls.events, self.expected.events));
         assert_eq!(self.seen.counts.records - before.records, records);
     }
 
-    /// What has to be called, and for how many records.
-    fn expect(&mut self, block: &[u8], size: usize, breaks: Breaks) -> u64 {
+    /// Fills in the expected calls, and returns the expected number of records.
+    fn expect(&mut self, block: &[u8], size: usize, breaks: u8) -> u64 {
         let expected = &mut self.expected;
         expected.restart(breaks);
         let mut count = 0;
@@ -156,7 +139,8 @@ impl State {
                     match record {
                         Ok(record) => {
                             count += 1;
-                            // To break ends the round of the record, and of the drain.
+                            // A break ends the calls for this record and the current drain. The next drain
+                            // goes on with the next record.
                             let _ = dispatch_one(expected, record);
                         }
                         Err(found) => error = Some(found),
@@ -174,7 +158,7 @@ impl State {
     }
 }
 
-fn dispatch_one(expected: &mut Calls, record: RawRecord<'_>) -> ControlFlow<()> {
+fn dispatch_one(expected: &mut Received<Call>, record: RawRecord<'_>) -> ControlFlow<()> {
     let RawRecord { kind, time, payload } = record;
     let (handlers, needed): (&[u8], _) = match kind {
         Short::KIND => (&[0], 4),

@@ -1,17 +1,19 @@
-//! The drain of a ring with arbitrary bytes in it, beside a reader that is as simple as can be.
+//! The drain of a ring with arbitrary bytes, compared with a reader that is as simple as possible.
 
-use super::event::{Breaks, Event, digest};
-use super::input::Input;
-use crate::batch::Batch;
-use crate::consumer::{Consumer, Loss, Malformed, MalformedReason};
-use crate::counts::{KindCounts, QueueCounts};
-use crate::drain::{Drain, Seen};
-use crate::ring::memory::MemoryRing;
+use super::event::{Event, Received, digest};
+use crate::queue::batch::Batch;
+use crate::queue::consumer::Consumer;
+use crate::queue::counts::{KindCounts, QueueCounts};
+use crate::queue::cursor::Seen;
+use crate::queue::drain::Drain;
+use crate::queue::notices::{Loss, Malformed, MalformedReason};
 use probe_common::{BlockError, RawRecord, RecordKind};
+use probe_sys::input::Input;
+use probe_sys::ring::memory::MemoryRing;
 use std::cell::RefCell;
 use std::ops::ControlFlow;
 
-/// Rings of 64 bytes to 4 KiB.
+/// Rings from 64 bytes to 4 KiB.
 const RINGS: usize = 7;
 const CPU: u32 = 5;
 
@@ -19,7 +21,7 @@ struct State {
     drains: [Drain<MemoryRing>; RINGS],
     seen: Seen,
     log: Log,
-    /// What is available, in one piece.
+    /// The available bytes, in one piece.
     flat: Vec<u8>,
     expected: Vec<Event>,
 }
@@ -28,16 +30,20 @@ thread_local! {
     static STATE: RefCell<State> = RefCell::new(State {
         drains: std::array::from_fn(|n| Drain::new(CPU, MemoryRing::new(64 << n, 0), 0)),
         seen: Seen::default(),
-        log: Log::default(),
+        log: Log {
+            received: Received::new(),
+            kinds: KindCounts::default(),
+            taking: Taking::Each,
+        },
         flat: Vec::new(),
         expected: Vec::new(),
     });
 }
 
-/// The input: which ring, what the consumer does, its budget, the tail, perhaps a head, and the ring
-/// from the tail on.
+/// The input: the choice of the ring, what the consumer does, its budget, the tail, an optional head, and the
+/// content of the ring from the tail on.
 pub fn drain(data: &[u8]) {
-    // After a panic of an earlier input, in tests, the state is as good as any.
+    // In tests, an earlier input may have panicked. The state is still usable then.
     STATE.with_borrow_mut(|state| state.run(Input(data)));
 }
 
@@ -50,7 +56,7 @@ impl State {
             0 => 1 << 30,
             budget => usize::from(budget),
         };
-        // Nobody but us writes the tail.
+        // Only the drain writes the tail, so it is always aligned.
         let tail = input.u64() & !7;
         let distance = (shape & 8 != 0).then(|| input.u64());
 
@@ -78,8 +84,8 @@ impl State {
         let mut position = (tail, 0);
         loop {
             let drained = drain.run(&mut self.seen, &mut self.log, budget);
-            let now = (drain.memory_mut().tail, self.log.events.len());
-            assert!(self.log.events.len() <= self.expected.len(), "more than there is");
+            let now = (drain.memory_mut().tail, self.log.received.events.len());
+            assert!(self.log.received.events.len() <= self.expected.len(), "more than there is");
             if !drained.more {
                 break;
             }
@@ -87,13 +93,13 @@ impl State {
             assert!(drained.flow.is_break() || now.0.wrapping_sub(position.0) >= budget as u64);
             position = now;
         }
-        assert_eq!(self.log.events, self.expected);
+        assert_eq!(self.log.received.events, self.expected);
         assert_eq!(drain.memory_mut().tail, head, "everything is given back");
         assert!(!drain.has_records());
         let counts = counts(&self.expected);
         assert_eq!(self.seen.counts, counts);
         assert_eq!(drain.lost(), counts.lost);
-        assert_eq!(self.seen.given.kinds, self.log.kinds);
+        assert_eq!(self.seen.given, self.log.kinds);
     }
 }
 
@@ -113,43 +119,35 @@ fn counts(events: &[Event]) -> QueueCounts {
 }
 
 /// How a consumer takes records out of a batch.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 enum Taking {
-    /// As consumers do that see each record.
-    #[default]
+    /// One after another, like consumers that look at each record.
     Each,
-    /// A few, and leaves the others to `record`.
+    /// Takes a few, and leaves the others to `record`.
     Some,
-    /// All, whether it wants to break or not, and breaks then.
+    /// Takes all of them even after a break, and then breaks.
     All,
-    /// Looks at the kind first, as [`EvHandlers`](crate::EvHandlers) do.
+    /// Looks at the kind first, as [`EvHandlers`](crate::EvHandlers) does.
     ByKind,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Log {
-    events: Vec<Event>,
-    /// Of all inputs, as those of the drain.
+    received: Received<Event>,
+    /// Counts over all inputs, like the drain's own counts.
     kinds: KindCounts,
-    breaks: Breaks,
     taking: Taking,
 }
 
 impl Log {
     fn restart(&mut self, every: u8, taking: u8) {
-        self.events.clear();
-        self.breaks = Breaks::every(every);
+        self.received.restart(every);
         self.taking = match taking & 3 {
             0 => Taking::Each,
             1 => Taking::Some,
             2 => Taking::All,
             _ => Taking::ByKind,
         };
-    }
-
-    fn add(&mut self, event: Event) -> ControlFlow<()> {
-        self.events.push(event);
-        self.breaks.next()
     }
 }
 
@@ -158,7 +156,7 @@ impl Consumer for Log {
         assert_eq!(cpu, CPU);
         assert!(record.payload.as_ptr().addr().is_multiple_of(8), "payloads are 8-aligned");
         self.kinds.add(record.kind, 1);
-        self.add(Event::of(record))
+        self.received.add(Event::of(record))
     }
 
     fn batch(&mut self, cpu: u32, batch: &mut Batch<'_>) -> ControlFlow<()> {
@@ -186,16 +184,16 @@ impl Consumer for Log {
     }
 
     fn lost(&mut self, loss: Loss) -> ControlFlow<()> {
-        self.add(Event::Lost { count: loss.count })
+        self.received.add(Event::Lost { count: loss.count })
     }
 
     fn malformed(&mut self, malformed: Malformed) -> ControlFlow<()> {
         let Malformed { bytes, reason, .. } = malformed;
-        self.add(Event::Malformed { bytes, reason })
+        self.received.add(Event::Malformed { bytes, reason })
     }
 }
 
-/// Reads perf records that are in one piece, to its end.
+/// Reads contiguous perf records to the end.
 fn read_all(mut bytes: &[u8], events: &mut Vec<Event>) {
     while !bytes.is_empty() {
         let kind = u32_at(bytes, 0);

@@ -1,6 +1,6 @@
-//! What a consumer was given, in a form that can be compared, and when it breaks.
+//! What a consumer received, in a form that can be compared.
 
-use crate::consumer::MalformedReason;
+use crate::queue::notices::MalformedReason;
 use probe_common::{RawRecord, RecordKind};
 use std::ops::ControlFlow;
 
@@ -18,7 +18,7 @@ impl Event {
     }
 }
 
-/// Differs where bytes do, as far as a test needs it to.
+/// A digest that differs if the bytes differ, reliably enough for a test.
 pub(super) fn digest(bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks();
     let mix =
@@ -27,19 +27,26 @@ pub(super) fn digest(bytes: &[u8]) -> u64 {
     rest.iter().fold(sum, |sum, byte| mix(sum, u64::from(*byte)))
 }
 
-/// Breaks after every so many events; never if that is 0.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Breaks {
+/// What a consumer received. It breaks after every `every` events, or never if `every` is 0.
+#[derive(Debug)]
+pub(super) struct Received<E> {
+    pub(super) events: Vec<E>,
     every: u8,
     since: u8,
 }
 
-impl Breaks {
-    pub(super) fn every(every: u8) -> Self {
-        Self { every, since: 0 }
+impl<E> Received<E> {
+    pub(super) const fn new() -> Self {
+        Self { events: Vec::new(), every: 0, since: 0 }
     }
 
-    pub(super) fn next(&mut self) -> ControlFlow<()> {
+    pub(super) fn restart(&mut self, every: u8) {
+        self.events.clear();
+        (self.every, self.since) = (every, 0);
+    }
+
+    pub(super) fn add(&mut self, event: E) -> ControlFlow<()> {
+        self.events.push(event);
         self.since = self.since.wrapping_add(1);
         if self.since == self.every {
             self.since = 0;

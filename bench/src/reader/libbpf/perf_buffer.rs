@@ -1,7 +1,7 @@
-//! `perf_buffer`.
+//! libbpf's `perf_buffer`.
 
-use super::{Sinking, check, made, millis, take_sample};
-use crate::reader::{PEER_EVENTS, Reader, Shape};
+use super::{SinkContext, check, made, millis, take_sample};
+use crate::reader::{PEER_EVENTS, Reader, Sizes};
 use crate::sink::Sink;
 use anyhow::{Result, bail};
 use aya::maps::Map;
@@ -11,38 +11,39 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::ptr::{NonNull, null};
 use std::time::Duration;
 
-/// After what the kernel wakes.
+/// When the kernel wakes the consumer.
 #[derive(Clone, Copy)]
 pub(super) enum Wakeup {
-    Each,
+    /// After this many records. libbpf's default is 1.
     Every(u32),
+    /// When this many bytes are unread.
     Watermark(u32),
 }
 
 pub(super) struct PerfBuffer {
     buffer: NonNull<sys::perf_buffer>,
-    context: Box<Sinking>,
+    context: Box<SinkContext>,
     wakeup: Wakeup,
-    /// Whose events the buffer's are.
+    /// Owns the map that holds the buffer's events.
     _map: Map,
 }
 
-// SAFETY: libbpf does not care which thread calls it, one at a time.
+// SAFETY: libbpf accepts calls from any thread, one at a time.
 unsafe impl Send for PerfBuffer {}
 
 unsafe extern "C" fn perf_sample(context: *mut c_void, _cpu: c_int, data: *mut c_void, size: u32) {
-    // SAFETY: libbpf calls us as take_sample() wants it.
+    // SAFETY: libbpf calls this as take_sample() requires.
     unsafe { take_sample(context, data, size as usize) };
 }
 
 unsafe extern "C" fn perf_lost(context: *mut c_void, _cpu: c_int, count: u64) {
     // SAFETY: as in take_sample().
-    let context = unsafe { &*context.cast::<Sinking>() };
+    let context = unsafe { &*context.cast::<SinkContext>() };
     // SAFETY: as in take_sample().
     unsafe { (*context.sink).lost += count };
 }
 
-/// What `perf_buffer__new` does with a record, for a buffer with attributes of its own.
+/// Does what `perf_buffer__new` does with a record, for a buffer with custom attributes.
 unsafe extern "C" fn perf_event(
     context: *mut c_void,
     cpu: c_int,
@@ -51,7 +52,7 @@ unsafe extern "C" fn perf_event(
     const LOST: u32 = 2;
     const SAMPLE: u32 = 9;
     let body = event.cast::<u8>().wrapping_add(size_of::<sys::perf_event_header>());
-    // SAFETY: libbpf gives us a whole record.
+    // SAFETY: libbpf passes a whole record.
     match unsafe { (*event).type_ } {
         SAMPLE => {
             // SAFETY: `{ u32 size; char data[size]; }`
@@ -62,7 +63,7 @@ unsafe extern "C" fn perf_event(
         LOST => {
             // SAFETY: `{ u64 id; u64 lost; }`
             let count = unsafe { body.wrapping_add(8).cast::<u64>().read() };
-            // SAFETY: the context is ours.
+            // SAFETY: the context is the one registered below.
             unsafe { perf_lost(context, cpu, count) };
         }
         _ => {}
@@ -71,19 +72,14 @@ unsafe extern "C" fn perf_event(
 }
 
 impl PerfBuffer {
-    pub(super) fn open(map: Map, wakeup: Wakeup, shape: Shape) -> Result<Self> {
-        let Map::PerfEventArray(data) = &map else { bail!("{PEER_EVENTS} is another map") };
-        let mut context = Sinking::new(shape);
-        let address: *mut Sinking = &raw mut *context;
+    pub(super) fn open(map: Map, wakeup: Wakeup, sizes: Sizes) -> Result<Self> {
+        let Map::PerfEventArray(data) = &map else { bail!("{PEER_EVENTS} has the wrong type") };
+        let mut context = SinkContext::new(sizes);
+        let address: *mut SinkContext = &raw mut *context;
         let fd = data.fd().as_fd().as_raw_fd();
-        let pages = (shape.bytes_per_cpu / rustix::param::page_size()) as u64;
+        let pages = (sizes.bytes_per_cpu / rustix::param::page_size()) as u64;
         let buffer = match wakeup {
             // SAFETY: the context lives as long as the buffer.
-            Wakeup::Each => unsafe {
-                let (sample, lost) = (Some(perf_sample as _), Some(perf_lost as _));
-                sys::perf_buffer__new(fd, pages, sample, lost, address.cast(), null())
-            },
-            // SAFETY: as above.
             Wakeup::Every(count) => unsafe {
                 let options = sys::perf_buffer_opts {
                     sz: size_of::<sys::perf_buffer_opts>() as _,
@@ -104,7 +100,8 @@ impl PerfBuffer {
                 attributes.__bindgen_anon_1.sample_period = 1;
                 attributes.__bindgen_anon_2.wakeup_watermark = bytes;
                 attributes.set_watermark(1);
-                // SAFETY: as above; the kernel reads as many bytes of the attributes as they say.
+                // SAFETY: as above; the kernel reads as many bytes of the attributes as their size
+                // field says.
                 unsafe {
                     let event = Some(perf_event as _);
                     let context = address.cast();
@@ -120,11 +117,12 @@ impl PerfBuffer {
 impl Reader for PerfBuffer {
     fn step(&mut self, timeout: Duration, sink: &mut Sink) -> Result<()> {
         self.context.sink = sink;
-        // What is below the watermark has no wakeup.
-        let timeout = if matches!(self.wakeup, Wakeup::Each) { millis(timeout) } else { 10 };
-        // SAFETY: the buffer is open, and the sink is borrowed for as long.
+        let wakes_each = matches!(self.wakeup, Wakeup::Every(1));
+        // Records below the watermark send no wakeup.
+        let timeout = if wakes_each { millis(timeout) } else { 10 };
+        // SAFETY: the buffer is open, and the sink is borrowed during the call.
         let ready = unsafe { sys::perf_buffer__poll(self.buffer.as_ptr(), timeout) };
-        if ready == 0 && !matches!(self.wakeup, Wakeup::Each) {
+        if ready == 0 && !wakes_each {
             return self.drain(sink);
         }
         check("perf_buffer__poll", ready)
@@ -139,7 +137,7 @@ impl Reader for PerfBuffer {
 
 impl Drop for PerfBuffer {
     fn drop(&mut self) {
-        // SAFETY: it is open, and nobody uses it any more.
+        // SAFETY: the buffer is open, and this is its last use.
         unsafe { sys::perf_buffer__free(self.buffer.as_ptr()) };
     }
 }

@@ -1,7 +1,7 @@
-//! `ring_buffer`, of one ring or of several.
+//! libbpf's `ring_buffer`, over one ring or several.
 
-use super::{Sinking, check, made, millis, take_sample};
-use crate::reader::{Reader, Shape};
+use super::{SinkContext, check, made, millis, take_sample};
+use crate::reader::{Reader, Sizes};
 use crate::sink::Sink;
 use anyhow::{Context, Result};
 use libbpf_sys as sys;
@@ -10,11 +10,11 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::{NonNull, null};
 use std::time::Duration;
 
-/// libbpf maps the rings, and so keeps them.
+/// libbpf maps the rings, which keeps them alive.
 pub(super) struct RingBuffer {
     rings: NonNull<sys::ring_buffer>,
-    context: Box<Sinking>,
-    /// How often it is looked at, if nobody wakes it.
+    context: Box<SinkContext>,
+    /// Poll interval, if records send no wakeup.
     sweep: Option<Duration>,
 }
 
@@ -22,22 +22,22 @@ pub(super) struct RingBuffer {
 unsafe impl Send for RingBuffer {}
 
 unsafe extern "C" fn ring_sample(context: *mut c_void, data: *mut c_void, size: u64) -> c_int {
-    // SAFETY: libbpf calls us as take_sample() wants it.
+    // SAFETY: libbpf calls this as take_sample() requires.
     unsafe { take_sample(context, data, size as usize) };
     0
 }
 
 impl RingBuffer {
-    /// Of maps that are BPF ring buffers.
+    /// Opens a reader over BPF ring buffer maps.
     pub(super) fn open(
         maps: &[BorrowedFd<'_>],
         sweep: Option<Duration>,
-        shape: Shape,
+        sizes: Sizes,
     ) -> Result<Self> {
-        let mut context = Sinking::new(shape);
-        let address: *mut Sinking = &raw mut *context;
+        let mut context = SinkContext::new(sizes);
+        let address: *mut SinkContext = &raw mut *context;
         let sample = Some(ring_sample as _);
-        let (first, more) = maps.split_first().context("there is no ring")?;
+        let (first, more) = maps.split_first().context("no ring buffer given")?;
         // SAFETY: the context lives as long as the rings.
         let rings =
             unsafe { sys::ring_buffer__new(first.as_raw_fd(), sample, address.cast(), null()) };
@@ -60,7 +60,7 @@ impl Reader for RingBuffer {
         }
         self.context.sink = sink;
         let timeout = millis(timeout);
-        // SAFETY: the rings are open, and the sink is borrowed for as long.
+        // SAFETY: the rings are open, and the sink is borrowed during the call.
         check("ring_buffer__poll", unsafe { sys::ring_buffer__poll(self.rings.as_ptr(), timeout) })
     }
 
@@ -73,7 +73,7 @@ impl Reader for RingBuffer {
 
 impl Drop for RingBuffer {
     fn drop(&mut self) {
-        // SAFETY: they are open, and nobody uses them any more.
+        // SAFETY: the rings are open, and this is their last use.
         unsafe { sys::ring_buffer__free(self.rings.as_ptr()) };
     }
 }

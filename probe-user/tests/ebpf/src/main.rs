@@ -1,10 +1,10 @@
 //! eBPF programs of the test suite: generators that `BPF_PROG_TEST_RUN` drives at full speed, on
-//! any kernel, without a probe.
+//! any kernel and without a probe.
 
 #![no_std]
 #![no_main]
 
-#[path = "../../suite/records.rs"]
+#[path = "../../kernel/suite/records.rs"]
 mod records;
 
 use aya_ebpf::{
@@ -15,13 +15,13 @@ use aya_ebpf::{
     programs::{PerfEventContext, ProbeContext, RawTracePointContext, TcContext},
 };
 use probe_ebpf::{pipe, unshared_stack};
-use records::{CALLED_WORDS, Called, Interrupting, Numbered, Odd, TAIL_LENS, Tailed};
+use records::{CALLED_WORDS, Called, Interrupting, Numbered, TAIL_LENS, Tailed};
 
 probe_ebpf::program!("Dual MIT/GPL");
 
-/// The next number, for each of the kinds that are numbered.
+/// The next number for each numbered kind.
 #[map]
-static NEXT: PerCpuArray<u64> = PerCpuArray::with_max_entries(4, 0);
+static NEXT: PerCpuArray<u64> = PerCpuArray::with_max_entries(3, 0);
 
 fn next(kind: u32) -> u64 {
     let Some(next) = NEXT.get_ptr_mut(kind) else { return 0 };
@@ -39,7 +39,7 @@ fn cpu() -> u64 {
 
 fn numbered<C: EbpfContext>(ctx: &C) {
     let record = Numbered::new(next(0), cpu());
-    // A failure is in the tally.
+    // A failure is tallied.
     let _ = pipe::emit(ctx, &record);
 }
 
@@ -50,50 +50,10 @@ pub fn emit_numbered(ctx: TcContext) -> i32 {
     0
 }
 
-/// The same, for a test run on a CPU that is not the caller's.
+/// Does the same, for a test run on a CPU other than the caller's.
 #[raw_tracepoint]
 pub fn emit_numbered_raw(ctx: RawTracePointContext) -> u32 {
     numbered(&ctx);
-    0
-}
-
-fn numbered_alone<C: EbpfContext>(ctx: &C) {
-    let record = Numbered::new(next(0), cpu());
-    // A failure is in the tally.
-    let _ = pipe::emit_alone(ctx, &record);
-}
-
-/// Emits the next [`Numbered`], alone.
-#[classifier]
-pub fn emit_alone(ctx: TcContext) -> i32 {
-    numbered_alone(&ctx);
-    0
-}
-
-/// The same, for a test run on a CPU that is not the caller's.
-#[raw_tracepoint]
-pub fn emit_alone_raw(ctx: RawTracePointContext) -> u32 {
-    numbered_alone(&ctx);
-    0
-}
-
-/// Emits the next [`Numbered`] and packs it, or alone, by turns of three and two.
-#[classifier]
-pub fn emit_mixed(ctx: TcContext) -> i32 {
-    let record = Numbered::new(next(0), cpu());
-    // A failure is in the tally.
-    let _ = match record.number % 5 {
-        0..3 => pipe::emit(&ctx, &record),
-        _ => pipe::emit_alone(&ctx, &record),
-    };
-    0
-}
-
-/// Emits the next [`Odd`], alone.
-#[classifier]
-pub fn emit_odd(ctx: TcContext) -> i32 {
-    // A failure is in the tally.
-    let _ = pipe::emit_alone(&ctx, &Odd::new(next(3)));
     0
 }
 
@@ -107,12 +67,12 @@ pub fn emit_tailed(ctx: TcContext) -> i32 {
     for byte in tail.iter_mut() {
         *byte = number as u8;
     }
-    // A failure is in the tally.
+    // A failure is tallied.
     let _ = record.commit_with_tail(&ctx, (number % TAIL_LENS) as usize);
     0
 }
 
-/// Takes a reservation and gives it back, then one more tail than there can be.
+/// Drops a reservation, then commits another one with a tail that is too long.
 #[classifier]
 pub fn emit_nothing(ctx: TcContext) -> i32 {
     drop(pipe::reserve::<Tailed>());
@@ -126,22 +86,13 @@ pub fn emit_nothing(ctx: TcContext) -> i32 {
 #[perf_event]
 pub fn emit_interrupting(ctx: PerfEventContext) -> u32 {
     let record = Interrupting(Numbered::new(next(2), cpu()));
-    // A failure is in the tally.
+    // A failure is tallied.
     let _ = pipe::emit(&ctx, &record);
     0
 }
 
-/// Emits the next [`Interrupting`], alone.
-#[perf_event]
-pub fn emit_interrupting_alone(ctx: PerfEventContext) -> u32 {
-    let record = Interrupting(Numbered::new(next(2), cpu()));
-    // A failure is in the tally.
-    let _ = pipe::emit_alone(&ctx, &record);
-    0
-}
-
-/// Emits a [`Called`] for a call with a thread and a number, and is in no hurry between the
-/// reservation and the commit: it can be preempted there.
+/// Emits a [`Called`] with the thread and the number of a call. It takes its time between the
+/// reservation and the commit, so that it can be preempted there.
 #[uprobe]
 pub fn emit_called(ctx: ProbeContext) -> u32 {
     unshared_stack();
@@ -152,25 +103,25 @@ pub fn emit_called(ctx: ProbeContext) -> u32 {
     for _ in 0..SLOWLY {
         for at in 0..CALLED_WORDS {
             let word: *mut u64 = &raw mut record.fill[at];
-            // SAFETY: it is a word of the record. The compiler writes each as often as it is told.
+            // SAFETY: it is a word of the record. A volatile write keeps the compiler from merging the rounds.
             unsafe { word.write_volatile(Called::word(thread, number, at)) };
         }
     }
-    // A failure is in the tally.
+    // A failure is tallied.
     let _ = record.commit(&ctx);
     0
 }
 
-/// How often a [`Called`] is filled in.
+/// The number of times that a [`Called`] is filled in.
 const SLOWLY: u32 = 512;
 
-/// How often [`keep_stack`] ran, how often its stack was not what it had left there, and a word to
-/// pass the time with.
+/// The number of runs of [`keep_stack`], the number of runs whose stack was changed, and a word to
+/// spend time with.
 #[map]
 static STACKS: Array<u64> = Array::with_max_entries(3, 0);
 
-/// Writes on its stack, takes its time, and looks whether all is there still: if not, the kernel has
-/// programs that preempt each other share a stack.
+/// Writes to its stack, takes its time, and checks that the stack is unchanged. If it is not, the kernel
+/// lets programs that preempt each other share a stack.
 #[uprobe]
 pub fn keep_stack(ctx: ProbeContext) -> u32 {
     unshared_stack();
@@ -178,12 +129,12 @@ pub fn keep_stack(ctx: ProbeContext) -> u32 {
     let mark = thread << 32 | number;
     let mut stack = [0u64; CALLED_WORDS];
     for word in &mut stack {
-        // SAFETY: it is a word of the array. The compiler writes it, whatever it knows of it.
+        // SAFETY: it is a word of the array. A volatile write happens whatever the compiler knows about it.
         unsafe { (&raw mut *word).write_volatile(mark) };
     }
     let Some(slowly) = STACKS.get_ptr_mut(2) else { return 0 };
     for round in 0..SLOWLY * 16 {
-        // SAFETY: nobody cares what is there.
+        // SAFETY: nothing depends on the value of this word.
         unsafe { slowly.write_volatile(u64::from(round)) };
     }
     let mut changed = 0;
@@ -194,7 +145,7 @@ pub fn keep_stack(ctx: ProbeContext) -> u32 {
     let changed = u64::from(changed != 0);
     for (at, count) in [(0, 1), (1, changed)] {
         if let Some(counter) = STACKS.get_ptr_mut(at) {
-            // SAFETY: the counter is the map's value, and only added to.
+            // SAFETY: the counter is in the map's value, and is only added to.
             unsafe { probe_ebpf::atomic::add(counter, count) };
         }
     }

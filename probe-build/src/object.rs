@@ -1,0 +1,205 @@
+//! Builds the object of an eBPF crate.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::{Error, Rustc, linker, on_terminal, process};
+
+/// The target of eBPF crates.
+pub const TARGET: &str = "bpfel-unknown-none";
+
+/// The compiler's flags for an eBPF crate, in the order of the command line.
+///
+/// `arch` is the architecture of the kernel that runs the program, as in `cfg(target_arch)`.
+pub fn flags(arch: &str, linker: &Path) -> Vec<String> {
+    vec![
+        format!("--cfg=bpf_target_arch=\"{arch}\""),
+        // The linker turns the debug information into BTF.
+        "-Cdebuginfo=2".to_owned(),
+        "-Clink-arg=--btf".to_owned(),
+        format!("-Clinker={}", linker.display()),
+    ]
+}
+
+/// Builds the eBPF crate in `folder`, and returns the path of its object. Call it from a build script.
+///
+/// The path is also in an environment variable for the crate that is being built, named after the
+/// folder: `env!("EBPF_OBJECT")` for the folder `ebpf`. The crate must have exactly one binary. The
+/// binary is always optimised, because the kernel's verifier rejects unoptimised programs. Compiler
+/// warnings are shown as warnings of the build script, and the script runs again when a source file
+/// changes.
+///
+/// # Errors
+///
+/// If the build needs something that is missing and cannot be fetched, or if the crate does not compile.
+pub fn ebpf(folder: impl AsRef<Path>) -> Result<PathBuf, Error> {
+    let package = PathBuf::from(variable("CARGO_MANIFEST_DIR")?);
+    let out = PathBuf::from(variable("OUT_DIR")?);
+    let arch = variable("CARGO_CFG_TARGET_ARCH")?;
+    let folder = package.join(folder);
+    if !folder.join("Cargo.toml").is_file() {
+        let folder = folder.display();
+        return Err(Error(format!("there is no eBPF crate in {folder}: it has no Cargo.toml")));
+    }
+    let rustc = Rustc::ask()?;
+    rustc.ensure_sources(on_terminal)?;
+    let linker = linker::find(&rustc)?;
+
+    let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let target = out.join(&name).join("target");
+    let objects = out.join(&name).join("object");
+    // A renamed binary would still be there under its old name.
+    let _ = fs::remove_dir_all(&objects);
+
+    let mut cargo = cargo();
+    cargo.args(["build", "--quiet", "--release", "--target", TARGET]);
+    cargo.args(["-Z", "build-std=core", "-Z", "unstable-options"]);
+    cargo.arg("--target-dir").arg(&target).arg("--artifact-dir").arg(&objects);
+    cargo.current_dir(&folder);
+    // Allows unstable options in the stable compiler.
+    cargo.env("RUSTC_BOOTSTRAP", "1");
+    cargo.env("CARGO_ENCODED_RUSTFLAGS", flags(&arch, &linker).join("\u{1f}"));
+    for (setting, value) in
+        [("OPT_LEVEL", "3"), ("DEBUG_ASSERTIONS", "false"), ("OVERFLOW_CHECKS", "false")]
+    {
+        cargo.env(format!("CARGO_PROFILE_RELEASE_{setting}"), value);
+    }
+    let printed = process::watched(&mut cargo, |_| {}).map_err(|cause| {
+        let (folder, linker) = (folder.display(), linker.display());
+        Error(format!("cannot build the eBPF crate in {folder} with {linker}: {cause}"))
+    })?;
+    for line in printed.lines() {
+        println!("cargo::warning={line}");
+    }
+
+    let object = only_file(&objects, &folder)?;
+    let bin = object.file_name().unwrap_or_default();
+    let info = target.join(TARGET).join("release").join(bin).with_extension("d");
+    let info = fs::read_to_string(&info).map_err(Error::file("read", info))?;
+    let locks = [&package, &folder].map(|folder| folder.join("Cargo.lock"));
+    let mut sources = dependencies(&info);
+    sources.push(folder.join("Cargo.toml"));
+    sources.extend(locks.into_iter().filter(|lock| lock.exists()));
+    for source in sources {
+        println!("cargo::rerun-if-changed={}", source.display());
+    }
+    for variable in ["BPF_LINKER", "PROBE_CACHE"] {
+        println!("cargo::rerun-if-env-changed={variable}");
+    }
+    println!("cargo::rustc-env={}={}", variable_name(&name), object.display());
+    Ok(object)
+}
+
+/// A Cargo command without the settings of the build script that starts it.
+pub(crate) fn cargo() -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    for (name, _) in std::env::vars_os().filter(|(name, _)| is_of_the_outer_build(name)) {
+        command.env_remove(name);
+    }
+    command
+}
+
+fn is_of_the_outer_build(name: &OsStr) -> bool {
+    const PREFIXES: [&str; 6] =
+        ["CARGO_CFG_", "CARGO_FEATURE_", "CARGO_MANIFEST_", "CARGO_PKG_", "CARGO_PROFILE_", "DEP_"];
+    const NAMES: [&str; 12] = [
+        "CARGO_BUILD_RUSTFLAGS",
+        "CARGO_BUILD_TARGET",
+        "CARGO_BUILD_TARGET_DIR",
+        "CARGO_ENCODED_RUSTFLAGS",
+        "CARGO_PRIMARY_PACKAGE",
+        "CARGO_TARGET_DIR",
+        "OUT_DIR",
+        "RUSTC_LINKER",
+        "RUSTC_WORKSPACE_WRAPPER",
+        "RUSTFLAGS",
+        "TARGET",
+        "HOST",
+    ];
+    let Some(name) = name.to_str() else { return false };
+    PREFIXES.iter().any(|prefix| name.starts_with(prefix)) || NAMES.contains(&name)
+}
+
+fn variable(name: &str) -> Result<String, Error> {
+    let missing = |_| Error(format!("{name} is not set: call this from a build script (build.rs)"));
+    std::env::var(name).map_err(missing)
+}
+
+/// `EBPF_OBJECT` for the folder `ebpf`.
+fn variable_name(folder: &str) -> String {
+    let name = folder.replace(|letter: char| !letter.is_ascii_alphanumeric(), "_");
+    format!("{}_OBJECT", name.to_ascii_uppercase())
+}
+
+/// The only file in the folder of a crate's objects.
+fn only_file(objects: &Path, folder: &Path) -> Result<PathBuf, Error> {
+    let entries = fs::read_dir(objects).map_err(Error::file("read", objects))?;
+    let files = entries.flatten().map(|entry| entry.path()).collect::<Vec<_>>();
+    <[PathBuf; 1]>::try_from(files).map(|[file]| file).map_err(|files| {
+        let (folder, found) = (folder.display(), files.len());
+        Error(format!("the eBPF crate in {folder} has {found} binaries instead of one"))
+    })
+}
+
+/// The files in a Makefile rule, the format in which Cargo lists the sources of a binary.
+fn dependencies(rule: &str) -> Vec<PathBuf> {
+    let Some((_, listed)) = rule.lines().next().unwrap_or_default().split_once(": ") else {
+        return Vec::new();
+    };
+    // Spaces within names are escaped.
+    let names = listed.replace("\\ ", "\0");
+    names.split_whitespace().map(|name| name.replace('\0', " ").into()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_of_the_outer_build_are_forgotten() {
+        for name in ["CARGO_PKG_NAME", "CARGO_ENCODED_RUSTFLAGS", "CARGO_PROFILE_DEV_LTO"] {
+            assert!(is_of_the_outer_build(OsStr::new(name)), "{name}");
+        }
+        for name in ["CARGO", "CARGO_HOME", "CARGO_NET_OFFLINE", "CARGO_MAKEFLAGS", "RUSTC"] {
+            assert!(!is_of_the_outer_build(OsStr::new(name)), "{name}");
+        }
+    }
+
+    #[test]
+    fn variable_is_named_after_the_folder() {
+        assert_eq!(variable_name("ebpf"), "EBPF_OBJECT");
+        assert_eq!(variable_name("net-ebpf"), "NET_EBPF_OBJECT");
+    }
+
+    #[test]
+    fn sources_are_listed() {
+        let rule = "/t/my-ebpf: /p/my\\ probe/src/main.rs /p/record.rs\n";
+        let expected = ["/p/my probe/src/main.rs", "/p/record.rs"].map(PathBuf::from);
+        assert_eq!(dependencies(rule), expected);
+        assert!(dependencies("").is_empty());
+    }
+
+    #[test]
+    fn a_crate_has_one_object() {
+        let dir = tempfile::tempdir().unwrap();
+        let found =
+            |dir: &Path| only_file(dir, Path::new("ebpf")).map_err(|error| error.to_string());
+        assert_eq!(
+            found(dir.path()).unwrap_err(),
+            "the eBPF crate in ebpf has 0 binaries instead of one"
+        );
+        fs::write(dir.path().join("a"), "").unwrap();
+        assert_eq!(found(dir.path()).unwrap(), dir.path().join("a"));
+        fs::write(dir.path().join("b"), "").unwrap();
+        assert!(found(dir.path()).unwrap_err().contains("has 2 binaries"));
+    }
+
+    #[test]
+    fn callers_other_than_build_scripts_get_an_error() {
+        // Tests have no OUT_DIR.
+        let error = ebpf("ebpf").unwrap_err().to_string();
+        assert!(error.contains("call this from a build script"), "{error}");
+    }
+}

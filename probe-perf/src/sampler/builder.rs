@@ -1,0 +1,216 @@
+//! Configuring a sampler.
+
+use super::Sampler;
+use super::hotplug::Hotplug;
+use super::rings::{EventOpener, SamplerRings};
+use crate::error::PerfError;
+use crate::event::{Event, Rate, Software};
+use crate::record::{ReadFormat, SampleType};
+use crate::target::Target;
+use probe_sys::perf_event::{Attr, Flags};
+use probe_sys::ring::page::rounded_up;
+
+/// Builds a [`Sampler`].
+#[derive(Clone, Debug)]
+pub struct SamplerBuilder {
+    events: Vec<Event>,
+    target: Target,
+    rate: Rate,
+    /// The attributes that all events share.
+    attr: Attr,
+    bytes_per_ring: usize,
+}
+
+impl Default for SamplerBuilder {
+    /// Samples every event of this process, and wakes for each sample.
+    fn default() -> Self {
+        let sample_type = SampleType::IDENTIFIER
+            | SampleType::IP
+            | SampleType::TID
+            | SampleType::TIME
+            | SampleType::CPU
+            | SampleType::PERIOD;
+        let attr = Attr {
+            sample_type: sample_type.bits(),
+            flags: (Flags::DISABLED | Flags::SAMPLE_ID_ALL | Flags::USE_CLOCKID).bits(),
+            wakeup: 1,
+            ..Attr::default()
+        };
+        let (target, rate) = (Target::ThisProcess, Rate::Period(1));
+        Self { events: Vec::new(), target, rate, attr, bytes_per_ring: 512 << 10 }
+    }
+}
+
+impl SamplerBuilder {
+    /// Adds an event. Without any, the sampler uses `cpu-clock`, which every machine has.
+    #[must_use]
+    pub fn event(mut self, event: impl Into<Event>) -> Self {
+        self.events.push(event.into());
+        self
+    }
+
+    /// Sets the target. The default is this process.
+    #[must_use]
+    pub fn target(self, target: Target) -> Self {
+        Self { target, ..self }
+    }
+
+    /// Takes one sample per `period` events; for clocks, per this many nanoseconds. With 0,
+    /// there are only the other records. Events whose terms set a rate keep it.
+    #[must_use]
+    pub fn period(self, period: u64) -> Self {
+        Self { rate: Rate::Period(period), ..self }
+    }
+
+    /// Takes this many samples per second: the kernel adapts the period. Events whose terms set a rate keep it.
+    #[must_use]
+    pub fn frequency(self, frequency: u64) -> Self {
+        Self { rate: Rate::Frequency(frequency), ..self }
+    }
+
+    /// Adds fields to samples. They always have the event's id, the instruction, the thread, the time, the CPU and the
+    /// period.
+    #[must_use]
+    pub fn sample(mut self, what: SampleType) -> Self {
+        self.attr.sample_type |= what.bits();
+        self
+    }
+
+    /// Adds call chains to samples: of the kernel, and of the process as far as it is compiled with frame pointers.
+    #[must_use]
+    pub fn callchains(self) -> Self {
+        self.sample(SampleType::CALLCHAIN)
+    }
+
+    /// Adds registers of the process to samples, one bit each.
+    #[must_use]
+    pub fn user_registers(mut self, mask: u64) -> Self {
+        self.attr.sample_regs_user = mask;
+        self.sample(SampleType::REGS_USER)
+    }
+
+    /// Adds the registers at the event to samples, one bit each.
+    #[must_use]
+    pub fn interrupted_registers(mut self, mask: u64) -> Self {
+        self.attr.sample_regs_intr = mask;
+        self.sample(SampleType::REGS_INTR)
+    }
+
+    /// Adds this many bytes of the process's stack to samples: a multiple of 8, below 65,528.
+    #[must_use]
+    pub fn user_stack(mut self, bytes: u32) -> Self {
+        self.attr.sample_stack_user = bytes;
+        self.sample(SampleType::STACK_USER)
+    }
+
+    /// Adds the counter to samples, in this format.
+    #[must_use]
+    pub fn counters(mut self, format: ReadFormat) -> Self {
+        self.attr.read_format = format.bits();
+        self.sample(SampleType::READ)
+    }
+
+    /// Uses perf's own clock instead of `CLOCK_MONOTONIC`. Hardware traces use it, too.
+    #[must_use]
+    pub fn perf_clock(mut self) -> Self {
+        self.attr.flags &= !Flags::USE_CLOCKID.bits();
+        self
+    }
+
+    /// Adds flags, for example for records other than samples.
+    #[must_use]
+    pub fn flags(mut self, flags: Flags) -> Self {
+        self.attr.flags |= flags.bits();
+        self
+    }
+
+    /// Sets the size of each ring in bytes, which is rounded up to a power of two of at least a page.
+    #[must_use]
+    pub fn bytes_per_ring(self, bytes: usize) -> Self {
+        Self { bytes_per_ring: bytes, ..self }
+    }
+
+    /// Wakes after this many bytes instead of for each record.
+    #[must_use]
+    pub fn wake_after_bytes(mut self, bytes: u32) -> Self {
+        self.attr.wakeup = bytes;
+        self.flags(Flags::WATERMARK)
+    }
+
+    /// Opens the events. They are disabled until [`Sampler::enable`], or, with [`Flags::ENABLE_ON_EXEC`], until the process
+    /// executes a program.
+    ///
+    /// # Errors
+    ///
+    /// If an event or the target does not exist, the frequency is 0, the size of the rings is invalid, or you lack the
+    /// privileges.
+    pub fn open(self) -> Result<Sampler, PerfError> {
+        let bytes = self.bytes_per_ring;
+        let bytes_per_ring = rounded_up(bytes).ok_or(PerfError::RingSize(bytes))?;
+        let events = match self.events.as_slice() {
+            [] => vec![Software::CpuClock.into()],
+            events => events.to_vec(),
+        };
+        let attrs = events.iter().map(|event| self.attr(event)).collect::<Result<_, _>>()?;
+        // This must come before the list of online CPUs is read.
+        let hotplug = Hotplug::of(&self.target);
+        let sites = self.target.sites_of_each(&events)?.into_iter().enumerate();
+        let each = sites.flat_map(|(n, sites)| sites.into_iter().map(move |site| (site, n)));
+        let mut opener = EventOpener { events, attrs, bytes_per_ring };
+        let mut rings = SamplerRings::default();
+        rings.open(&mut opener, each)?;
+        Ok(Sampler::new(opener, rings, hotplug))
+    }
+
+    fn attr(&self, event: &Event) -> Result<Attr, PerfError> {
+        let Attr { kind, config, config1, config2, config3, flags, .. } = event.attr()?;
+        let (sample_period, rate_flag) = match event.rate().unwrap_or(self.rate) {
+            Rate::Period(period) => (period, Flags::empty()),
+            Rate::Frequency(0) => return Err(PerfError::NoSamples),
+            Rate::Frequency(frequency) => (frequency, Flags::FREQ),
+        };
+        let mut attr =
+            Attr { kind, config, config1, config2, config3, sample_period, ..self.attr.clone() };
+        attr.flags |= flags | rate_flag.bits();
+        if attr.flags & Flags::USE_CLOCKID.bits() != 0 {
+            attr.clockid = libc::CLOCK_MONOTONIC;
+        }
+        if attr.flags & Flags::CGROUP.bits() != 0 {
+            // The kernel skips events of CPUs that have none of the flags it checks for, and CGROUP is not among them.
+            // COMM_EXEC is, and adds no records.
+            attr.flags |= Flags::COMM_EXEC.bits();
+        }
+        if attr.sample_type & SampleType::READ.bits() == 0 {
+            attr.read_format = ReadFormat::LOST.bits();
+        }
+        Ok(attr)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frequency_of_0_is_refused() {
+        assert!(matches!(Sampler::builder().frequency(0).open(), Err(PerfError::NoSamples)));
+    }
+
+    #[test]
+    fn the_rate_of_an_event_overrides_that_of_the_sampler() {
+        let builder = Sampler::builder();
+        let (period, frequency) = (builder.clone().period(7), builder.frequency(8));
+        for (event, by_period, by_frequency) in [
+            ("software/config=0/", (7, false), (8, true)),
+            ("software/config=0,period=5/", (5, false), (5, false)),
+            ("software/config=0,freq=6/", (6, true), (6, true)),
+        ] {
+            let event: Event = event.parse().unwrap();
+            for (builder, expected) in [(&period, by_period), (&frequency, by_frequency)] {
+                let attr = builder.attr(&event).unwrap();
+                let is_frequency = Flags::from_bits_retain(attr.flags).contains(Flags::FREQ);
+                assert_eq!((attr.sample_period, is_frequency), expected, "{event}");
+            }
+        }
+    }
+}

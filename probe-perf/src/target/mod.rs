@@ -1,0 +1,224 @@
+//! The threads or CPUs on which an event is observed.
+
+mod site;
+
+pub(crate) use site::{OpenSites, Site, open_each};
+
+use crate::error::PerfError;
+use crate::event::Event;
+use probe_sys::cpus;
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+
+/// The threads or CPUs on which an event is observed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Target {
+    /// This process: all threads that it has when the event is opened.
+    ThisProcess,
+    /// A thread, by its id.
+    Thread(u32),
+    /// A process, by its id: all threads that it has when the event is opened.
+    Process(u32),
+    /// A process, and the threads and processes that it creates afterwards.
+    ProcessAndChildren(u32),
+    /// A CPU, whatever it runs.
+    Cpu(u32),
+    /// Several CPUs, whatever they run.
+    Cpus(Vec<u32>),
+    /// All CPUs that are online when the event is opened. A [`Sampler`](super::Sampler) adds those that go online later.
+    System,
+}
+
+impl Target {
+    /// The [sites](Self::sites) where all of these events can be observed. Explicitly named CPUs are not checked.
+    pub(crate) fn sites_of(&self, events: &[Event], by_cpu: bool) -> Result<Vec<Site>, PerfError> {
+        let sites = self.sites(by_cpu)?;
+        events.iter().try_fold(sites, |sites, event| self.observed(sites, event))
+    }
+
+    /// The sites of each of these events separately, one per CPU for inherited events.
+    pub(crate) fn sites_of_each(&self, events: &[Event]) -> Result<Vec<Vec<Site>>, PerfError> {
+        let sites = self.sites(true)?;
+        events.iter().map(|event| self.observed(sites.clone(), event)).collect()
+    }
+
+    /// Removes the sites where an event cannot be observed.
+    fn observed(&self, mut sites: Vec<Site>, event: &Event) -> Result<Vec<Site>, PerfError> {
+        let is_explicit = matches!(self, Self::Cpu(_) | Self::Cpus(_));
+        let Some(cpus) = event.cpus().filter(|_| !is_explicit) else { return Ok(sites) };
+        sites.retain(|site| site.cpu.is_none_or(|cpu| cpus.contains(&cpu)));
+        if sites.is_empty() {
+            return Err(PerfError::NoCpu { event: event.described(), cpus: cpus.to_vec() });
+        }
+        Ok(sites)
+    }
+
+    /// Whether the target is CPUs, not threads.
+    pub(crate) fn is_of_cpus(&self) -> bool {
+        matches!(self, Self::Cpu(_) | Self::Cpus(_) | Self::System)
+    }
+
+    /// Whether this event must also be observed on a CPU that went online later.
+    pub(crate) fn includes(&self, cpu: u32, event: &Event) -> bool {
+        match self {
+            Self::Cpu(own) => *own == cpu,
+            Self::Cpus(own) => own.contains(&cpu),
+            Self::System => event.is_observed_on(cpu),
+            _ => false,
+        }
+    }
+
+    /// The sites of the target, without duplicates. With `by_cpu`, inherited events have a site per CPU, as the kernel
+    /// requires for events with a ring. That includes CPUs that are offline: an event that is opened later is not
+    /// inherited by the threads that already exist then.
+    pub(crate) fn sites(&self, by_cpu: bool) -> Result<Vec<Site>, PerfError> {
+        Ok(match self {
+            Self::ThisProcess => Self::Process(std::process::id()).sites(by_cpu)?,
+            &Self::Thread(thread) => vec![Site::of_thread(thread)],
+            &Self::Process(process) => threads(process)?.into_iter().map(Site::of_thread).collect(),
+            &Self::ProcessAndChildren(process) => {
+                let cpus = by_cpu.then(present).transpose()?;
+                let sites = |thread| {
+                    let whole = Site { inherits: true, ..Site::of_thread(thread) };
+                    let on = move |(cpu, is_offline)| Site { cpu: Some(cpu), is_offline, ..whole };
+                    match &cpus {
+                        Some(cpus) => cpus.iter().copied().map(on).collect(),
+                        None => vec![whole],
+                    }
+                };
+                threads(process)?.into_iter().flat_map(sites).collect()
+            }
+            &Self::Cpu(cpu) => Self::Cpus(vec![cpu]).sites(by_cpu)?,
+            Self::Cpus(cpus) => {
+                let (cpus, online) = (cpus.iter().copied().collect::<BTreeSet<_>>(), online()?);
+                if let Some(&cpu) = cpus.iter().find(|cpu| !online.contains(cpu)) {
+                    return Err(PerfError::CpuOffline { cpu, online });
+                }
+                cpus.into_iter().map(Site::on_cpu).collect()
+            }
+            Self::System => online()?.into_iter().map(Site::on_cpu).collect(),
+        })
+    }
+}
+
+fn online() -> Result<Vec<u32>, PerfError> {
+    cpus::online().map_err(PerfError::Cpus)
+}
+
+/// The CPUs of the machine, and whether each is offline.
+fn present() -> Result<Vec<(u32, bool)>, PerfError> {
+    let online = online()?;
+    let present = cpus::present().map_err(PerfError::Cpus)?;
+    Ok(present.into_iter().map(|cpu| (cpu, !online.contains(&cpu))).collect())
+}
+
+/// The threads of a process.
+fn threads(process: u32) -> Result<Vec<u32>, PerfError> {
+    let failed = |cause: io::Error| match cause.kind() {
+        io::ErrorKind::NotFound => PerfError::NoProcess(process),
+        _ => PerfError::Threads { process, cause },
+    };
+    let entries = fs::read_dir(format!("/proc/{process}/task")).map_err(failed)?;
+    let number = |entry: io::Result<fs::DirEntry>| match entry {
+        Ok(entry) => entry.file_name().to_str()?.parse().ok().map(Ok),
+        Err(error) => Some(Err(error)),
+    };
+    entries.filter_map(number).collect::<io::Result<_>>().map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{PmuEvent, Software, Source};
+    use std::path::Path;
+
+    /// An event of a PMU that counts only on these CPUs.
+    fn of_some_cpus(devices: &Path, pmu: &str, mask: &str) -> Event {
+        let folder = devices.join(pmu);
+        fs::create_dir(&folder).unwrap();
+        fs::write(folder.join("type"), "9").unwrap();
+        fs::write(folder.join("cpumask"), mask).unwrap();
+        let [event] = &PmuEvent::matching(devices, pmu, "").unwrap()[..] else {
+            panic!("{pmu} is there several times")
+        };
+        Source::Pmu(event.clone()).into()
+    }
+
+    #[test]
+    fn a_process_is_all_of_its_threads() {
+        let (send, wait) = std::sync::mpsc::channel::<()>();
+        let waiting = std::thread::spawn(move || wait.recv());
+        let pid = std::process::id();
+        for target in [Target::ThisProcess, Target::Process(pid)] {
+            let sites = target.sites(true).unwrap();
+            assert!(sites.len() >= 2, "{sites:?}");
+            assert!(sites.iter().any(|site| site.thread == Some(pid)), "{sites:?}");
+            assert!(sites.iter().all(|site| site.cpu().is_negative() && !site.inherits));
+        }
+        let cpus = cpus::present().unwrap().len();
+        let own = Target::ProcessAndChildren(pid);
+        let (by_cpu, whole) = (own.sites(true).unwrap(), own.sites(false).unwrap());
+        assert!(by_cpu.len() >= 2 * cpus && by_cpu.len().is_multiple_of(cpus));
+        assert!(by_cpu.iter().chain(&whole).all(|site| site.inherits));
+        drop(send);
+        let _ = waiting.join();
+    }
+
+    #[test]
+    fn a_cpu_has_one_site_however_often_it_is_named() {
+        let sites = Target::Cpus(vec![1, 0, 1]).sites(false).unwrap();
+        let shown: Vec<_> = sites.iter().map(Site::to_string).collect();
+        assert_eq!(shown, ["on CPU 0", "on CPU 1"]);
+        assert!(sites.iter().all(|site| site.pid() == -1));
+        assert_eq!(Target::System.sites(false).unwrap().len(), cpus::online().unwrap().len());
+    }
+
+    #[test]
+    fn events_of_some_cpus_are_opened_there_unless_others_are_named() {
+        let devices = tempfile::tempdir().unwrap();
+        let event = |pmu, mask| [of_some_cpus(devices.path(), pmu, mask)];
+        let (first, offline) = (event("first", "0,4000"), event("offline", "4000"));
+        let cpus = |target: &Target| -> Vec<_> {
+            target.sites_of(&first, true).unwrap().iter().map(|site| site.cpu).collect()
+        };
+        assert_eq!(cpus(&Target::System), [Some(0)]);
+        let own = Target::ProcessAndChildren(std::process::id());
+        assert!(cpus(&own).iter().all(|cpu| *cpu == Some(0)));
+        assert_eq!(cpus(&Target::Cpus(vec![1])), [Some(1)]);
+        assert!(cpus(&Target::ThisProcess).iter().all(Option::is_none));
+        let error = Target::System.sites_of(&offline, true).unwrap_err().to_string();
+        assert!(error.contains("offline// can be observed only on the CPUs [4000]"), "{error}");
+        // Events that are opened separately need no CPU in common.
+        let [second] = event("second", "1");
+        let [first] = first;
+        let both = [first, second];
+        let apart = Target::System.sites_of_each(&both).unwrap();
+        let cpus = |sites: &Vec<Site>| sites.iter().map(|site| site.cpu).collect::<Vec<_>>();
+        assert_eq!(apart.iter().map(cpus).collect::<Vec<_>>(), [[Some(0)], [Some(1)]]);
+        assert!(Target::System.sites_of(&both, true).is_err());
+    }
+
+    #[test]
+    fn cpus_that_go_online_are_included_as_the_target_and_the_event_say() {
+        let everywhere = Event::from(Software::CpuClock);
+        for (target, own, other) in [
+            (Target::System, true, true),
+            (Target::Cpu(5), true, false),
+            (Target::Cpus(vec![3, 5]), true, false),
+            (Target::ThisProcess, false, false),
+            (Target::ProcessAndChildren(1), false, false),
+        ] {
+            assert_eq!(target.includes(5, &everywhere), own, "{target:?}");
+            assert_eq!(target.includes(4000, &everywhere), other, "{target:?}");
+            assert_eq!(target.is_of_cpus(), own, "{target:?}");
+        }
+    }
+
+    #[test]
+    fn a_process_that_does_not_exist_is_an_error() {
+        let error = Target::Process(u32::MAX >> 1).sites(false).unwrap_err();
+        assert!(matches!(error, PerfError::NoProcess(_)), "{error}");
+    }
+}

@@ -1,0 +1,124 @@
+//! Helpers that the modules share: events, targets, and work whose number of events is known.
+
+use crate::suite;
+use probe_perf::record::Record;
+use probe_perf::{Event, Flags, Next, Sampler, SamplerBuilder, Target};
+use probe_sys::process::HeldChild;
+use rustix::process::getppid;
+use rustix::thread::gettid;
+use std::hint::black_box;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+pub const PAGE: u64 = 4096;
+/// Longer than any test takes; a wait times out only on failure.
+pub const LONG: Duration = Duration::from_secs(60);
+/// A system call that nothing else in these tests makes.
+pub const GETPPID: &str = "syscalls:sys_enter_getppid";
+
+pub fn event(text: &str) -> Event {
+    text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
+}
+
+pub fn thread_id() -> u32 {
+    gettid().as_raw_nonzero().get().cast_unsigned()
+}
+
+pub fn this_thread() -> Target {
+    Target::Thread(thread_id())
+}
+
+/// Makes the system call of [`GETPPID`] `times` times.
+pub fn call(times: usize) {
+    (0..times).for_each(|_| _ = black_box(getppid()));
+}
+
+/// Makes `times` calls on `cpu` from a new thread. Returns the thread's id.
+pub fn call_on(cpu: u32, times: usize) -> u32 {
+    let calling = std::thread::spawn(move || {
+        suite::stay_on(cpu);
+        call(times);
+        thread_id()
+    });
+    calling.join().unwrap()
+}
+
+/// Fresh memory with some pages written to, which takes one page fault each.
+pub struct Touched(Vec<u8>);
+
+impl Touched {
+    /// More than the allocator caches, so the memory is always fresh.
+    const LEN: usize = 64 << 20;
+
+    pub fn new(pages: usize) -> Self {
+        // Ordinary pages, so that each page faults by itself.
+        rustix::thread::disable_transparent_huge_pages(true).unwrap();
+        let mut memory = Vec::with_capacity(Self::LEN);
+        let spare: &mut [_] = memory.spare_capacity_mut();
+        spare.iter_mut().step_by(rustix::param::page_size()).take(pages).for_each(|byte| {
+            byte.write(1);
+        });
+        Self(black_box(memory))
+    }
+
+    pub fn has(&self, addr: u64) -> bool {
+        let begin = self.0.as_ptr().addr() as u64;
+        (begin..begin + Self::LEN as u64).contains(&addr)
+    }
+}
+
+pub fn enabled(builder: SamplerBuilder) -> Sampler {
+    let mut sampler = builder.open().unwrap();
+    sampler.enable().unwrap();
+    sampler
+}
+
+/// Passes all records available now to `each`.
+pub fn drain(sampler: &mut Sampler, mut each: impl FnMut(&Record<'_>)) {
+    while let Some(record) = sampler.next_record() {
+        each(&record.unwrap());
+    }
+}
+
+/// Starts a command that waits to be released.
+pub fn held(command: &[&str]) -> HeldChild {
+    let mut child = Command::new(command[0]);
+    child.args(&command[1..]).stdout(Stdio::null()).stderr(Stdio::null());
+    HeldChild::spawn(child).unwrap()
+}
+
+/// Runs a command to its end, and passes each record of it and its children to `each`. Returns the
+/// number of samples.
+pub fn sampled(
+    builder: SamplerBuilder,
+    command: &[&str],
+    mut each: impl FnMut(&Record<'_>),
+) -> u64 {
+    let held = held(command);
+    let target = Target::ProcessAndChildren(held.pid());
+    // The rings are large enough for anything that a command does.
+    let builder = builder.target(target).flags(Flags::ENABLE_ON_EXEC).bytes_per_ring(4 << 20);
+    let mut sampler = builder.open().unwrap();
+    let mut child = held.release().unwrap();
+    loop {
+        match sampler.next_blocking(Some(LONG)).unwrap() {
+            Next::Record(record) => each(&record),
+            Next::End => break,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(child.wait().unwrap().success());
+    let counts = sampler.counts().unwrap();
+    assert_eq!((counts.lost, counts.malformed), (0, 0));
+    counts.samples
+}
+
+/// The count that `perf stat` reports, or `None` without perf.
+pub fn perf_stat(name: &str, command: &[&str]) -> Option<u64> {
+    let mut perf = Command::new("perf");
+    perf.args(["stat", "-x,", "-e", name, "--"]).args(command);
+    let output = perf.stdout(Stdio::null()).output().ok()?;
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    let line = printed.lines().find(|line| line.contains(name))?;
+    line.split(',').next()?.parse().ok()
+}

@@ -1,0 +1,64 @@
+//! Making system calls fail in tests: the nth call of a thread, with a chosen errno.
+//!
+//! All calls of this crate pass through here, except those that cannot fail (`clock_gettime`) and those that release
+//! something (`munmap`, `close`).
+
+use std::io;
+
+/// The injected error of the call that is about to be made, if any.
+#[cfg(not(any(test, feature = "testing")))]
+#[inline(always)]
+pub(crate) fn next(_: &'static str) -> Option<io::Error> {
+    None
+}
+
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use injected::next;
+#[cfg(any(test, feature = "testing"))]
+pub use injected::{Fault, fail};
+
+#[cfg(any(test, feature = "testing"))]
+mod injected {
+    use super::io;
+    use std::cell::Cell;
+
+    /// Which call fails, and how.
+    #[derive(Clone, Copy, Debug)]
+    pub struct Fault {
+        /// How many calls succeed before it.
+        pub after: usize,
+        /// The error.
+        pub errno: i32,
+    }
+
+    thread_local! {
+        static PLANNED: Cell<Option<Fault>> = const { Cell::new(None) };
+        static MET: Cell<Option<&'static str>> = const { Cell::new(None) };
+    }
+
+    /// Makes one call of this thread fail while `run` runs. Returns the name of the call, or `None` if `run` made too
+    /// few.
+    pub fn fail<T>(fault: Fault, run: impl FnOnce() -> T) -> (T, Option<&'static str>) {
+        struct End;
+        impl Drop for End {
+            fn drop(&mut self) {
+                PLANNED.set(None);
+            }
+        }
+        let _end = End;
+        MET.set(None);
+        PLANNED.set(Some(fault));
+        (run(), MET.get())
+    }
+
+    pub fn next(name: &'static str) -> Option<io::Error> {
+        let Fault { after, errno } = PLANNED.get()?;
+        if after > 0 {
+            PLANNED.set(Some(Fault { after: after - 1, errno }));
+            return None;
+        }
+        PLANNED.set(None);
+        MET.set(Some(name));
+        Some(io::Error::from_raw_os_error(errno))
+    }
+}

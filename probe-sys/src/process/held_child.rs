@@ -1,0 +1,88 @@
+//! Starting a process that waits before it executes its program.
+
+use crate::{attempt, call};
+use std::io::{self, PipeReader, PipeWriter};
+use std::os::fd::AsRawFd;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command};
+use std::thread::JoinHandle;
+
+/// A child that has forked and waits for [`release`](Self::release) before it executes its program.
+///
+/// If you drop it instead, the child exits without executing anything.
+#[derive(Debug)]
+pub struct HeldChild {
+    pid: u32,
+    release: PipeWriter,
+    spawning: JoinHandle<io::Result<Child>>,
+}
+
+impl HeldChild {
+    /// Forks, and waits until the child exists.
+    pub fn spawn(mut command: Command) -> io::Result<Self> {
+        let (pid_in, pid_out) = pipe()?;
+        let (go_in, go_out) = pipe()?;
+        let (child_pid_out, child_go_in, child_go_out) =
+            (pid_out.as_raw_fd(), go_in.as_raw_fd(), go_out.as_raw_fd());
+        let hold = move || {
+            // SAFETY: no preconditions.
+            let pid = unsafe { libc::getpid() }.to_ne_bytes();
+            call("write", || {
+                // SAFETY: the kernel reads `pid.len()` bytes.
+                unsafe { libc::write(child_pid_out, pid.as_ptr().cast(), pid.len()) }
+            })?;
+            // The child has a copy of the writing end. While that is open, the child would wait for ever if the
+            // tracer died.
+            // SAFETY: the copy is the child's own, and nothing uses it any more.
+            unsafe { libc::close(child_go_out) };
+            let mut go = [0u8; 1];
+            // SAFETY: the kernel writes at most one byte.
+            match call("read", || unsafe { libc::read(child_go_in, go.as_mut_ptr().cast(), 1) })? {
+                // The parent closed its end, and may be dead. An error here would make the standard library report
+                // to the parent, and abort with a message if that fails.
+                // SAFETY: no preconditions.
+                0 => unsafe { libc::_exit(0) },
+                _ => Ok(()),
+            }
+        };
+        // SAFETY: the closure runs between fork and exec and makes only system calls; it neither
+        // allocates nor takes locks.
+        unsafe { command.pre_exec(hold) };
+        // spawn() returns after the child's exec, so it has a thread of its own.
+        let spawning = std::thread::Builder::new().name("probe".into()).spawn(move || {
+            let child = command.spawn();
+            // The child's ends must stay open until it has forked. If there is no child, closing them wakes the
+            // parent.
+            drop(pid_out);
+            drop(go_in);
+            child
+        })?;
+        let mut pid = [0; size_of::<u32>()];
+        let read = attempt("read", || rustix::io::read(&pid_in, &mut pid))?;
+        if read != pid.len() {
+            return match spawning.join() {
+                Ok(Err(error)) => Err(error),
+                _ => Err(io::Error::other("the child ended before it ran")),
+            };
+        }
+        Ok(Self { pid: u32::from_ne_bytes(pid), release: go_out, spawning })
+    }
+
+    /// The child's process id.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Lets the child execute its program. Fails with the error of the child's `execve`.
+    pub fn release(self) -> io::Result<Child> {
+        attempt("write", || rustix::io::write(&self.release, &[1]))?;
+        self.spawning
+            .join()
+            .unwrap_or_else(|_| Err(io::Error::other("the spawning thread panicked")))
+    }
+}
+
+/// A pipe that is closed on exec: its reading and its writing end.
+fn pipe() -> io::Result<(PipeReader, PipeWriter)> {
+    attempt("pipe2", io::pipe)
+}

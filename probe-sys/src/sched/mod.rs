@@ -1,0 +1,4 @@
+//! How the scheduler treats the calling thread.
+
+pub mod realtime;
+pub mod slice;

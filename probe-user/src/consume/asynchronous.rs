@@ -1,0 +1,180 @@
+//! The pipe on a tokio runtime.
+
+use crate::consume::ordered::OrderedPipe;
+use crate::consume::owned::{Collector, Item};
+use crate::error::PollError;
+use crate::pipe::driving::Drive;
+use crate::pipe::evpipe::{EvPipe, Progress};
+use crate::queue::consumer::Consumer;
+use futures_core::Stream;
+use probe_sys::runtime;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::io::unix::AsyncFd;
+
+/// A pipe that a runtime can wait for: an [`EvPipe`] or an [`OrderedPipe`].
+pub trait Pipe: Drive + AsFd {}
+
+impl Pipe for EvPipe {}
+
+impl Pipe for OrderedPipe {}
+
+/// A pipe that waits asynchronously. It drains like the underlying pipe.
+///
+/// ```no_run
+/// # use probe_user::{AsyncEvPipe, EvHandlers, EvPipe};
+/// # async fn example(pipe: EvPipe) -> Result<(), Box<dyn std::error::Error>> {
+/// let mut handlers = EvHandlers::new();
+/// let mut pipe = AsyncEvPipe::new(pipe)?;
+/// tokio::spawn(async move { pipe.run(&mut handlers).await });
+/// # Ok(())
+/// # }
+/// ```
+///
+/// With `pipe.ordered(window)?`, it delivers the records of all CPUs in time order.
+#[derive(Debug)]
+pub struct AsyncEvPipe<P: Pipe = EvPipe> {
+    pipe: P,
+    /// The epoll instance of the pipe, through a descriptor that the runtime owns.
+    ready: AsyncFd<OwnedFd>,
+}
+
+impl<P: Pipe> AsyncEvPipe<P> {
+    /// Registers the pipe with the runtime.
+    ///
+    /// # Errors
+    ///
+    /// If the epoll instance of the runtime does not accept the descriptor.
+    ///
+    /// # Panics
+    ///
+    /// If called outside of a runtime with I/O enabled.
+    pub fn new(pipe: P) -> io::Result<Self> {
+        let ready = runtime::readable(pipe.as_fd().try_clone_to_owned()?)?;
+        Ok(Self { pipe, ready })
+    }
+
+    /// Waits until there are records, and drains once. Cancelling this loses nothing.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel refuses to wait, or to pause a ring for a dump.
+    pub async fn poll<C: Consumer>(&mut self, consumer: &mut C) -> Result<Progress, PollError> {
+        let progress = std::future::poll_fn(|cx| self.poll_drain(cx, consumer)).await?;
+        if progress.pending {
+            // A CPU that emits without pause must not keep other tasks from running.
+            tokio::task::yield_now().await;
+        }
+        Ok(progress)
+    }
+
+    /// Drains whenever there are records, until `consumer` breaks. Cancelling this loses nothing.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel refuses to wait, or to pause a ring for a dump.
+    pub async fn run<C: Consumer>(&mut self, consumer: &mut C) -> Result<(), PollError> {
+        while self.poll(consumer).await?.flow.is_continue() {}
+        Ok(())
+    }
+
+    /// The underlying pipe.
+    pub fn get_ref(&self) -> &P {
+        &self.pipe
+    }
+
+    /// Takes the pipe out of the runtime.
+    pub fn into_inner(self) -> P {
+        self.pipe
+    }
+
+    fn poll_drain<C: Consumer>(
+        &mut self,
+        cx: &mut Context<'_>,
+        consumer: &mut C,
+    ) -> Poll<Result<Progress, PollError>> {
+        loop {
+            // The last drain left something that has no wakeup to come.
+            if self.pipe.is_pending() {
+                let progress = self.pipe.drain_once(consumer)?;
+                if progress.records > 0 || progress.flow.is_break() {
+                    return Poll::Ready(Ok(progress));
+                }
+                if progress.pending {
+                    // The pipe holds records until they can be ordered. Let other tasks run meanwhile.
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
+                continue;
+            }
+            let mut guard = ready!(self.ready.poll_read_ready_mut(cx))?;
+            // This takes the readiness of our own epoll instance first, and then that of the runtime: whatever
+            // arrives later makes both ready again.
+            let waited = self.pipe.wait(Some(Duration::ZERO));
+            guard.clear_ready();
+            waited?;
+            let progress = self.pipe.drain_once(consumer)?;
+            if progress.records > 0 || progress.flow.is_break() {
+                return Poll::Ready(Ok(progress));
+            }
+        }
+    }
+}
+
+/// The records of a pipe as an asynchronous stream, which never ends by itself.
+///
+/// Records that are not taken from the stream stay in the rings, except for a bounded number of items.
+#[derive(Debug)]
+pub struct RecordStream<P: Pipe = EvPipe> {
+    pipe: AsyncEvPipe<P>,
+    collector: Collector,
+}
+
+impl<P: Pipe> RecordStream<P> {
+    /// Registers the pipe with the runtime.
+    ///
+    /// # Errors
+    ///
+    /// As [`AsyncEvPipe::new`].
+    ///
+    /// # Panics
+    ///
+    /// As [`AsyncEvPipe::new`].
+    pub fn new(pipe: P) -> io::Result<Self> {
+        Ok(Self { pipe: AsyncEvPipe::new(pipe)?, collector: Collector::default() })
+    }
+
+    /// Returns the next item. Cancelling this loses nothing.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel refuses to wait, or to pause a ring for a dump.
+    pub async fn next(&mut self) -> Result<Item, PollError> {
+        std::future::poll_fn(|cx| self.poll_item(cx)).await
+    }
+
+    /// Takes the pipe out of the runtime. Items that were already taken out of the rings are dropped.
+    pub fn into_inner(self) -> P {
+        self.pipe.into_inner()
+    }
+
+    fn poll_item(&mut self, cx: &mut Context<'_>) -> Poll<Result<Item, PollError>> {
+        loop {
+            if let Some(item) = self.collector.pop() {
+                return Poll::Ready(Ok(item));
+            }
+            let _ = ready!(self.pipe.poll_drain(cx, &mut self.collector))?;
+        }
+    }
+}
+
+impl<P: Pipe + Unpin> Stream for RecordStream<P> {
+    type Item = Result<Item, PollError>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.get_mut().poll_item(cx).map(Some)
+    }
+}

@@ -1,0 +1,161 @@
+//! The accounting of a pipe: losses as they happen, and what is left at the end.
+
+use crate::error::OpenError;
+use crate::ledger::accounts::Accounts;
+use crate::queue::batch::Batch;
+use crate::queue::consumer::Consumer;
+use crate::queue::evqueue::EvQueue;
+use crate::queue::notices::{CpuChange, Dump, Loss, Malformed};
+use probe_common::RawRecord;
+use probe_common::control::SCRATCH_MAP;
+use probe_common::limits::DEPTH;
+use probe_sys::bpf::PerCpuArray;
+use std::collections::BTreeMap;
+use std::io;
+use std::ops::ControlFlow;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use zerocopy::IntoBytes;
+
+/// The accounts of a pipe, as far as it has the eBPF side's maps.
+#[derive(Debug)]
+pub(crate) struct Accounting {
+    pub(crate) accounts: Option<Arc<Accounts>>,
+    scratch: Option<Arc<ScratchSlots>>,
+    /// How many lost records have been reported for each CPU.
+    reported: BTreeMap<u32, u64>,
+}
+
+impl Accounting {
+    pub(crate) fn new(accounts: Option<Arc<Accounts>>, scratch: Option<Arc<ScratchSlots>>) -> Self {
+        Self { accounts, scratch, reported: BTreeMap::new() }
+    }
+
+    /// Wraps a consumer, which then receives the number of lost records where the ring reports lost outputs.
+    pub(crate) fn before<'t, C>(&'t mut self, consumer: &'t mut C) -> InRecords<'t, C> {
+        InRecords { reported: &mut self.reported, accounts: self.accounts.as_deref(), consumer }
+    }
+
+    /// Reports losses on these queues that no ring has reported. No program may emit any more.
+    pub(crate) fn settle<'q, C: Consumer>(
+        &mut self,
+        mut queues: impl Iterator<Item = &'q mut EvQueue>,
+        consumer: &mut C,
+    ) -> ControlFlow<()> {
+        let mut counting = self.before(consumer);
+        queues.try_for_each(|queue| counting.settle_outputs(queue))
+    }
+
+    /// Delivers the open blocks of offline CPUs and of the CPUs in `kept`, and reports the last losses.
+    pub(crate) fn close<'q, C: Consumer>(
+        &mut self,
+        queues: impl Iterator<Item = &'q mut EvQueue>,
+        kept: &[u32],
+        consumer: &mut C,
+    ) -> ControlFlow<()> {
+        let scratch = self.scratch.clone();
+        let mut counting = self.before(consumer);
+        for queue in queues {
+            let cpu = queue.cpu();
+            if (!queue.is_online() || kept.contains(&cpu))
+                && let Some(scratch) = &scratch
+                && let Ok(mut slot) = scratch.first_of(cpu)
+            {
+                queue.recover(slot.as_mut_bytes(), &mut counting)?;
+            }
+            counting.settle_outputs(queue)?;
+            counting.settle_records(cpu)?;
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// The eBPF side's map of scratch slots, which holds what a CPU left there when it went offline.
+#[derive(Debug)]
+pub(crate) struct ScratchSlots {
+    map: PerCpuArray,
+}
+
+impl ScratchSlots {
+    pub(crate) fn from_map(map: impl AsFd) -> Result<Self, OpenError> {
+        let map = PerCpuArray::open(map.as_fd(), |info| info.max_entries == DEPTH)
+            .map_err(|cause| OpenError::MapInfo { cause })?
+            .map_err(|_| OpenError::NoMap { name: SCRATCH_MAP })?;
+        Ok(Self { map })
+    }
+
+    /// The first slot of a CPU that does not write to it now, because it is offline or emits no more.
+    fn first_of(&self, cpu: u32) -> io::Result<Vec<u64>> {
+        let mut slot = Vec::new();
+        self.map.read(0..1, |of, value| {
+            if of == cpu {
+                slot = value.to_vec();
+            }
+        })?;
+        Ok(slot)
+    }
+}
+
+/// A consumer that adds the number of lost records to each loss.
+pub(crate) struct InRecords<'t, C> {
+    reported: &'t mut BTreeMap<u32, u64>,
+    accounts: Option<&'t Accounts>,
+    consumer: &'t mut C,
+}
+
+impl<C: Consumer> InRecords<'_, C> {
+    /// How many records the eBPF side has counted as lost on a CPU since the last call.
+    fn newly_lost(&mut self, cpu: u32) -> Option<u64> {
+        let lost = self.accounts?.outputs_of(cpu).ok()?.lost_records;
+        let reported = self.reported.insert(cpu, lost).unwrap_or(0);
+        Some(lost.wrapping_sub(reported))
+    }
+
+    /// Reports lost outputs that the queue's rings have not reported.
+    fn settle_outputs(&mut self, queue: &mut EvQueue) -> ControlFlow<()> {
+        let (accounts, cpu) = (self.accounts, queue.cpu());
+        queue.settle(|| accounts?.lost_outputs(cpu), self)
+    }
+
+    /// Reports records that were counted only after their lost outputs had been reported.
+    fn settle_records(&mut self, cpu: u32) -> ControlFlow<()> {
+        match self.newly_lost(cpu) {
+            None | Some(0) => ControlFlow::Continue(()),
+            records => self.consumer.lost(Loss { cpu, count: 0, records }),
+        }
+    }
+}
+
+impl<C: Consumer> Consumer for InRecords<'_, C> {
+    #[inline]
+    fn record(&mut self, cpu: u32, record: RawRecord<'_>) -> ControlFlow<()> {
+        self.consumer.record(cpu, record)
+    }
+
+    #[inline]
+    fn batch(&mut self, cpu: u32, batch: &mut Batch<'_>) -> ControlFlow<()> {
+        self.consumer.batch(cpu, batch)
+    }
+
+    #[cold]
+    fn lost(&mut self, loss: Loss) -> ControlFlow<()> {
+        let records = self.newly_lost(loss.cpu);
+        self.consumer.lost(Loss { records, ..loss })
+    }
+
+    fn malformed(&mut self, malformed: Malformed) -> ControlFlow<()> {
+        self.consumer.malformed(malformed)
+    }
+
+    fn cpu_changed(&mut self, change: CpuChange<'_>) {
+        self.consumer.cpu_changed(change);
+    }
+
+    fn dump(&mut self, dump: Dump) {
+        self.consumer.dump(dump);
+    }
+
+    fn caught_up(&mut self) -> ControlFlow<()> {
+        self.consumer.caught_up()
+    }
+}

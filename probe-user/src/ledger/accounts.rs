@@ -1,0 +1,115 @@
+//! Reads the three counts side by side into a ledger.
+
+use crate::error::TallyError;
+use crate::ledger::balance::{Ledger, LedgerCpu, LedgerEntry};
+use crate::ledger::tally::Tally;
+use crate::queue::evqueue::EvQueue;
+use probe_common::RecordKind;
+use probe_common::tally::{FailureClass, KindTally, OutputTally};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What the eBPF side has counted since a pipe was opened on its maps.
+#[derive(Debug)]
+pub(crate) struct Accounts {
+    tally: Arc<Tally>,
+    /// What had been counted before the pipe was opened, for earlier pipes or for none.
+    before: Counted,
+}
+
+/// What the eBPF side has counted.
+#[derive(Debug, Default)]
+struct Counted {
+    records: BTreeMap<(u32, RecordKind), KindTally>,
+    outputs: BTreeMap<u32, OutputTally>,
+}
+
+impl Counted {
+    fn read(tally: &Tally) -> Result<Self, TallyError> {
+        let records = tally.by_kind()?;
+        let outputs = tally.outputs()?.into_iter().map(|counted| (counted.cpu, counted.tally));
+        Ok(Self { records, outputs: outputs.collect() })
+    }
+}
+
+impl Accounts {
+    /// Opens empty accounts. Call this before any map has events.
+    pub(crate) fn open(tally: Arc<Tally>) -> Result<Self, TallyError> {
+        let before = Counted::read(&tally)?;
+        Ok(Self { tally, before })
+    }
+
+    pub(crate) fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
+    /// What a CPU has counted about failed outputs.
+    pub(crate) fn outputs_of(&self, cpu: u32) -> Result<OutputTally, TallyError> {
+        let outputs = self.tally.outputs()?;
+        let counted = outputs.iter().find(|counted| counted.cpu == cpu);
+        Ok(counted.map(|counted| self.outputs_since(cpu, &counted.tally)).unwrap_or_default())
+    }
+
+    /// The number of outputs on a CPU that found no room, as the eBPF side counted. `None` if the count
+    /// cannot be read.
+    pub(crate) fn lost_outputs(&self, cpu: u32) -> Option<u64> {
+        Some(self.outputs_of(cpu).ok()?.failed_for(FailureClass::NoSpace))
+    }
+
+    fn outputs_since(&self, cpu: u32, now: &OutputTally) -> OutputTally {
+        now.since(self.before.outputs.get(&cpu).unwrap_or(&OutputTally::default()))
+    }
+
+    /// How many records of each kind each CPU has sent.
+    pub(crate) fn sent(&self) -> Result<BTreeMap<(u32, RecordKind), u64>, TallyError> {
+        let counted = Counted::read(&self.tally)?;
+        let sent = counted.records.into_iter().map(|(of, now)| {
+            let before = self.before.records.get(&of).map_or(0, |before| before.sent);
+            (of, now.sent.wrapping_sub(before))
+        });
+        Ok(sent.collect())
+    }
+
+    /// Reads the accounts, together with what the queues have counted.
+    pub(crate) fn read<'q>(
+        &self,
+        queues: impl Iterator<Item = &'q EvQueue> + Clone,
+    ) -> Result<Ledger, TallyError> {
+        // Read the consumer's counts first: it can only have handled what was sent before.
+        let mut entries: BTreeMap<(u32, RecordKind), LedgerEntry> = BTreeMap::new();
+        let mut cpus: BTreeMap<u32, LedgerCpu> = BTreeMap::new();
+        for queue in queues.clone() {
+            let cpu = queue.cpu();
+            for (kind, count) in queue.seen.given.iter() {
+                LedgerEntry::of(&mut entries, cpu, kind).handled = count;
+            }
+            for (kind, count) in queue.recovered.iter() {
+                LedgerEntry::of(&mut entries, cpu, kind).tally.sent += count;
+            }
+            for (kind, count) in queue.dumped.overwritten.iter() {
+                LedgerEntry::of(&mut entries, cpu, kind).overwritten = count;
+            }
+            let entry = LedgerCpu::of(&mut cpus, cpu);
+            entry.overwritten_bytes = queue.dumped.overwritten_bytes;
+            entry.kernel_lost = queue.kernel_lost();
+            entry.malformed = queue.counts().malformed;
+            entry.foreign = queue.seen.given.other();
+        }
+        let counted = Counted::read(&self.tally)?;
+        for (&(cpu, kind), now) in &counted.records {
+            let nothing = KindTally::default();
+            let before = self.before.records.get(&(cpu, kind)).unwrap_or(&nothing);
+            LedgerEntry::of(&mut entries, cpu, kind).tally += now.since(before);
+        }
+        for (&cpu, now) in &counted.outputs {
+            LedgerCpu::of(&mut cpus, cpu).outputs = self.outputs_since(cpu, now);
+        }
+        // Read this last: what is in no ring now was not sent after the consumer's counts were read.
+        for queue in queues {
+            LedgerCpu::of(&mut cpus, queue.cpu()).pending = queue.has_records();
+        }
+        let entries = entries.into_values().filter(|entry| !entry.is_empty()).collect();
+        let cpus = cpus.into_values().filter(|cpu| *cpu != LedgerCpu::new(cpu.cpu)).collect();
+        Ok(Ledger { entries, cpus })
+    }
+}

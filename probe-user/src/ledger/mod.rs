@@ -1,0 +1,9 @@
+//! Accounting: what the eBPF side, the kernel and the consumer count, and whether these counts agree.
+
+pub(crate) mod accounting;
+pub(crate) mod accounts;
+pub(crate) mod balance;
+pub(crate) mod tally;
+
+pub use balance::{Discrepancy, Ledger, LedgerCpu, LedgerEntry};
+pub use tally::{CpuOutputs, CpuTally, Tally};

@@ -1,0 +1,93 @@
+//! Which CPUs have queues, as CPUs go online and offline.
+
+use crate::error::OpenError;
+use crate::pipe::options::Options;
+use crate::pipe::queues::Queues;
+use crate::pipe::waiting::Waiting;
+use crate::queue::consumer::Consumer;
+use crate::queue::evqueue::EvQueue;
+use crate::queue::notices::CpuChange;
+use probe_sys::epoll::Epoll;
+use probe_sys::hotplug::{Changes, CpuWatch};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+/// The queues of a pipe, and the notices of CPUs by which it adds and retires them.
+#[derive(Debug)]
+pub(crate) struct Coverage {
+    pub(crate) queues: Queues,
+    watch: io::Result<CpuWatch>,
+    /// Drains since the pipe last looked for notices.
+    unwatched: u32,
+}
+
+/// The most drains that a new CPU waits for its queue while each drain finds records.
+const WATCH_EVERY: u32 = 8;
+
+impl Coverage {
+    /// Opens a queue for each requested CPU, which `epoll` waits for.
+    pub(crate) fn open(
+        events: Arc<OwnedFd>,
+        options: &Options,
+        epoll: &Epoll,
+    ) -> Result<Self, OpenError> {
+        // This has to happen before the list of CPUs is read.
+        let watch = CpuWatch::new();
+        if let Ok(watch) = &watch {
+            epoll.add(watch.as_fd()).map_err(|cause| OpenError::Poll { cause })?;
+        }
+        Ok(Self { queues: Queues::open(events, options, epoll)?, watch, unwatched: 0 })
+    }
+
+    /// Why there are no notices, if there are none.
+    pub(crate) fn error(&self) -> Option<&io::Error> {
+        self.watch.as_ref().err()
+    }
+
+    /// Whether to look for notices after a drain that found `records` records. Looking takes a system call, and an
+    /// unread notice keeps the descriptor readable. So a drain that finds records leaves this to one that finds none.
+    pub(crate) fn is_time_to_watch(&mut self, records: u64) -> bool {
+        self.unwatched += 1;
+        let is_time = records == 0 || self.unwatched >= WATCH_EVERY;
+        if is_time {
+            self.unwatched = 0;
+        }
+        is_time
+    }
+
+    /// Gives new CPUs a queue, and stops waiting for those that are offline. Returns whether any changed: a ring that
+    /// is no longer waited for may hold records that arrived after the last drain.
+    pub(crate) fn follow<C: Consumer>(&mut self, waiting: &mut Waiting, consumer: &mut C) -> bool {
+        let mut any = false;
+        while let Some(notice) = self.watch.as_ref().ok().and_then(CpuWatch::next) {
+            any = true;
+            let covered = self.queues.as_slice().iter().map(EvQueue::cpu);
+            let Changes { gone, come } = notice.changes(covered);
+            gone.into_iter().for_each(|cpu| self.uncover(cpu, waiting, consumer));
+            come.into_iter().for_each(|cpu| self.cover(cpu, waiting, consumer));
+        }
+        any
+    }
+
+    fn cover<C: Consumer>(&mut self, cpu: u32, waiting: &mut Waiting, consumer: &mut C) {
+        let covered = self.queues.cover(cpu, &waiting.epoll).and_then(|covered| {
+            if covered && let Some(adaptive) = &mut waiting.adaptive {
+                adaptive.add(cpu).map_err(|cause| OpenError::Event { cpu, cause })?;
+            }
+            Ok(covered)
+        });
+        match covered {
+            Ok(true) => consumer.cpu_changed(CpuChange::Covered { cpu }),
+            // Not requested, or offline again.
+            Ok(false) => {}
+            Err(error) => consumer.cpu_changed(CpuChange::Uncovered { cpu, error: &error }),
+        }
+    }
+
+    fn uncover<C: Consumer>(&mut self, cpu: u32, waiting: &mut Waiting, consumer: &mut C) {
+        if self.queues.uncover(cpu, &waiting.epoll) {
+            consumer.cpu_changed(CpuChange::Offline { cpu });
+        }
+    }
+}

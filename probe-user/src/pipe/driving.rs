@@ -1,0 +1,74 @@
+//! What every way to consume needs of a pipe, and the loop that all pipes run.
+
+use crate::error::PollError;
+use crate::pipe::evpipe::Progress;
+use crate::pipe::stop::Stop;
+use crate::queue::consumer::Consumer;
+use probe_sys::epoll::Epoll;
+use std::io;
+use std::ops::ControlFlow;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+/// A pipe that a thread or a runtime can wait for and drain.
+pub trait Drive {
+    /// The epoll instance that is readable when there is something to drain.
+    fn epoll(&self) -> &Epoll;
+
+    /// Whether the last drain left something that has no wakeup to come, or there was no drain yet.
+    #[cfg_attr(not(feature = "tokio"), expect(dead_code, reason = "only a runtime asks"))]
+    fn is_pending(&self) -> bool;
+
+    /// Waits until the epoll instance is readable. This takes the readiness, so a drain has to follow. Does not wait
+    /// if something is pending.
+    fn wait(&mut self, timeout: Option<Duration>) -> Result<(), PollError>;
+
+    /// Passes what is in the rings now to `consumer`.
+    fn drain_once<C: Consumer>(&mut self, consumer: &mut C) -> Result<Progress, PollError>;
+
+    /// Passes everything emitted before the call to `consumer`.
+    fn drain_all<C: Consumer>(&mut self, consumer: &mut C) -> ControlFlow<()>;
+
+    /// Waits, and drains once.
+    fn poll<C: Consumer>(
+        &mut self,
+        timeout: Option<Duration>,
+        consumer: &mut C,
+    ) -> Result<Progress, PollError> {
+        self.wait(timeout)?;
+        self.drain_once(consumer)
+    }
+
+    /// Drains whenever there are records, until `stop` is stopped or `consumer` breaks.
+    fn run<C: Consumer>(&mut self, stop: &Stop, consumer: &mut C) -> Result<(), PollError> {
+        let watching = Watching::new(self, stop)?;
+        while !stop.is_stopped() {
+            if watching.pipe.poll(None, consumer)?.flow.is_break() {
+                return Ok(());
+            }
+        }
+        let _ = watching.pipe.drain_all(consumer);
+        Ok(())
+    }
+}
+
+/// Makes a pipe wait for a stop, too, for as long as this guard lives, even if a consumer panics. Adding a stop twice
+/// is refused, and one that is left behind keeps waking the pipe.
+struct Watching<'p, P: Drive + ?Sized> {
+    pipe: &'p mut P,
+    stop: &'p Stop,
+}
+
+impl<'p, P: Drive + ?Sized> Watching<'p, P> {
+    fn new(pipe: &'p mut P, stop: &'p Stop) -> io::Result<Self> {
+        pipe.epoll().add(stop.as_fd())?;
+        Ok(Self { pipe, stop })
+    }
+}
+
+impl<P: Drive + ?Sized> Drop for Watching<'_, P> {
+    fn drop(&mut self) {
+        // This cannot fail: nothing else removes the stop.
+        let _ = self.pipe.epoll().remove(self.stop.as_fd());
+    }
+}

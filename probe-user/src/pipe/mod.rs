@@ -1,0 +1,15 @@
+//! All CPUs: opening a pipe, waiting for records, and following CPUs that go online and offline.
+
+pub(crate) mod adaptive;
+pub(crate) mod closing;
+mod coverage;
+pub(crate) mod driving;
+pub(crate) mod evpipe;
+mod opening;
+pub(crate) mod options;
+pub(crate) mod parts;
+pub(crate) mod queues;
+pub(crate) mod stop;
+mod ticker;
+pub(crate) mod trigger;
+mod waiting;

@@ -1,0 +1,97 @@
+//! Opening a pipe: over a map, over the parts of an object, or over a pinned map.
+
+use crate::error::OpenError;
+use crate::ledger::accounting::Accounting;
+use crate::ledger::accounts::Accounts;
+use crate::pipe::coverage::Coverage;
+use crate::pipe::evpipe::{EvPipe, Flight};
+use crate::pipe::options::Options;
+use crate::pipe::parts::PipeParts;
+use crate::pipe::trigger::Trigger;
+use crate::pipe::waiting::Waiting;
+use probe_sys::bpf;
+use probe_sys::epoll::Epoll;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+
+impl EvPipe {
+    /// Opens a pipe over a perf event array that any loader has created. A descriptor of the map is enough.
+    ///
+    /// # Errors
+    ///
+    /// If the map is not a perf event array, or events, rings or descriptors cannot be created. The call leaves
+    /// nothing behind then.
+    pub fn from_map(map: impl AsFd, options: &Options) -> Result<Self, OpenError> {
+        let parts = PipeParts::new(map).map_err(|cause| OpenError::MapInfo { cause })?;
+        Self::open(parts, options)
+    }
+
+    /// Opens a pipe over the parts of a loaded object.
+    ///
+    /// # Errors
+    ///
+    /// As [`from_map`](Self::from_map).
+    pub fn open(parts: PipeParts, options: &Options) -> Result<Self, OpenError> {
+        if options.realtime_priority().is_some() {
+            let why = "an EvPipe has no threads: open a PerCpuPipe, or set the priority of the thread that drains";
+            return Err(OpenError::Realtime { why: why.to_owned() });
+        }
+        let accounts = parts.open_accounts()?;
+        Self::open_with(parts, accounts, options)
+    }
+
+    /// Opens a pipe whose accounts are already open, and may be shared with other pipes.
+    pub(crate) fn open_with(
+        parts: PipeParts,
+        accounts: Option<Arc<Accounts>>,
+        options: &Options,
+    ) -> Result<Self, OpenError> {
+        options.check()?;
+        let poll = |cause| OpenError::Poll { cause };
+        let epoll = Epoll::new().map_err(poll)?;
+        let mut coverage = Coverage::open(parts.events, options, &epoll)?;
+        let waiting = Waiting::open(epoll, &mut coverage.queues, parts.adaptive, options)?;
+        let mut flight = None;
+        if options.overwrites() {
+            let trigger = Trigger::new().map_err(poll)?;
+            waiting.epoll.add(trigger.as_fd()).map_err(poll)?;
+            flight = Some(Flight { trigger, dumps: 0 });
+        }
+        Ok(Self {
+            waiting,
+            coverage,
+            accounting: Accounting::new(accounts, parts.scratch),
+            budget: options.budget_bytes(),
+            bytes_per_cpu: options.bytes(),
+            flight,
+        })
+    }
+
+    /// Opens a pipe over a perf event array that is pinned at `path` in a bpffs.
+    ///
+    /// # Errors
+    ///
+    /// If the map at `path` cannot be opened, and as [`from_map`](Self::from_map).
+    pub fn from_pinned(path: impl AsRef<Path>, options: &Options) -> Result<Self, OpenError> {
+        let path = path.as_ref();
+        let pinned = |cause| OpenError::Pinned { path: path.to_owned(), cause };
+        let name = std::ffi::CString::new(path.as_os_str().as_bytes())
+            .map_err(|error| pinned(io::Error::new(io::ErrorKind::InvalidInput, error)))?;
+        let map = bpf::open_pinned(&name).map_err(pinned)?;
+        Self::from_map(map, options)
+    }
+
+    /// Opens a pipe over an object that aya has loaded. Uses its maps, and loads its flush program.
+    ///
+    /// # Errors
+    ///
+    /// If the object's program does not use `probe_ebpf::pipe`, and as
+    /// [`from_map`](Self::from_map).
+    #[cfg(feature = "aya")]
+    pub fn from_object(object: &mut aya::Ebpf, options: &Options) -> Result<Self, OpenError> {
+        Self::open(PipeParts::of_object(object)?, options)
+    }
+}

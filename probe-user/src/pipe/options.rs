@@ -1,0 +1,282 @@
+//! The options of a pipe.
+
+use crate::error::OpenError;
+use crate::queue::event_ring::Writing;
+use probe_sys::perf_event::WakeAt;
+use probe_sys::realtime;
+use probe_sys::ring::page::rounded_up;
+use std::time::Duration;
+
+/// The largest ring, in bytes. The kernel's limit is half the address space, but 2 GiB is already a typing error.
+const MOST: usize = 1 << 30;
+
+/// When the kernel wakes the consumer.
+///
+/// A wakeup is an interrupt on the producing CPU, and costs many times what the record itself does: fewer wakeups
+/// mean more throughput. A sweep finds the records that have no wakeup ([`Options::sweep`]). With every policy but
+/// [`Adaptive`](Self::Adaptive), each record is an output of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Wakeup {
+    /// As few as the latency allows: none while records keep arriving, none while the pipe is idle, and one for the
+    /// first record after a pause. Records are packed, many to an output.
+    ///
+    /// This needs kernel 5.10, and a pipe that knows all maps and the flush program of the object
+    /// ([`EvPipe::from_object`](crate::EvPipe::from_object)). Otherwise the pipe falls back to a watermark of a
+    /// quarter of the ring (half with [`Options::realtime`]) and a sweep every half `max_latency`, and
+    /// [`EvPipe::fallback`](crate::EvPipe::fallback) returns the reason.
+    Adaptive {
+        /// The longest time from the emission of a record to its handler, excluding scheduling delays; at least 1 ms.
+        max_latency: Duration,
+    },
+    /// After every record: the lowest latency at a low rate, the lowest throughput at a high one.
+    EveryRecord,
+    /// After every this many records; not 0.
+    Every(u32),
+    /// Once this many bytes are in the ring; not 0, and less than the size of the ring.
+    Watermark(u32),
+    /// Never: the consumer polls.
+    PollOnly,
+}
+
+/// The options of a pipe. Every option has a default that works.
+///
+/// ```
+/// use probe_user::{Options, Wakeup};
+///
+/// let options = Options::new().bytes_per_cpu(1 << 20).wakeup(Wakeup::EveryRecord);
+/// ```
+#[derive(Clone, Debug)]
+pub struct Options {
+    bytes_per_cpu: usize,
+    wakeup: Wakeup,
+    cpus: Option<Vec<u32>>,
+    sweep: Duration,
+    budget: usize,
+    overwrites: bool,
+    realtime: Option<u32>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Options {
+    /// 256 KiB for each online CPU, and adaptive wakeups with a latency of at most 10 ms.
+    pub fn new() -> Self {
+        Self {
+            bytes_per_cpu: 256 << 10,
+            wakeup: Wakeup::Adaptive { max_latency: Duration::from_millis(10) },
+            cpus: None,
+            sweep: Duration::from_millis(10),
+            budget: 128 << 10,
+            overwrites: false,
+            realtime: None,
+        }
+    }
+
+    /// Sets the ring size of each CPU, in bytes: 1 to 1 GiB, rounded up to a power of two of at least a page.
+    /// The rings count against `kernel.perf_event_mlock_kb` and `RLIMIT_MEMLOCK`.
+    #[must_use]
+    pub fn bytes_per_cpu(mut self, bytes: usize) -> Self {
+        // Opening refuses 0, and what is above the limit.
+        self.bytes_per_cpu = rounded_up(bytes).filter(|size| *size <= MOST).unwrap_or(bytes);
+        self
+    }
+
+    /// Sets when the kernel wakes the consumer. The default is adaptive, with at most 10 ms of latency.
+    #[must_use]
+    pub fn wakeup(mut self, wakeup: Wakeup) -> Self {
+        self.wakeup = wakeup;
+        self
+    }
+
+    /// Selects the CPUs to receive records from, by id. The default is all online CPUs.
+    #[must_use]
+    pub fn cpus(mut self, cpus: impl IntoIterator<Item = u32>) -> Self {
+        let mut cpus: Vec<u32> = cpus.into_iter().collect();
+        cpus.sort_unstable();
+        cpus.dedup();
+        self.cpus = Some(cpus);
+        self
+    }
+
+    /// Sets how long a record may wait in the ring when the ring holds too little for a wakeup. The consumer wakes at
+    /// this interval, unless every record wakes it anyway. With [`Wakeup::PollOnly`], this is how long an
+    /// [`EvPipe::poll`](crate::EvPipe::poll) without a timeout waits.
+    #[must_use]
+    pub fn sweep(mut self, interval: Duration) -> Self {
+        self.sweep = interval;
+        self
+    }
+
+    /// Sets how many bytes of one CPU's ring a drain consumes before it goes on with the next CPU.
+    #[must_use]
+    pub fn budget(mut self, bytes: usize) -> Self {
+        self.budget = bytes.max(1);
+        self
+    }
+
+    /// Makes the pipe a flight recorder: each ring keeps the newest records of its CPU, and the consumer receives
+    /// nothing until a [dump](crate::EvPipe::dump), which a [`Trigger`](crate::flight::Trigger) may request.
+    ///
+    /// The only wakeup policy that makes a difference is the default, [`Wakeup::Adaptive`]: with it, records are
+    /// packed. There are no wakeups and no sweeps: the consumer does not run until there is a dump.
+    #[must_use]
+    pub fn overwrite(mut self) -> Self {
+        self.overwrites = true;
+        self
+    }
+
+    /// Gives the threads of a [`PerCpuPipe`](crate::PerCpuPipe) this real-time priority, from 1 to 99 (`SCHED_FIFO`
+    /// in `sched(7)`), as `perf record --realtime` does. This needs root, `CAP_SYS_NICE` or `RLIMIT_RTPRIO`.
+    ///
+    /// While a consumer has records to consume, no task without such a priority runs on its CPU. So tasks that emit
+    /// wait for the consumer, and a small ring that stays in the processor's cache is enough. Some records can still
+    /// be lost:
+    ///
+    /// - those that interrupts or tasks of a higher priority emit;
+    /// - those of a task that fills half of the ring before the kernel lets another task run;
+    /// - those emitted while the consumer waits for memory: for its code to be read from a file, when the code runs
+    ///   for the first time, or for the kernel to build a huge page (khugepaged). `mlockall(2)` prevents the former,
+    ///   `PR_SET_THP_DISABLE` (`prctl(2)`) the latter.
+    ///
+    /// A consumer that never runs out of records occupies its CPU, except for what `kernel.sched_rt_runtime_us`
+    /// leaves to others.
+    #[must_use]
+    pub fn realtime(mut self, priority: u32) -> Self {
+        self.realtime = Some(priority);
+        self
+    }
+
+    pub(crate) fn realtime_priority(&self) -> Option<u32> {
+        self.realtime
+    }
+
+    pub(crate) fn overwrites(&self) -> bool {
+        self.overwrites
+    }
+
+    /// The ring size of each CPU, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.bytes_per_cpu
+    }
+
+    pub(crate) fn wanted_cpus(&self) -> Option<&[u32]> {
+        self.cpus.as_deref()
+    }
+
+    pub(crate) fn budget_bytes(&self) -> usize {
+        self.budget
+    }
+
+    pub(crate) fn policy(&self) -> Wakeup {
+        self.wakeup
+    }
+
+    /// How often to sweep for records that lie in the ring without a wakeup; `None` where every record has one, or
+    /// the pipe never wakes.
+    pub(crate) fn sweep_interval(&self) -> Option<Duration> {
+        match self.wakeup {
+            _ if self.overwrites => None,
+            Wakeup::EveryRecord | Wakeup::Every(1) | Wakeup::PollOnly => None,
+            Wakeup::Every(_) | Wakeup::Watermark(_) => Some(self.sweep),
+            Wakeup::Adaptive { max_latency } => Some(max_latency / 2),
+        }
+    }
+
+    /// How long a wait without a timeout lasts where there are no wakeups.
+    pub(crate) fn poll_interval(&self) -> Option<Duration> {
+        (self.wakeup == Wakeup::PollOnly && !self.overwrites).then_some(self.sweep)
+    }
+
+    pub(crate) fn writing(&self) -> Writing {
+        if self.overwrites { Writing::Backward } else { Writing::Forward(self.wake_at()) }
+    }
+
+    fn wake_at(&self) -> WakeAt {
+        match self.wakeup {
+            Wakeup::Adaptive { .. } => WakeAt::Bytes(self.watermark()),
+            Wakeup::EveryRecord => WakeAt::Events(1),
+            Wakeup::Every(n) => WakeAt::Events(n),
+            Wakeup::Watermark(bytes) => WakeAt::Bytes(bytes),
+            // The kernel caps this at the size of the ring, so the ring is full before the first wakeup.
+            Wakeup::PollOnly => WakeAt::Bytes(u32::MAX),
+        }
+    }
+
+    /// How many bytes are in a ring when they wake a consumer that does not sleep. If the consumer then has to wait
+    /// to be scheduled, the rest of the ring is still free.
+    pub(crate) fn watermark(&self) -> u32 {
+        let parts = if self.realtime.is_some() { 2 } else { 4 };
+        u32::try_from(self.bytes_per_cpu / parts).unwrap_or(u32::MAX)
+    }
+
+    pub(crate) fn check(&self) -> Result<(), OpenError> {
+        if let Some(priority) = self.realtime
+            && !realtime::PRIORITIES.contains(&priority)
+        {
+            let why = format!("{priority} is out of range; use 1 to 99 (sched(7))");
+            return Err(OpenError::Realtime { why });
+        }
+        let bytes = self.bytes_per_cpu;
+        if !(1..=MOST).contains(&bytes) {
+            return Err(OpenError::RingSize { bytes, most: MOST });
+        }
+        match self.wakeup {
+            Wakeup::Every(0) | Wakeup::Watermark(0) => {
+                Err(OpenError::Wakeup { what: "the threshold is 0; use at least 1, or PollOnly" })
+            }
+            Wakeup::Adaptive { max_latency } if max_latency < Duration::from_millis(1) => {
+                Err(OpenError::Wakeup {
+                    what: "max_latency is below 1 ms; use at least 1 ms, or PollOnly",
+                })
+            }
+            Wakeup::Watermark(mark) if mark as usize >= bytes && !self.overwrites => {
+                Err(OpenError::Wakeup { what: "the watermark must be less than the bytes per CPU" })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use probe_sys::memory::page_size;
+
+    #[test]
+    fn ring_sizes_round_up_and_are_limited() {
+        let page = page_size();
+        for (asked, bytes) in [(1, page), (page, page), (page * 3, page * 4), (MOST - 1, MOST)] {
+            let options = Options::new().bytes_per_cpu(asked);
+            assert_eq!((options.bytes(), options.check().is_ok()), (bytes, true), "{asked}");
+        }
+        for asked in [0, MOST + 1, usize::MAX] {
+            let refused = Options::new().bytes_per_cpu(asked).check();
+            assert!(matches!(refused, Err(OpenError::RingSize { bytes, .. }) if bytes == asked));
+        }
+    }
+
+    #[test]
+    fn invalid_priorities_are_refused() {
+        for (priority, is_valid) in [(0, false), (1, true), (99, true), (100, false)] {
+            assert_eq!(Options::new().realtime(priority).check().is_ok(), is_valid, "{priority}");
+        }
+    }
+
+    #[test]
+    fn policies_that_never_wake_are_refused() {
+        let max_latency = Duration::from_micros(999);
+        for wakeup in [
+            Wakeup::Adaptive { max_latency },
+            Wakeup::Every(0),
+            Wakeup::Watermark(0),
+            Wakeup::Watermark(256 << 10),
+        ] {
+            assert!(Options::new().wakeup(wakeup).check().is_err(), "{wakeup:?}");
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! The queues of a pipe, and the maps that contain their events.
+
+use crate::error::{OpenError, PauseError, event_hint, map_type_name};
+use crate::pipe::adaptive::Adaptive;
+use crate::pipe::options::Options;
+use crate::pipe::parts::AdaptiveParts;
+use crate::queue::event_ring::{EventRing, Writing};
+use crate::queue::evqueue::EvQueue;
+use probe_sys::bpf::{self, MapInfo};
+use probe_sys::cpus;
+use probe_sys::epoll::Epoll;
+use probe_sys::hint::descriptor_hint;
+use probe_sys::hotplug::Prepare;
+use probe_sys::membarrier;
+use probe_sys::process::Process;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The queues, sparse and in ascending order of CPU, and the map that contains their events.
+///
+/// A map slot lives only as long as the file of the map that set it, so this keeps the file open.
+#[derive(Debug)]
+pub(crate) struct Queues {
+    map: Arc<OwnedFd>,
+    info: MapInfo,
+    /// The process that has mapped the rings.
+    process: Process,
+    /// The map of the events that wake with every record.
+    eager: Option<Arc<OwnedFd>>,
+    queues: Vec<EvQueue>,
+    bytes: usize,
+    writing: Writing,
+    /// The requested CPUs; `None` for all.
+    wanted: Option<Vec<u32>>,
+    is_paused: bool,
+    beside: Option<Box<dyn Prepare>>,
+}
+
+impl Queues {
+    pub(crate) fn open(
+        map: Arc<OwnedFd>,
+        options: &Options,
+        epoll: &Epoll,
+    ) -> Result<Self, OpenError> {
+        let info = bpf::map_info(map.as_fd()).map_err(|cause| OpenError::MapInfo { cause })?;
+        if info.map_type != bpf::MAP_TYPE_PERF_EVENT_ARRAY {
+            let found = map_type_name(info.map_type);
+            return Err(OpenError::NotAPerfEventArray { name: info.name, found });
+        }
+        let online = cpus::online().map_err(|cause| OpenError::Cpus { cause })?;
+        let mut this = Self {
+            map,
+            info,
+            process: Process::this(),
+            eager: None,
+            queues: Vec::new(),
+            bytes: options.bytes(),
+            writing: options.writing(),
+            wanted: options.wanted_cpus().map(<[u32]>::to_vec),
+            is_paused: false,
+            beside: None,
+        };
+        for &cpu in options.wanted_cpus().unwrap_or(&online) {
+            // A CPU that went offline after the list was read is not an error.
+            if !this.cover(cpu, epoll)? && this.wanted.is_some() {
+                return Err(OpenError::CpuOffline { cpu, online });
+            }
+        }
+        if this.queues.is_empty() {
+            return Err(OpenError::NoCpu { online });
+        }
+        Ok(this)
+    }
+
+    /// Registers a hook that prepares each CPU that goes online from now on, before programs find its event.
+    pub(crate) fn prepare_beside(&mut self, beside: Box<dyn Prepare>) {
+        self.beside = Some(beside);
+    }
+
+    /// Whether the consumer waits for the events of the rings: not where rings are overwritten.
+    fn is_waited_for(&self) -> bool {
+        matches!(self.writing, Writing::Forward(_))
+    }
+
+    /// Opens an event for an online CPU, puts it into the maps and waits for it. The CPU may have been online before.
+    /// Returns `false` if the CPU is not requested, or offline.
+    pub(crate) fn cover(&mut self, cpu: u32, epoll: &Epoll) -> Result<bool, OpenError> {
+        if self.wanted.as_ref().is_some_and(|wanted| !wanted.contains(&cpu)) {
+            return Ok(false);
+        }
+        if cpu >= self.info.max_entries {
+            let (name, entries) = (self.info.name.clone(), self.info.max_entries);
+            return Err(OpenError::MapTooSmall { cpu, name, entries });
+        }
+        let Some(mut ring) = EventRing::open(cpu, self.bytes, self.writing)? else {
+            return Ok(false);
+        };
+        if let Some(beside) = &mut self.beside {
+            beside.prepare(cpu);
+        }
+        if let Err(error) = self.enter(cpu, &mut ring, epoll) {
+            // The slots would keep the events alive, although they no longer have a ring.
+            self.leave(cpu);
+            return Err(error);
+        }
+        match self.position(cpu) {
+            Ok(at) => {
+                self.forget(at, epoll);
+                // A program that has found the old event may still write to its ring, if the event is still alive:
+                // the CPU went online while the pipe was being opened, or has come back twice. Where the kernel
+                // cannot wait for such programs, that is left to luck.
+                let _ = membarrier::wait_for_programs();
+                self.queues[at].go_online(ring);
+            }
+            Err(at) => self.queues.insert(at, EvQueue::new(cpu, ring)),
+        }
+        Ok(true)
+    }
+
+    fn enter(&self, cpu: u32, ring: &mut EventRing, epoll: &Epoll) -> Result<(), OpenError> {
+        if self.is_waited_for() {
+            epoll.add(ring.as_fd()).map_err(|cause| OpenError::Poll { cause })?;
+        }
+        if self.eager.is_some() {
+            ring.open_eager(cpu).map_err(|cause| OpenError::Event { cpu, cause })?;
+        }
+        if self.is_paused {
+            ring.pause(true).map_err(|cause| OpenError::Enable { cpu, cause })?;
+        }
+        self.put(cpu, ring).map_err(|cause| OpenError::MapEntry { cpu, cause })
+    }
+
+    /// Puts the events of a CPU into the maps.
+    fn put(&self, cpu: u32, ring: &EventRing) -> io::Result<()> {
+        if let (Some(eager), Some(event)) = (&self.eager, ring.eager()) {
+            bpf::map_set_fd(eager.as_fd(), cpu, event)?;
+        }
+        bpf::map_set_fd(self.map.as_fd(), cpu, ring.as_fd())
+    }
+
+    /// Whether output to the rings is paused.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.is_paused
+    }
+
+    /// Pauses output to the rings. Programs that are already writing may still finish. If this fails for one ring,
+    /// none is paused.
+    pub(crate) fn pause(&mut self) -> Result<(), PauseError> {
+        self.is_paused = true;
+        for queue in self.queues.iter().filter(|queue| queue.is_online()) {
+            let cpu = queue.cpu();
+            if let Err(cause) = queue.ring().pause(true) {
+                // Resume the rings that are already paused.
+                let _ = self.resume();
+                return Err(PauseError { cpu, cause });
+            }
+        }
+        Ok(())
+    }
+
+    /// Resumes output to the rings. If this fails for one CPU, the others still resume.
+    pub(crate) fn resume(&mut self) -> Result<(), PauseError> {
+        if !std::mem::take(&mut self.is_paused) {
+            return Ok(());
+        }
+        let mut result = Ok(());
+        for queue in self.queues.iter().filter(|queue| queue.is_online()) {
+            let cpu = queue.cpu();
+            if let (Err(cause), Ok(())) = (queue.ring().pause(false), &result) {
+                result = Err(PauseError { cpu, cause });
+            }
+        }
+        self.is_paused = result.is_err();
+        result
+    }
+
+    /// Notes that a CPU is offline, so its event will not become ready any more. Returns `false` if that is already
+    /// known.
+    pub(crate) fn uncover(&mut self, cpu: u32, epoll: &Epoll) -> bool {
+        let Ok(at) = self.position(cpu) else { return false };
+        let was_online = self.queues[at].is_online();
+        self.forget(at, epoll);
+        self.queues[at].go_offline();
+        was_online
+    }
+
+    /// Stops waiting for the current event of a queue.
+    fn forget(&self, at: usize, epoll: &Epoll) {
+        if self.queues[at].is_online() && self.is_waited_for() {
+            // This cannot fail: nothing else removes the event.
+            let _ = epoll.remove(self.queues[at].as_fd());
+        }
+    }
+
+    /// Opens the second event of each queue, and the consumer side of adaptive wakeups. On failure, returns the
+    /// reason as a message.
+    pub(crate) fn open_adaptive(
+        &mut self,
+        parts: Option<AdaptiveParts>,
+        max_latency: Duration,
+    ) -> Result<Adaptive, String> {
+        let AdaptiveParts { eager, control, flush } =
+            parts.ok_or("only the map of events is known, not the rest of the object")?;
+        // Where the consumer does not wait for events, it never sleeps, and no program looks for the second event.
+        if self.is_waited_for() {
+            let eager = self.eager.insert(eager);
+            for queue in &mut self.queues {
+                let cpu = queue.cpu();
+                queue
+                    .open_eager()
+                    .and_then(|event| bpf::map_set_fd(eager.as_fd(), cpu, event))
+                    .map_err(|error| {
+                        format!("no second event on CPU {cpu}: {error}{}", event_hint(&error))
+                    })?;
+            }
+        }
+        let cpus = self.queues.iter().map(EvQueue::cpu);
+        Adaptive::new(control.as_fd(), flush, cpus, max_latency, self.bytes).map_err(|error| {
+            format!("its consumer's half cannot be set up: {error}{}", descriptor_hint(&error))
+        })
+    }
+
+    pub(crate) fn as_slice(&self) -> &[EvQueue] {
+        &self.queues
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> std::slice::IterMut<'_, EvQueue> {
+        self.queues.iter_mut()
+    }
+
+    /// The queue at an index.
+    pub(crate) fn at(&mut self, place: u32) -> &mut EvQueue {
+        &mut self.queues[place as usize]
+    }
+
+    /// The index of the queue of a CPU, or where to insert it.
+    pub(crate) fn position(&self, cpu: u32) -> Result<usize, usize> {
+        self.queues.binary_search_by_key(&cpu, EvQueue::cpu)
+    }
+
+    pub(crate) fn have_records(&self) -> bool {
+        self.queues.iter().any(EvQueue::has_records)
+    }
+
+    /// Whether this process has the rings. A process forked from the one that opened them does not.
+    pub(crate) fn are_here(&self) -> bool {
+        self.process.is_this()
+    }
+
+    /// Takes the events out of the map.
+    pub(crate) fn leave_map(&mut self) {
+        for queue in &self.queues {
+            self.leave(queue.cpu());
+        }
+    }
+
+    fn leave(&self, cpu: u32) {
+        for map in self.eager.iter().chain([&self.map]) {
+            // This fails only if the slot is already empty.
+            let _ = bpf::map_delete(map.as_fd(), cpu);
+        }
+    }
+}
+
+impl Drop for Queues {
+    fn drop(&mut self) {
+        if self.are_here() {
+            self.leave_map();
+        }
+    }
+}

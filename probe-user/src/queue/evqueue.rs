@@ -1,0 +1,182 @@
+//! One CPU's queue: its perf events and their rings.
+
+use crate::queue::consumer::Consumer;
+use crate::queue::counts::{DumpCounts, KindCounts, QueueCounts};
+use crate::queue::cursor::{self, Seen};
+use crate::queue::drain::Drained;
+use crate::queue::event_ring::EventRing;
+use crate::queue::notices::Loss;
+use probe_common::limits::RECORD_ALIGN;
+use probe_common::slot::SlotHead;
+use probe_common::{BlockPrefix, RecordKind};
+use std::collections::VecDeque;
+use std::io;
+use std::mem::offset_of;
+use std::ops::ControlFlow;
+use std::os::fd::{AsFd, BorrowedFd};
+use zerocopy::FromBytes;
+
+/// One CPU's perf event and its ring.
+///
+/// An event does not survive its CPU going offline. When the CPU is online again, the queue gets a new event.
+/// It consumes what is left in the old ring first.
+#[derive(Debug)]
+pub struct EvQueue {
+    pub(crate) cpu: u32,
+    is_online: bool,
+    pub(crate) ring: EventRing,
+    /// Rings of events that no longer exist, oldest first.
+    pub(crate) retired: VecDeque<EventRing>,
+    /// Outputs that the kernel had no room for in rings that no longer exist.
+    past_lost: u64,
+    pub(crate) seen: Seen,
+    /// Records that were recovered from scratch memory, because their CPU went offline. The eBPF side has not
+    /// counted them.
+    pub(crate) recovered: KindCounts,
+    /// What dumps have found, if the rings are overwritten.
+    pub(crate) dumped: DumpCounts,
+}
+
+impl EvQueue {
+    pub(crate) fn new(cpu: u32, ring: EventRing) -> Self {
+        Self {
+            cpu,
+            is_online: true,
+            ring,
+            retired: VecDeque::new(),
+            past_lost: 0,
+            seen: Seen::default(),
+            recovered: KindCounts::default(),
+            dumped: DumpCounts::default(),
+        }
+    }
+
+    /// See [`EventRing::open_eager`].
+    pub(crate) fn open_eager(&mut self) -> io::Result<BorrowedFd<'_>> {
+        self.ring.open_eager(self.cpu)
+    }
+
+    /// The CPU is online again: continues with a new event, which is already in the maps.
+    pub(crate) fn go_online(&mut self, ring: EventRing) {
+        self.is_online = true;
+        self.retired.push_back(std::mem::replace(&mut self.ring, ring));
+    }
+
+    /// The CPU is offline: its event will never write again.
+    pub(crate) fn go_offline(&mut self) {
+        self.is_online = false;
+    }
+
+    /// Whether the CPU is online, as far as the pipe knows.
+    pub fn is_online(&self) -> bool {
+        self.is_online
+    }
+
+    /// Whether there is anything to read.
+    pub(crate) fn has_records(&self) -> bool {
+        !self.retired.is_empty() || self.ring.has_records() || self.dumped.left > 0
+    }
+
+    pub(crate) fn ring(&self) -> &EventRing {
+        &self.ring
+    }
+
+    /// The CPU.
+    pub fn cpu(&self) -> u32 {
+        self.cpu
+    }
+
+    /// What the queue has seen so far.
+    pub fn counts(&self) -> QueueCounts {
+        self.seen.counts
+    }
+
+    /// The number of outputs that the kernel had no room for since the queue was opened, whether or not the
+    /// ring has reported them yet (`PERF_FORMAT_LOST`). `None` before kernel 6.0, which does not count them.
+    pub fn kernel_lost(&self) -> Option<u64> {
+        let rings = self.retired.iter().chain([&self.ring]).map(EventRing::kernel_lost);
+        Some(rings.sum::<Option<u64>>()? + self.past_lost)
+    }
+
+    /// Stops the output to the ring.
+    pub(crate) fn disable(&self) {
+        self.ring.disable();
+    }
+
+    /// Delivers everything that is available now to `consumer`, up to `budget` bytes of ring, or until the
+    /// consumer breaks.
+    pub(crate) fn drain<C: Consumer>(&mut self, consumer: &mut C, budget: usize) -> Drained {
+        while let Some(old) = self.retired.front_mut() {
+            let drained = old.run(&mut self.seen, consumer, budget);
+            if drained.flow.is_break() || drained.more {
+                return Drained { more: true, ..drained };
+            }
+            let unreported = old.unreported_lost();
+            self.forget_oldest();
+            let flow = self.report_lost(unreported, consumer);
+            if flow.is_break() {
+                return Drained { flow, more: true };
+            }
+        }
+        self.ring.run(&mut self.seen, consumer, budget)
+    }
+
+    /// Drops the oldest retired ring, but keeps its count of lost outputs.
+    pub(crate) fn forget_oldest(&mut self) {
+        if let Some(old) = self.retired.pop_front() {
+            self.past_lost += old.kernel_lost().unwrap_or(old.reported_lost());
+        }
+    }
+
+    /// Reports outputs that were lost after the last record in a ring.
+    fn report_lost<C: Consumer>(&mut self, count: u64, consumer: &mut C) -> ControlFlow<()> {
+        if count == 0 {
+            return ControlFlow::Continue(());
+        }
+        self.seen.counts.lost += count;
+        consumer.lost(Loss { cpu: self.cpu, count, records: None })
+    }
+
+    /// Reports losses that the ring has not reported. A ring reports a loss only when a later record fits, so
+    /// call this once no program emits any more. If the kernel does not count, `lost` returns the total
+    /// number of outputs lost on this CPU.
+    pub(crate) fn settle<C: Consumer>(
+        &mut self,
+        lost: impl FnOnce() -> Option<u64>,
+        consumer: &mut C,
+    ) -> ControlFlow<()> {
+        let lost = self.kernel_lost().or_else(lost).unwrap_or(0);
+        self.report_lost(lost.saturating_sub(self.seen.counts.lost), consumer)
+    }
+
+    /// Delivers the open block of a CPU that is offline or emits no more. `slot` is the first scratch slot of
+    /// that CPU.
+    pub(crate) fn recover<C: Consumer>(
+        &mut self,
+        slot: &mut [u8],
+        consumer: &mut C,
+    ) -> ControlFlow<()> {
+        let Ok((head, rest)) = SlotHead::mut_from_prefix(slot) else {
+            return ControlFlow::Continue(());
+        };
+        let words = head.fill as usize / RECORD_ALIGN;
+        if words == 0 || words * RECORD_ALIGN > rest.len() {
+            return ControlFlow::Continue(());
+        }
+        for (index, count) in head.kinds.iter().map_while(|kind| kind.get()) {
+            if let Some(kind) = RecordKind::at(index) {
+                self.recovered.add(kind, u64::from(count));
+            }
+        }
+        head.prefix = BlockPrefix::new(words as u16, 0, head.seq);
+        let at = offset_of!(SlotHead, prefix);
+        let end = size_of::<SlotHead>() + words * RECORD_ALIGN;
+        cursor::deliver_block(self.cpu, &slot[at..end], &mut self.seen, consumer)
+    }
+}
+
+impl AsFd for EvQueue {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.ring.as_fd()
+    }
+}

@@ -1,0 +1,210 @@
+//! The ledger on a real kernel: each attempted record is handled or lost, exactly.
+//!
+//! `PROBE_ATTEMPTS` sets how many records each CPU emits; the default is 100,000.
+
+use crate::suite::records::{Numbered, Tailed};
+use crate::suite::{
+    End, Log, classifier, emit_on, generate, generate_on, load, map, number_from, online, open,
+    page_size, stay_on, while_emitting,
+};
+use aya::Ebpf;
+use aya::programs::SchedClassifier;
+use probe_testing::set_on_drop::SetOnDrop;
+use probe_user::common::Record;
+use probe_user::common::control::{EVENTS_MAP, OUTPUTS_MAP, TALLY_MAP};
+use probe_user::common::tally::FailureClass;
+use probe_user::ledger::{Ledger, Tally};
+use probe_user::{EvHandlers, EvPipe, Options, PipeParts, TallyError, Wakeup};
+use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_bind, mount_change, unmount};
+use rustix::thread::{UnshareFlags, unshare_unsafe};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+fn attempts() -> u32 {
+    number_from("PROBE_ATTEMPTS", 100_000)
+}
+
+/// Emits on every CPU while a pipe runs, which starts reading after `delay`. Closes the pipe.
+fn trace(object: &mut Ebpf, options: &Options, delay: Duration) -> (Log, Ledger) {
+    let mut pipe = EvPipe::from_object(object, options).unwrap();
+    let mut log = Log::default();
+    while_emitting(object, attempts(), |stop| {
+        std::thread::sleep(delay);
+        pipe.run(stop, &mut log).unwrap();
+    });
+    let summary = pipe.close(&mut log);
+    let ledger = summary.ledger.unwrap();
+    assert_eq!(summary.total.records, ledger.handled());
+    (log, ledger)
+}
+
+/// Traces, and checks every identity for each CPU between the generator, the eBPF side's tally, the delivered
+/// records, the reported losses and the kernel's counts.
+fn assert_exact(options: &Options, delay: Duration) -> Ledger {
+    let (log, ledger) = trace(&mut load(), options, delay);
+    assert!(ledger.is_complete(), "{ledger}");
+    let attempts = u64::from(attempts());
+    assert_eq!(ledger.entries.iter().map(|entry| entry.cpu).collect::<Vec<_>>(), online());
+    for entry in &ledger.entries {
+        let cpu = entry.cpu;
+        let (tally, failed) = (entry.tally, entry.tally.failed());
+        assert_eq!(entry.kind, Numbered::KIND);
+        assert_eq!((tally.attempted(), tally.sent + failed), (attempts, attempts), "CPU {cpu}");
+        assert_eq!([entry.handled, log.count(cpu)], [tally.sent; 2], "CPU {cpu}");
+        // Numbers only increase, and only lost ones are missing.
+        let seen = log.received.by_cpu.get(&cpu);
+        let missing = seen.map_or(attempts, |seen| seen.missing + attempts - seen.next);
+        assert_eq!(missing, failed, "CPU {cpu}");
+        assert_eq!(failed, tally.failed_for(FailureClass::NoSpace));
+        let lost = log.lost.get(&cpu).copied().unwrap_or_default();
+        assert_eq!(lost.records, failed, "CPU {cpu}");
+        let counted = ledger.cpus.iter().find(|one| one.cpu == cpu);
+        let failed = counted.map_or(0, |one| one.outputs.failed_for(FailureClass::NoSpace));
+        assert_eq!(lost.outputs, failed, "CPU {cpu}");
+        if let Some(kernel) = counted.and_then(|one| one.kernel_lost) {
+            assert_eq!(kernel, failed, "CPU {cpu}");
+        }
+    }
+    ledger
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn accounting_is_exact_to_the_record() {
+    for options in [
+        // Adaptive wakeups, with a large ring and with a small one that loses some records.
+        Options::new().bytes_per_cpu(1 << 20),
+        Options::new().bytes_per_cpu(16 << 10),
+        // Without packing.
+        Options::new().bytes_per_cpu(64 << 10).wakeup(Wakeup::Watermark(16 << 10)),
+    ] {
+        assert_exact(&options, Duration::ZERO);
+    }
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn accounting_is_exact_when_most_is_lost() {
+    for options in [Options::new(), Options::new().wakeup(Wakeup::PollOnly)] {
+        let ledger = assert_exact(&options.bytes_per_cpu(page_size()), Duration::from_secs(5));
+        assert!(ledger.failed() >= ledger.attempted() / 2, "the rings were not starved: {ledger}");
+    }
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn the_ledger_can_be_read_at_any_time() {
+    let (mut object, mut pipe) = open(&Options::new());
+    let empty = pipe.ledger().unwrap().to_string();
+    assert!(empty.starts_with("attempted 0 = handled 0 + lost 0; complete"), "{empty}");
+    let cpu = online()[0];
+    emit_on(&mut object, &[cpu], 10);
+    generate_on(classifier(&mut object, "emit_tailed"), &[cpu], 20);
+    let mut handlers = EvHandlers::new();
+    let before = pipe.ledger().unwrap();
+    assert!(before.is_complete() && before.handled() == 0, "{before}");
+    // Packed records are not counted before their block is sent.
+    assert!(pipe.drain_all(&mut handlers).is_continue());
+    let ledger = pipe.ledger().unwrap();
+    assert_eq!((ledger.attempted(), ledger.handled(), ledger.failed()), (30, 30, 0), "{ledger}");
+    let kinds: Vec<_> = ledger.entries.iter().map(|one| (one.cpu, one.kind, one.handled)).collect();
+    assert_eq!(kinds, [(cpu, Numbered::KIND, 10), (cpu, Tailed::KIND, 20)]);
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn records_left_by_a_consumer_that_breaks_are_unread() {
+    let (mut object, pipe) = open(&Options::new());
+    emit_on(&mut object, &online()[..1], 100);
+    let mut log = Log { end: Some((29, End::Break)), ..Log::default() };
+    let ledger = pipe.close(&mut log).ledger.unwrap();
+    assert_eq!((ledger.handled(), ledger.unread(), ledger.failed()), (30, 70, 0), "{ledger}");
+    assert!(ledger.is_complete(), "{ledger}");
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_pipe_opened_from_its_map_has_no_ledger() {
+    let object = load();
+    let options = Options::new().wakeup(Wakeup::EveryRecord);
+    let pipe = EvPipe::from_map(map(&object, EVENTS_MAP), &options).unwrap();
+    let error = pipe.ledger().unwrap_err();
+    assert!(matches!(error, TallyError::NoTally), "{error}");
+    assert!(error.to_string().contains("EvPipe::from_object"), "{error}");
+}
+
+/// A ring is mapped and its event enabled before programs can find it, and programs stop finding it
+/// before it is unmapped. A program that emits continuously therefore finds either no event or a
+/// working ring.
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn no_record_fails_unseen_while_pipes_open_and_close() {
+    let mut object = load();
+    classifier(&mut object, "emit_numbered");
+    let program: &SchedClassifier = object.program("emit_numbered").unwrap().try_into().unwrap();
+    let (tally, outputs) = (map(&object, TALLY_MAP), map(&object, OUTPUTS_MAP));
+    let parts = || PipeParts::new(map(&object, EVENTS_MAP)).unwrap().tally(tally, outputs).unwrap();
+    let options = Options::new().bytes_per_cpu(4 << 20).wakeup(Wakeup::PollOnly);
+    let (stop, mut handled, mut full) = (AtomicBool::new(false), 0, 0);
+    let tallied = std::thread::scope(|scope| {
+        for cpu in online() {
+            let stop = &stop;
+            scope.spawn(move || {
+                stay_on(cpu);
+                while !stop.load(Ordering::Relaxed) {
+                    generate(program, 100);
+                }
+            });
+        }
+        let stopping = SetOnDrop(&stop);
+        // Emulated CPUs are slow and get fewer rounds.
+        let start = Instant::now();
+        for _ in (0..50).take_while(|round| *round < 8 || start.elapsed() < Duration::from_secs(4))
+        {
+            let mut pipe = EvPipe::open(parts(), &options).unwrap();
+            let _ = pipe.drain(&mut EvHandlers::new());
+            let ledger = pipe.close(&mut EvHandlers::new()).ledger.unwrap();
+            assert!(ledger.is_complete(), "{ledger}");
+            handled += ledger.handled();
+            full += ledger.tally().failed_for(FailureClass::NoSpace);
+        }
+        drop(stopping);
+        Tally::from_maps(tally, outputs).unwrap()
+    });
+    let tally = tallied.total().unwrap();
+    assert_eq!(tally.sent, handled);
+    // The kernel counts a missing event, and a full ring that is not mapped yet.
+    assert_eq!(full, tally.failed_for(FailureClass::NoSpace));
+    let early_or_late = tally.failed_for(FailureClass::NoEvent);
+    assert_eq!(tally.failed(), early_or_late + full, "{tally:?}");
+    assert!(handled > 0 && early_or_late > 0, "{tally:?}");
+}
+
+const POSSIBLE: &str = "/sys/devices/system/cpu/possible";
+
+/// Containers may replace sysfs files: lxcfs shows a container only its own CPUs.
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_file_mounted_over_the_list_of_possible_cpus_changes_no_count() {
+    let trace_masked = || {
+        // SAFETY: only this thread gets a new mount namespace, and it has no open files in the old
+        // one.
+        unsafe { unshare_unsafe(UnshareFlags::NEWNS | UnshareFlags::FS) }.unwrap();
+        mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).unwrap();
+        let list = tempfile::NamedTempFile::new().unwrap();
+        let cpus = online();
+        for masked in ["0\n", "0-4095\n", "7\n", "nonsense\n", ""] {
+            let mut object = load();
+            std::fs::write(list.path(), masked).unwrap();
+            mount_bind(list.path(), POSSIBLE).unwrap();
+            assert_eq!(std::fs::read_to_string(POSSIBLE).unwrap(), masked);
+            let (_, ledger) = trace(&mut object, &Options::new(), Duration::ZERO);
+            unmount(POSSIBLE, UnmountFlags::empty()).unwrap();
+            for entry in &ledger.entries {
+                assert_eq!(entry.tally.attempted(), u64::from(attempts()), "{masked:?}: {entry:?}");
+            }
+            assert_eq!(ledger.entries.iter().map(|entry| entry.cpu).collect::<Vec<_>>(), cpus);
+        }
+    };
+    std::thread::spawn(trace_masked).join().unwrap();
+}

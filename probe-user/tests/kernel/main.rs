@@ -1,0 +1,14 @@
+//! Tests on a real kernel: the pipe, fed by eBPF programs.
+
+mod adaptive;
+mod allocation;
+mod clock;
+mod flight;
+mod hotplug;
+mod latency;
+mod ledger;
+mod nesting;
+mod ordered;
+mod per_cpu;
+mod pipe;
+mod suite;

@@ -1,0 +1,83 @@
+//! Output formats.
+
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use probe_tracer::output::{Format, LatencyFormat, StackFormat, Time};
+
+/// The values of an option: their names, of which only the first is shown, and their descriptions.
+pub(super) type Values<T> = [(&'static [&'static str], &'static str, T)];
+
+pub(super) const EVENTS: &Values<Format> = &[
+    (&["table"], "Aligned columns", Format::Table),
+    (&["jsonl"], "One JSON object on each line", Format::Jsonl),
+    (&["perfetto"], "A timeline for ui.perfetto.dev or chrome://tracing", Format::Perfetto),
+];
+
+/// Events or their stacks, in a format of either.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum ReplayFormat {
+    Events(Format),
+    Stacks(StackFormat),
+}
+
+pub(super) const REPLAY: &Values<ReplayFormat> = &[
+    (&["table"], "Aligned columns", ReplayFormat::Events(Format::Table)),
+    (&["jsonl"], "One JSON object on each line", ReplayFormat::Events(Format::Jsonl)),
+    (
+        &["perfetto"],
+        "A timeline for ui.perfetto.dev or chrome://tracing",
+        ReplayFormat::Events(Format::Perfetto),
+    ),
+    (
+        &["folded"],
+        "A line for each stack, as input for flame-graph programs",
+        ReplayFormat::Stacks(StackFormat::Folded),
+    ),
+    (&["svg"], "A flame graph", ReplayFormat::Stacks(StackFormat::Svg)),
+];
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum CountFormat {
+    Table,
+    Jsonl,
+}
+
+pub(super) const COUNTS: &Values<CountFormat> = &[
+    (&["table"], "Aligned columns", CountFormat::Table),
+    (&["jsonl"], "One JSON object on each line", CountFormat::Jsonl),
+];
+
+pub(super) const LATENCIES: &Values<LatencyFormat> = &[
+    (&["table"], "A histogram for each function", LatencyFormat::Table),
+    (&["jsonl", "json"], "One JSON object on a line for each function", LatencyFormat::Jsonl),
+    (&["svg"], "An SVG picture", LatencyFormat::Svg),
+];
+
+pub(super) const STACKS: &Values<StackFormat> = &[
+    (&["table"], "A line for each function, the most frequent stack first", StackFormat::Table),
+    (&["folded"], "A line for each stack, as input for flame-graph programs", StackFormat::Folded),
+    (&["svg"], "A flame graph", StackFormat::Svg),
+];
+
+pub(super) const CLOCKS: &Values<Time> = &[
+    (&["mono"], "CLOCK_MONOTONIC: the time since the system started", Time::Mono),
+    (&["local"], "The local wall clock; in JSON, as an additional member `local`", Time::Local),
+    (
+        &["delta"],
+        "The time since the previous event; in JSON, as an additional member `delta`, in nanoseconds",
+        Time::Delta,
+    ),
+];
+
+/// A parser of these values.
+pub(super) fn one_of<T>(values: &'static Values<T>) -> impl TypedValueParser<Value = T>
+where
+    T: Copy + Send + Sync,
+{
+    let possible = values
+        .iter()
+        .map(|(names, help, _)| PossibleValue::new(names[0]).aliases(&names[1..]).help(*help));
+    PossibleValuesParser::new(possible).try_map(|name| {
+        let value = values.iter().find(|(names, ..)| names.contains(&name.as_str()));
+        value.map(|&(.., value)| value).ok_or("no such value")
+    })
+}

@@ -1,0 +1,123 @@
+//! The command line.
+
+mod about;
+mod aggregate;
+mod complete;
+pub(crate) mod foreign;
+mod format;
+mod ring;
+mod sample;
+mod target;
+mod trace;
+mod value;
+
+pub(crate) use about::{Check, Completions, Info, List, Shell};
+pub(crate) use aggregate::{Aggregate, Count, Latency, Stack};
+pub(crate) use format::{CountFormat, ReplayFormat};
+pub(crate) use ring::default_ring_bytes;
+pub(crate) use sample::Sample;
+pub(crate) use target::{AtEnd, TargetArgs};
+pub(crate) use trace::{Flight, Record, Replay, Trace, Traced};
+
+use clap::{ArgAction, Parser, Subcommand};
+
+/// Trace functions and tracepoints of the kernel, and functions of programs
+#[derive(Debug, Parser)]
+#[command(version, arg_required_else_help = true)]
+pub(crate) struct Args {
+    /// Show the log of the tracer and its eBPF programs; give it twice to log every hit
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    pub(crate) verbose: u8,
+
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Trace(Trace),
+    Record(Record),
+    Replay(Replay),
+    List(List),
+    Info(Info),
+    Count(Count),
+    Latency(Latency),
+    Stack(Stack),
+    Sample(Sample),
+    Check(Check),
+    Completions(Completions),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use probe_perf::Event;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory;
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn a_table_is_ordered_by_default_and_json_is_not() {
+        for (args, is_ordered) in [
+            (&[][..], true),
+            (&["--ordered"], true),
+            (&["--unordered"], false),
+            (&["-F", "jsonl"], false),
+            (&["-F", "jsonl", "--ordered"], true),
+            (&["-F", "jsonl", "--unordered"], false),
+        ] {
+            let args = Args::parse_from(["probe", "trace", "f"].iter().chain(args));
+            let Command::Trace(trace) = args.command else { panic!("not a trace") };
+            assert_eq!(trace.is_ordered(), is_ordered, "{trace:?}");
+        }
+    }
+
+    #[test]
+    fn lists_of_events_are_split() {
+        let list = "cs,software/config=2,config1=0/u";
+        let args = Args::parse_from(["probe", "sample", "-e", list, "-e", "faults"]);
+        let Command::Sample(sample) = args.command else { panic!("{args:?}") };
+        let args = ["probe", "trace", "--ret", "--counter", list, "--counter", "faults", "f"];
+        let Command::Trace(trace) = Args::parse_from(args).command else { panic!("{args:?}") };
+        for events in [sample.events(), trace.traced.counters().collect()] {
+            let events: Vec<_> = events.iter().map(Event::to_string).collect();
+            assert_eq!(
+                events,
+                ["context-switches", "software/config=2,config1=0/u", "page-faults"]
+            );
+        }
+    }
+
+    #[test]
+    fn options_of_samples_and_hardware_traces_conflict() {
+        let parse = |rest: &[&str]| {
+            Args::try_parse_from(["probe", "sample", "-e", "cs"].iter().chain(rest)).map(drop)
+        };
+        assert!(parse(&["--aux", "dir", "-m", "64K", "--snapshot"]).is_ok());
+        for invalid in [
+            &["--snapshot"][..],
+            &["-m", "64K"],
+            &["--aux", "dir", "-F", "99"],
+            &["--aux", "dir", "-c", "1"],
+            &["--aux", "dir", "-f", "svg"],
+            &["--aux", "dir", "-o", "file"],
+            &["--aux", "dir", "-B", "64K"],
+        ] {
+            assert!(parse(invalid).is_err(), "{invalid:?}");
+        }
+        assert!(Args::try_parse_from(["probe", "sample", "--aux", "dir"]).is_err());
+    }
+
+    #[test]
+    fn options_of_the_command_are_not_those_of_probe() {
+        let args =
+            Args::parse_from(["probe", "trace", "a", "rawtp:b", "-M", "3", "--", "cat", "-M"]);
+        let Command::Trace(trace) = args.command else { panic!("{args:?}") };
+        assert_eq!(trace.traced.probes.len(), 2);
+        assert_eq!(trace.traced.max_events, Some(3));
+        assert_eq!(trace.traced.target.command, ["cat", "-M"]);
+    }
+}

@@ -1,0 +1,129 @@
+//! Targets, and the choice among the matches of patterns.
+
+use super::value::{self, PidList};
+use clap::{ValueEnum, ValueHint};
+use probe_tracer::{ProbeSpec, Target, TraceError, TracedCommand, TracerBuilder};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// The target of a trace.
+#[derive(Debug, Default, clap::Args)]
+pub(crate) struct TargetArgs {
+    /// Trace only this process, or up to eight processes, like 17,18; end with the last of them
+    #[arg(short, long, value_name = "PID,...", value_parser = value::pids,
+        conflicts_with_all = ["command", "all"])]
+    pub(crate) pid: Option<PidList>,
+
+    /// Also trace the children that the one process of --pid forks from now on; the trace still ends with that process
+    #[arg(long, requires = "pid")]
+    pub(crate) children: bool,
+
+    /// Trace only this cgroup and its descendants, like /sys/fs/cgroup/user.slice
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) cgroup: Option<PathBuf>,
+
+    /// Trace only this thread
+    #[arg(short, long, value_name = "TID", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) tid: Option<u32>,
+
+    /// Trace only threads of this name (up to 15 bytes)
+    #[arg(short = 'n', long, value_name = "NAME", value_parser = value::comm)]
+    pub(crate) comm: Option<String>,
+
+    /// Trace only this user, by number or by name
+    #[arg(short, long, value_name = "USER", value_parser = value::user)]
+    pub(crate) uid: Option<u32>,
+
+    /// Trace the whole system, even with a command
+    #[arg(short, long)]
+    pub(crate) all: bool,
+
+    /// Trace only this command and its descendants, from before its first instruction until it exits,
+    /// and exit with its status. Its standard output goes to standard error
+    #[arg(last = true, value_name = "CMD")]
+    pub(crate) command: Vec<OsString>,
+
+    /// What happens to the command if the trace ends before it
+    #[arg(long, value_enum, value_name = "ACTION", default_value_t)]
+    pub(crate) at_end: AtEnd,
+}
+
+/// What happens to a command that still runs when the trace has ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum AtEnd {
+    /// Send it SIGTERM
+    #[default]
+    Terminate,
+    /// Let it run on
+    Leave,
+    /// Wait for its end, without tracing it any longer
+    Wait,
+}
+
+impl TargetArgs {
+    /// The command, if there is one, stopped until the probes are attached.
+    pub(crate) fn hold(&self) -> Result<Option<TracedCommand>, TraceError> {
+        match self.command.as_slice() {
+            [] => Ok(None),
+            command => TracedCommand::hold(command).map(Some),
+        }
+    }
+
+    /// The processes to trace, if they are given.
+    pub(crate) fn pids(&self) -> &[u32] {
+        self.pid.as_ref().map_or(&[], |list| &list.0)
+    }
+
+    /// Checks what clap cannot.
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
+        let one = !self.children || self.pids().len() == 1;
+        anyhow::ensure!(one, "--children takes one process: give --pid one PID");
+        Ok(())
+    }
+
+    /// Limits the trace to this target. The command is stopped before its first instruction.
+    pub(crate) fn narrow(
+        &self,
+        builder: TracerBuilder,
+        command: Option<&TracedCommand>,
+    ) -> TracerBuilder {
+        let (target, several) = match (self.pids(), command) {
+            (&[pid], _) if self.children => (Target::Descendants(pid), None),
+            (&[pid], _) => (Target::Process(pid), None),
+            ([], Some(command)) if !self.all => (Target::Descendants(command.pid()), None),
+            ([], _) => (Target::All, None),
+            (several, _) => (Target::All, Some(several)),
+        };
+        let builder = several.into_iter().fold(builder, TracerBuilder::processes);
+        // Each of these is an iterator of at most one value.
+        let builder = self.cgroup.iter().fold(builder.target(target), TracerBuilder::cgroup);
+        let builder = self.tid.into_iter().fold(builder, TracerBuilder::thread);
+        let builder = self.comm.iter().fold(builder, |builder, comm| builder.named(comm));
+        self.uid.into_iter().fold(builder, TracerBuilder::user)
+    }
+}
+
+/// The choice among a pattern's matches.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Choice {
+    /// Exclude matches of patterns that also match this
+    #[arg(short = 'x', long, value_name = "GLOB")]
+    pub(crate) exclude: Vec<String>,
+
+    /// Lift the limit of 10,000 functions, of 1,000 if they are attached one by one, or of 500 if each needs a program;
+    /// also probe the returns of Go functions, which crashes the program
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+impl Choice {
+    /// Adds the chosen probes to the builder.
+    pub(crate) fn probe(
+        &self,
+        probes: &[ProbeSpec],
+        builder: TracerBuilder,
+    ) -> Result<TracerBuilder, TraceError> {
+        let builder = probes.iter().cloned().fold(builder, TracerBuilder::probe).force(self.force);
+        self.exclude.iter().try_fold(builder, |builder, glob| builder.exclude(glob))
+    }
+}

@@ -1,0 +1,129 @@
+//! Parsers of option values.
+
+use probe_perf::{Event, EventError};
+use probe_sys::{cpus, process};
+use probe_tracer_common::trace::COMM_LEN;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// Events, separated by commas.
+#[derive(Clone, Debug)]
+pub(super) struct EventList(Vec<Event>);
+
+impl FromStr for EventList {
+    type Err = EventError;
+
+    fn from_str(text: &str) -> Result<Self, EventError> {
+        Event::list(text).map(Self)
+    }
+}
+
+/// All events of the lists.
+pub(super) fn each_of(lists: &[EventList]) -> impl Iterator<Item = Event> {
+    lists.iter().flat_map(|EventList(events)| events).cloned()
+}
+
+/// CPUs, by their ids.
+#[derive(Clone, Debug)]
+pub(crate) struct CpuList(pub(crate) Vec<u32>);
+
+pub(super) fn cpu_list(text: &str) -> Result<CpuList, String> {
+    match cpus::parse(text) {
+        Ok(cpus) if cpus.is_empty() => Err("at least one CPU is required, like 0,2-3".into()),
+        Ok(cpus) => Ok(CpuList(cpus)),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Processes, by their ids.
+#[derive(Clone, Debug)]
+pub(crate) struct PidList(pub(crate) Vec<u32>);
+
+pub(super) fn pids(text: &str) -> Result<PidList, String> {
+    /// As many comparisons of 16 for each probe.
+    const MOST: usize = 8;
+    let pids: Option<Vec<u32>> = text.split(',').map(above_0).collect();
+    match pids {
+        None => Err("expected process ids, like 17 or 17,18; -n NAME selects by name".into()),
+        Some(pids) if pids.len() > MOST => {
+            Err(format!("at most {MOST} processes can be listed; --cgroup selects more"))
+        }
+        Some(pids) => Ok(PidList(pids)),
+    }
+}
+
+/// The one process that a sampler can follow.
+pub(super) fn pid(text: &str) -> Result<u32, String> {
+    match above_0(text) {
+        Some(pid) => Ok(pid),
+        None if text.contains(',') => {
+            Err("a sampler follows one process with its children; run one for each".into())
+        }
+        None => Err("expected a process id".into()),
+    }
+}
+
+fn above_0(text: &str) -> Option<u32> {
+    text.parse().ok().filter(|number| *number > 0)
+}
+
+/// Reads `1/100`.
+pub(super) fn one_in(text: &str) -> Result<u32, String> {
+    let number = text.strip_prefix("1/").and_then(above_0);
+    number.ok_or_else(|| "expected 1/N, like 1/100 for one in a hundred".to_owned())
+}
+
+/// Reads `100/s`, or `100`.
+pub(super) fn per_second(text: &str) -> Result<u32, String> {
+    let number = above_0(text.strip_suffix("/s").unwrap_or(text));
+    number.ok_or_else(|| "expected N/s, like 100/s for a hundred a second".to_owned())
+}
+
+pub(super) fn comm(text: &str) -> Result<String, String> {
+    match text.len() {
+        0 => Err("the name is empty".into()),
+        len if len < COMM_LEN => Ok(text.to_owned()),
+        len => Err(format!("{len} bytes is too long: names have at most {} bytes", COMM_LEN - 1)),
+    }
+}
+
+pub(super) fn user(text: &str) -> Result<u32, String> {
+    if let Ok(uid) = text.parse() {
+        return Ok(uid);
+    }
+    match process::user_id(text) {
+        Ok(Some(uid)) => Ok(uid),
+        Ok(None) => Err("no such user".into()),
+        Err(error) => Err(format!("cannot look up users: {error}")),
+    }
+}
+
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    match humantime::parse_duration(text) {
+        Ok(duration) if duration.is_zero() => Err("it must be longer than zero".into()),
+        Ok(duration) => Ok(duration),
+        Err(error) => Err(format!("{error}; write it like 10s or 500ms")),
+    }
+}
+
+pub(super) fn bytes(text: &str) -> Result<usize, String> {
+    // 64K is 65,536, as is usual for sizes of rings.
+    let parsed = parse_size::Config::new().with_binary().parse_size(text);
+    parsed
+        .map_err(|error| format!("{error}; write it like 65536, 64K or 1M"))
+        .and_then(|bytes| usize::try_from(bytes).map_err(|error| error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_of_sizes_are_powers_of_two() {
+        assert_eq!(bytes("4096"), Ok(4096));
+        assert_eq!(bytes("64K"), Ok(64 << 10));
+        assert_eq!(bytes("1MiB"), Ok(1 << 20));
+        assert!(bytes("-1").is_err());
+        assert!(bytes("x").is_err());
+    }
+}

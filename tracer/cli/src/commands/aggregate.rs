@@ -1,0 +1,144 @@
+//! `probe count` and `probe latency`: hits and calls are aggregated in the kernel until the trace ends.
+
+use crate::args::{Aggregate, Count, CountFormat, Latency};
+use crate::output::ledger::{NOT_COUNTED, report_left_out, skipped};
+use crate::output::print::{report, written};
+use crate::output::progress;
+use crate::running::ending::Ending;
+use anyhow::Result;
+use probe_tracer::output::LatencyFormat;
+use probe_tracer::{
+    Counts, Detaching, HitCounter, Latencies, LeftOut, Stopwatch, TraceError, TracerBuilder,
+};
+use serde::Serialize;
+use std::io::{self, BufWriter, Write};
+use std::process::ExitCode;
+
+/// Attaches the probes, waits for the end, and then calls `finish` to print the result.
+fn run<A>(
+    args: &Aggregate,
+    attach: impl FnOnce(TracerBuilder) -> Result<A, TraceError>,
+    left_out: impl FnOnce(&A) -> &[LeftOut],
+    finish: impl FnOnce(A) -> Result<Detaching>,
+) -> Result<ExitCode> {
+    let ending = Ending::prepare(&args.target)?;
+    let attached = attach(args.choose(ending.narrow(&args.target))?)?;
+    report_left_out(left_out(&attached));
+    ending.watch(&args.target)?;
+    ending.watch_output()?;
+    let begun = ending.begin(args.duration)?;
+    begun.stop().wait()?;
+    // The probes are detached last: they count nothing any more, and it may take long.
+    let _detaching = finish(attached)?;
+    begun.exit_code()
+}
+
+/// The number of tasks that could not be followed, as the end of a sentence.
+fn not_followed(tasks: u64) -> String {
+    match tasks {
+        0 => String::new(),
+        _ => format!("; {tasks} tasks not followed (no room)"),
+    }
+}
+
+/// Reports the hits that the kernel did not pass on.
+fn report_skipped(hits: Option<u64>) {
+    match hits {
+        None => report(NOT_COUNTED),
+        hits => skipped(hits).into_iter().for_each(report),
+    }
+}
+
+pub(crate) fn count(args: &Count) -> Result<ExitCode> {
+    let attach = |builder: TracerBuilder| builder.count_with(progress::bar());
+    run(&args.probes, attach, HitCounter::left_out, |counter| {
+        let (counts, detaching) = counter.finish()?;
+        written(print_counts(&counts, args.format), "counts")?;
+        summarize_counts(&counts);
+        Ok(detaching)
+    })
+}
+
+/// A probe that was hit; its members are in the order of the output.
+#[derive(Serialize)]
+struct Line<'p> {
+    r#type: &'static str,
+    provider: &'static str,
+    probe: &'p str,
+    count: u64,
+}
+
+/// Prints the probes that were hit, the most frequent first.
+fn print_counts(counts: &Counts, format: CountFormat) -> io::Result<()> {
+    let mut hit: Vec<_> = counts.probes.iter().filter(|(_, count)| count.hits > 0).collect();
+    hit.sort_by(|(a, a_count), (b, b_count)| {
+        b_count.hits.cmp(&a_count.hits).then_with(|| a.spec().name().cmp(b.spec().name()))
+    });
+    let mut writer = BufWriter::new(io::stdout());
+    if matches!(format, CountFormat::Table) {
+        writeln!(writer, "{:>12} {:<10} PROBE", "COUNT", "TYPE")?;
+    }
+    for (probe, count) in hit {
+        let (provider, name) = (probe.spec().provider().name(), probe.spec().site());
+        match format {
+            CountFormat::Table => writeln!(writer, "{:>12} {provider:<10} {name}", count.hits)?,
+            CountFormat::Jsonl => {
+                let line = Line { r#type: "count", provider, probe: &name, count: count.hits };
+                let line = serde_json::to_string(&line)?;
+                writeln!(writer, "{line}")?;
+            }
+        }
+    }
+    writer.flush()
+}
+
+/// Prints the totals on standard error.
+fn summarize_counts(counts: &Counts) {
+    let sum = |of: fn(&probe_tracer_common::count::Count) -> u64| {
+        counts.probes.iter().map(|(_, count)| of(count)).sum::<u64>()
+    };
+    let (hits, unjudged) = (sum(|count| count.hits), sum(|count| count.unjudged));
+    let hit = counts.probes.iter().filter(|(_, count)| count.hits > 0).count();
+    let mut text = format!("{hits} hits of {hit} of {} probes", counts.probes.len());
+    if unjudged > 0 {
+        text += &format!("; the predicate could not be evaluated for {unjudged} more");
+    }
+    text += &not_followed(counts.not_followed);
+    report_skipped(counts.skipped);
+    report(text);
+}
+
+pub(crate) fn latency(args: &Latency) -> Result<ExitCode> {
+    let attach = |builder: TracerBuilder| builder.time_with(progress::bar());
+    run(&args.probes, attach, Stopwatch::left_out, |stopwatch| {
+        let (latencies, detaching) = stopwatch.finish()?;
+        written(print_latencies(&latencies, args.format), "latencies")?;
+        summarize_latencies(&latencies);
+        Ok(detaching)
+    })
+}
+
+fn print_latencies(latencies: &Latencies, format: LatencyFormat) -> io::Result<()> {
+    let mut writer = BufWriter::new(io::stdout());
+    latencies.write(format, &mut writer)?;
+    writer.flush()
+}
+
+/// Prints the number of calls, and what was not timed, on standard error.
+fn summarize_latencies(latencies: &Latencies) {
+    let probes = &latencies.probes;
+    let timed = probes.iter().map(|(_, latency)| latency.histogram.calls());
+    let called = timed.clone().filter(|calls| *calls > 0).count();
+    let (timed, untimed) =
+        (timed.sum::<u64>(), probes.iter().map(|(_, latency)| latency.untimed).sum::<u64>());
+    let mut text = format!("{timed} calls of {called} of {} functions", probes.len());
+    if untimed > 0 {
+        text += &format!("; {untimed} more not timed because programs interrupted each other");
+    }
+    text += &not_followed(latencies.not_followed);
+    report_skipped(latencies.skipped);
+    for (probe, latency) in probes.iter().filter(|(_, latency)| !latency.missed.is_nothing()) {
+        text += &format!("\nprobe: {}: {}", probe.spec(), latency.missed);
+    }
+    report(text);
+}

@@ -1,0 +1,196 @@
+//! `probe sample --aux`: raw hardware traces.
+
+mod files;
+mod records;
+
+use crate::args::Sample;
+use crate::output::file;
+use crate::output::print::{print, report};
+use crate::running::ending::Ending;
+use crate::running::privileges;
+use anyhow::{Result, anyhow, bail};
+use files::{Output, Snapshot, Snapshots, name};
+use probe_perf::{AuxFlags, AuxMode, AuxTrace, AuxTraces};
+use probe_sys::escape::Escaped;
+use records::Records;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// How often to look for data that causes no wakeup. Some PMUs write their data only when their event is read.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// How many records of tasks to write before looking at the traces again.
+const AT_ONCE: usize = 1 << 14;
+
+pub(crate) fn run(args: &Sample, dir: &Path, ending: Ending) -> Result<ExitCode> {
+    let events = args.events();
+    let [event] = events.as_slice() else {
+        bail!("--aux takes one event, but {} are given", events.len());
+    };
+    let command = ending.command().map(|command| command.pid());
+    let (area, flags) = (&args.aux, args.on_exec(command));
+    let mode = if area.snapshot { AuxMode::Snapshot(area.size) } else { AuxMode::Full(area.size) };
+    let target = args.target(command);
+    let mut traces = AuxTraces::open(event, &target, mode, flags)?;
+    let mut tasks = Records::sampler(target, flags)?;
+    file::create_dir(dir)?;
+    let mut records = Records::create(dir)?;
+    let begins_itself = !flags.is_empty();
+    let mut written = if area.snapshot {
+        Written::Snapshots(Snapshots::prepare(dir)?)
+    } else {
+        let outputs = traces.traces().iter().map(|trace| Output::create(dir, &name(trace)));
+        Written::Pieces(outputs.collect::<Result<_>>()?)
+    };
+    match area.snapshot {
+        true => privileges::give_up_but_for_files(&tasks, dir, command.is_some())?,
+        false => privileges::give_up_but_for_samples(&tasks, command.is_some())?,
+    }
+    let begun = ending.begin(args.duration)?;
+    if !begins_itself {
+        tasks.enable()?;
+        traces.enable()?;
+    }
+    while !begun.stop().is_stopped() {
+        read_events(&mut traces)?;
+        written.look(&mut traces, &mut records)?;
+        records.take(&mut tasks, AT_ONCE)?;
+        let besides = [Some(begun.stop().as_fd()), written.requests()];
+        let besides: Vec<_> = besides.into_iter().flatten().collect();
+        if !traces.wait(&besides, LOOK)? {
+            begun.target_exited();
+            break;
+        }
+    }
+    written.end(&mut traces, &mut records)?;
+    tasks.disable()?;
+    records.take(&mut tasks, usize::MAX)?;
+    let code = begun.exit_code()?;
+    print(&written.table())?;
+    report(written.summary(dir));
+    Ok(code)
+}
+
+/// Makes PMUs write their data that do so only when their event is read.
+fn read_events(traces: &mut AuxTraces) -> Result<()> {
+    for trace in traces.traces() {
+        trace.count().map_err(|error| failed("read", trace, &error))?;
+    }
+    Ok(())
+}
+
+/// The files written so far.
+enum Written<'d> {
+    /// All data, in one file for each trace.
+    Pieces(Vec<Output>),
+    /// The newest data, at each request.
+    Snapshots(Snapshots<'d>),
+}
+
+impl Written<'_> {
+    /// Writes what the traces have while they run, of each at most about what its area holds.
+    fn look(&mut self, traces: &mut AuxTraces, records: &mut Records) -> Result<()> {
+        match self {
+            Self::Pieces(outputs) => {
+                for (output, trace) in outputs.iter_mut().zip(traces.traces()) {
+                    let most = trace.size() as u64;
+                    output.take(trace, records, most)?;
+                    if output.pieces > 0 {
+                        // The kernel disables a trace that has no room left.
+                        trace.enable().map_err(|error| failed("switch on", trace, &error))?;
+                    }
+                }
+            }
+            Self::Snapshots(snapshots) => {
+                traces
+                    .traces()
+                    .iter_mut()
+                    .for_each(|trace| trace.read_records(|it| records.write(it)));
+                if snapshots.is_requested() {
+                    snapshots.take(traces, records)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the traces and writes the rest.
+    fn end(&mut self, traces: &mut AuxTraces, records: &mut Records) -> Result<()> {
+        traces.disable()?;
+        match self {
+            Self::Pieces(outputs) => {
+                for (output, trace) in outputs.iter_mut().zip(traces.traces()) {
+                    output.take(trace, records, u64::MAX)?;
+                    output.skipped = trace.skipped() + trace.undescribed();
+                    output.lost = trace.lost_records();
+                }
+            }
+            Self::Snapshots(snapshots) => snapshots.take(traces, records)?,
+        }
+        Ok(())
+    }
+
+    /// Readable when a snapshot is requested.
+    fn requests(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Self::Pieces(_) => None,
+            Self::Snapshots(snapshots) => Some(snapshots.requests()),
+        }
+    }
+
+    /// A line for each file.
+    fn table(&self) -> String {
+        match self {
+            Self::Pieces(outputs) => {
+                let heading = format!(
+                    "{:>14} {:>8} {:>10} {:>6} {:>9} {:>8} {:>8} FILE\n",
+                    "BYTES", "PIECES", "SKIPPED", "LOST", "TRUNCATED", "PARTIAL", "COLLIDED"
+                );
+                heading + &outputs.iter().map(Output::line).collect::<String>()
+            }
+            Self::Snapshots(snapshots) => {
+                let heading = format!(
+                    "{:>14} {:>14} {:>6} {:>9} {:>8} {:>8} FILE\n",
+                    "BYTES", "FROM", "LOST", "TRUNCATED", "PARTIAL", "COLLIDED"
+                );
+                heading + &snapshots.files.iter().map(Snapshot::line).collect::<String>()
+            }
+        }
+    }
+
+    /// The totals of all files.
+    fn summary(&self, dir: &Path) -> String {
+        let dir = Escaped(dir.as_os_str().as_bytes());
+        match self {
+            Self::Pieces(outputs) => {
+                let sum = |of: fn(&Output) -> u64| outputs.iter().map(of).sum::<u64>();
+                format!(
+                    "{} bytes in {} files in {dir}, {} skipped, {} records lost, {} pieces truncated",
+                    sum(|one| one.bytes),
+                    outputs.len(),
+                    sum(|one| one.skipped),
+                    sum(|one| one.lost),
+                    sum(|one| one.truncated),
+                )
+            }
+            Self::Snapshots(Snapshots { files, count, .. }) => {
+                let sum = |of: fn(&Snapshot) -> u64| files.iter().map(of).sum::<u64>();
+                let snapshots = if *count == 1 { "snapshot" } else { "snapshots" };
+                format!(
+                    "{} bytes in {count} {snapshots} in {dir}, {} records lost, {} pieces truncated",
+                    sum(|one| one.bytes as u64),
+                    sum(|one| one.lost),
+                    sum(|one| one.flags.contains(AuxFlags::TRUNCATED).into()),
+                )
+            }
+        }
+    }
+}
+
+fn failed(what: &str, trace: &AuxTrace, error: &io::Error) -> anyhow::Error {
+    anyhow!("cannot {what} the event of {}: {error}", name(trace))
+}

@@ -1,0 +1,96 @@
+//! `probe replay`.
+
+use super::trace::shown;
+use crate::args::{Replay, ReplayFormat};
+use crate::output::Output;
+use crate::output::ledger::report_ledger;
+use crate::output::print::written;
+use crate::output::stacks::{Stacks, titled};
+use anyhow::{Result, anyhow, bail, ensure};
+use probe_tracer::output::{Format, Printer, StackFormat};
+use probe_tracer::recording::{Recording, RecordingError};
+use probe_tracer::{Account, Probe, Shape};
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::path::Path;
+use std::process::ExitCode;
+
+pub(crate) fn run(args: &Replay) -> Result<ExitCode> {
+    let recording = match Recording::open(open(&args.file)?) {
+        Ok(recording) => recording,
+        Err(error) => bail!("{}: {error}", args.file.display()),
+    };
+    match args.format {
+        ReplayFormat::Events(format) => events(recording, args, format),
+        ReplayFormat::Stacks(format) => stacks(recording, args, format),
+    }
+}
+
+type Input = Recording<Box<dyn Read>>;
+
+fn open(path: &Path) -> Result<Box<dyn Read>> {
+    if path == Path::new("-") {
+        return Ok(Box::new(io::stdin().lock()));
+    }
+    let file =
+        File::open(path).map_err(|error| anyhow!("cannot open {}: {error}", path.display()))?;
+    Ok(Box::new(BufReader::new(file)))
+}
+
+fn events(mut recording: Input, args: &Replay, format: Format) -> Result<ExitCode> {
+    let probes = recording.probes().to_vec();
+    let mut printer = Printer::new(io::stdout(), format, shown(probes.clone(), args.raw_values))
+        .origin(recording.origin().clone())
+        .clock_changes(recording.clock_changes())
+        .time(args.time)
+        .symbols(recording.symbols())
+        .limit(args.max_events);
+    written(printer.start(), "events")?;
+    let replayed = match args.order.is_ordered(format) {
+        true => recording.replay_by_time(&mut printer),
+        false => recording.replay(&mut printer),
+    };
+    let end = replayed.and_then(|_| recording.close());
+    let finished = match &end {
+        Ok(ledger) => printer.finish(ledger.clone()),
+        Err(_) => printer.cut_off(),
+    };
+    finish(args, &printer.amount(), &probes, end, finished)
+}
+
+fn stacks(mut recording: Input, args: &Replay, format: StackFormat) -> Result<ExitCode> {
+    let probes = recording.probes().to_vec();
+    let mut shapes = probes.iter().flat_map(Probe::fields).map(|field| &field.shape);
+    ensure!(
+        shapes.any(|shape| matches!(shape, Shape::KernelStack | Shape::UserStack)),
+        "{} has no stacks; record it with -K or -U",
+        args.file.display()
+    );
+    let title = titled(probes.iter().map(Probe::spec));
+    let mut stacks =
+        Stacks::new(probes.clone(), recording.symbols(), format, title).limit(args.max_events);
+    let end = recording.replay(&mut stacks).and_then(|_| recording.close());
+    let printed = stacks.print();
+    finish(args, &stacks.amount(), &probes, end, printed)
+}
+
+/// Reports what was replayed, and how it ended.
+fn finish(
+    args: &Replay,
+    what: &str,
+    probes: &[Probe],
+    end: Result<Account, RecordingError>,
+    printed: io::Result<()>,
+) -> Result<ExitCode> {
+    match end {
+        Ok(account) => {
+            report_ledger(what, probes, &account);
+            written(printed, "events")?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(error) => {
+            written(printed, "events")?;
+            bail!("{}: {error} ({what} printed)", args.file.display())
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! `probe sample`.
+
+use super::aux;
+use crate::args::{Sample, TargetArgs};
+use crate::output::file;
+use crate::output::print::{report, written};
+use crate::output::stacks::titled;
+use crate::running::ending::{Begun, Ending};
+use crate::running::privileges;
+use anyhow::Result;
+use probe_perf::{Event, Flags, Next, Sampler, SamplerBuilder, SamplerCounts, Software};
+use probe_tracer::{SampledStacks, SymbolAccess, Symbols};
+use std::io::{self, BufWriter, Write};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// How long samples may wait before they are read: processes should be inspected before they end.
+const LOOK: Duration = Duration::from_millis(20);
+
+pub(crate) fn run(args: &Sample) -> Result<ExitCode> {
+    let (command, at_end) = (args.command.clone(), args.at_end);
+    let target = TargetArgs { command, at_end, ..TargetArgs::default() };
+    let ending = Ending::prepare(&target)?;
+    let command = ending.command().map(|command| command.pid());
+    if let Some(dir) = &args.aux.dir {
+        return aux::run(args, dir, ending);
+    }
+    let mut sampler = builder(args, command).open()?;
+    if let Some(error) = sampler.hotplug_error() {
+        log::warn!("CPUs that come online later are not sampled: {error}");
+    }
+    // The thread for symbols needs other privileges than sampling, and keeps them to itself.
+    let mut stacks = SampledStacks::new(Symbols::start(SymbolAccess::Processes)?);
+    if !args.include_self {
+        stacks = stacks.without_process(std::process::id());
+    }
+    let out: Box<dyn Write> = match &args.output {
+        None => Box::new(io::stdout()),
+        Some(path) => Box::new(file::create(path)?),
+    };
+    privileges::give_up_but_for_samples(&sampler, command.is_some())?;
+    let begun = ending.begin(args.duration)?;
+    if args.on_exec(command).is_empty() {
+        sampler.enable()?;
+    }
+    follow(&mut sampler, &begun, &mut stacks)?;
+    let counts = sampler.counts()?;
+    let printed = print(args, &mut stacks, &sampler, out);
+    summarize(&counts, stacks.left_out());
+    for (cpu, error) in sampler.uncovered() {
+        log::warn!("CPU {cpu} came online and is not sampled: {error}");
+    }
+    let code = begun.exit_code()?;
+    written(printed, "samples")?;
+    Ok(code)
+}
+
+/// The sampler. `command` is the id of the stopped command.
+fn builder(args: &Sample, command: Option<u32>) -> SamplerBuilder {
+    let builder = Sampler::builder().callchains().bytes_per_ring(args.buffer_size);
+    let builder = match args.count {
+        Some(count) => builder.period(count.get()),
+        None => builder.frequency(args.freq.get()),
+    };
+    let tasks = Flags::COMM | Flags::COMM_EXEC | Flags::TASK;
+    let flags = tasks | Flags::MMAP | Flags::MMAP2 | args.on_exec(command);
+    // Wakeups are only for full rings: the rings are read every [`LOOK`] anyway.
+    let builder = builder.wake_after_bytes(args.buffer_size as u32 / 4).flags(flags);
+    events(args).into_iter().fold(builder.target(args.target(command)), SamplerBuilder::event)
+}
+
+/// The requested events, or the one that every machine has.
+fn events(args: &Sample) -> Vec<Event> {
+    match args.events() {
+        events if events.is_empty() => vec![Software::CpuClock.into()],
+        events => events,
+    }
+}
+
+/// Counts samples until the trace ends.
+fn follow(sampler: &mut Sampler, begun: &Begun, stacks: &mut SampledStacks) -> Result<()> {
+    while !begun.stop().is_stopped() {
+        match sampler.next_blocking(Some(LOOK))? {
+            Next::Record(record) => stacks.record(&record),
+            Next::Malformed(error) => log::warn!("{error}"),
+            Next::Timeout => {}
+            Next::End => {
+                begun.target_exited();
+                return Ok(());
+            }
+        }
+    }
+    sampler.disable()?;
+    while let Some(record) = sampler.next_record() {
+        match record {
+            Ok(record) => stacks.record(&record),
+            Err(error) => log::warn!("{error}"),
+        }
+    }
+    Ok(())
+}
+
+fn print(
+    args: &Sample,
+    stacks: &mut SampledStacks,
+    sampler: &Sampler,
+    out: Box<dyn Write>,
+) -> io::Result<()> {
+    let mut out = BufWriter::new(out);
+    let title = titled(sampler.events().iter());
+    args.format.write(&stacks.stacks(), &title, &mut out)?;
+    out.flush()
+}
+
+/// Reports what became of every record.
+fn summarize(counts: &SamplerCounts, of_probe: u64) {
+    let SamplerCounts { samples, lost, throttled, malformed, .. } = counts;
+    let mut text = format!("{samples} samples, {lost} lost, throttled {throttled} times");
+    if *malformed > 0 {
+        text += &format!(", {malformed} malformed");
+    }
+    if of_probe > 0 {
+        text += &format!("; {of_probe} of them of probe itself, left out (--include-self)");
+    }
+    report(text);
+}

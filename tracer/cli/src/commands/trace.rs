@@ -1,0 +1,103 @@
+//! `probe trace` and `probe record`.
+
+use crate::args::{Record, Trace, Traced};
+use crate::output::Output;
+use crate::output::file;
+use crate::output::progress;
+use crate::running::follow::{Extent, follow};
+use anyhow::{Result, ensure};
+use log::{Level, LevelFilter};
+use probe_tracer::output::Printer;
+use probe_tracer::recording::Recorder;
+use probe_tracer::{Probe, Symbols, TraceError, Tracer, TracerBuilder};
+use signal_hook::consts::SIGXFSZ;
+use std::io::{self, IsTerminal, Write};
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+pub(crate) fn trace(args: &Trace, level: LevelFilter) -> Result<ExitCode> {
+    traced(&args.traced, true, args.is_ordered(), level, |probes, symbols| {
+        Ok(Printer::new(io::stdout(), args.format, shown(probes, args.raw_values))
+            .time(args.time)
+            .symbols(symbols)
+            .limit(args.traced.max_events))
+    })
+}
+
+/// The probes as their events are printed.
+pub(super) fn shown(probes: Vec<Probe>, raw_values: bool) -> Vec<Probe> {
+    match raw_values {
+        true => probes.into_iter().map(Probe::with_raw_values).collect(),
+        false => probes,
+    }
+}
+
+pub(crate) fn record(args: &Record, level: LevelFilter) -> Result<ExitCode> {
+    // Record in the order of each CPU: names are looked up as early as possible, and a replay can sort by time.
+    let to_stdout = args.output == Path::new("-");
+    traced(&args.traced, to_stdout, false, level, |probes, symbols| {
+        let writer = create(&args.output)?;
+        Ok(Recorder::new(writer, probes, symbols).limit(args.traced.max_events))
+    })
+}
+
+fn create(path: &Path) -> Result<Box<dyn Write>> {
+    if path == Path::new("-") {
+        let stdout = io::stdout();
+        ensure!(
+            !stdout.is_terminal(),
+            "a recording cannot be written to a terminal; write it to a file"
+        );
+        return Ok(Box::new(stdout));
+    }
+    Ok(Box::new(file::create(path)?))
+}
+
+/// Traces, and passes everything to an output.
+fn traced<O: Output>(
+    args: &Traced,
+    to_stdout: bool,
+    is_ordered: bool,
+    level: LevelFilter,
+    open: impl FnOnce(Vec<Probe>, Symbols) -> Result<O>,
+) -> Result<ExitCode> {
+    // Catch SIGXFSZ, so that reaching a file's size limit is a write error and does not end the process. The
+    // command gets the default action.
+    signal_hook::flag::register(SIGXFSZ, Arc::default())?;
+    let Traced { target, duration, sealed, flight, .. } = args;
+    let flight = flight.is_wanted().then_some(flight);
+    let (duration, is_sealed) = (*duration, *sealed);
+    let extent = Extent { target, duration, is_sealed, flight, to_stdout };
+    follow(&extent, |builder| attach(args, is_ordered, level, builder), open)
+}
+
+fn attach(
+    args: &Traced,
+    is_ordered: bool,
+    level: LevelFilter,
+    builder: TracerBuilder,
+) -> Result<Tracer, TraceError> {
+    let mut builder = builder.options(args.options());
+    if let Some(level) = level.to_level().filter(|level| *level > Level::Warn) {
+        builder = builder.log_level(level);
+    }
+    if is_ordered {
+        builder = builder.ordered(None);
+    }
+    if args.ret {
+        builder = builder.calls();
+    }
+    if args.kernel_stack {
+        builder = builder.kernel_stacks();
+    }
+    if args.user_stack {
+        builder = builder.user_stacks();
+    }
+    builder = args.counters().fold(builder, TracerBuilder::counter);
+    // Each of these is an iterator of at most one value.
+    builder = args.sample.into_iter().fold(builder, TracerBuilder::sample);
+    builder = args.rate.into_iter().fold(builder, TracerBuilder::rate);
+    builder = args.longer.into_iter().fold(builder, TracerBuilder::longer);
+    args.choice.probe(&args.probes, builder)?.attach_with(progress::bar())
+}

@@ -1,0 +1,43 @@
+//! `probe`: traces functions and tracepoints of the kernel, and functions of programs.
+
+mod args;
+mod commands;
+mod output;
+mod refusal;
+mod running;
+
+use args::Args;
+use clap::Parser;
+use probe_sys::escape::Escaped;
+use probe_tracer::TraceError;
+use std::io::Write;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    commands::completions::answer();
+    let args = Args::try_parse().unwrap_or_else(|error| refusal::refuse(&error));
+    let level = match args.verbose {
+        0 => log::LevelFilter::Warn,
+        1 => log::LevelFilter::Debug,
+        _ => log::LevelFilter::Trace,
+    };
+    let mut logger = env_logger::Builder::new();
+    logger.filter_level(level).format_target(false);
+    if args.verbose == 0 {
+        // Where its warnings matter, they also come back as errors.
+        logger.filter_module("aya", log::LevelFilter::Error);
+    }
+    logger.init();
+    commands::run(&args.command, level).unwrap_or_else(|error| {
+        if let Some(&TraceError::Interrupted(signal)) = error.downcast_ref() {
+            return ExitCode::from(128u8.saturating_add(signal as u8));
+        }
+        // A failed write to standard error cannot be reported.
+        let _ = match error.downcast_ref::<TraceError>() {
+            // This error has several lines, and nothing in it needs escaping.
+            Some(TraceError::Field(error)) => writeln!(std::io::stderr(), "probe: {error}"),
+            _ => writeln!(std::io::stderr(), "probe: {}", Escaped(error.to_string().as_bytes())),
+        };
+        ExitCode::FAILURE
+    })
+}

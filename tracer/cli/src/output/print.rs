@@ -1,0 +1,32 @@
+//! Text on standard output and standard error.
+
+use anyhow::Result;
+use serde::Serialize;
+use std::fmt::Display;
+use std::io::{self, Write};
+
+/// Prints a text in one piece.
+pub(crate) fn print(text: &str) -> Result<()> {
+    let mut stdout = io::stdout();
+    written(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()), "the output")
+}
+
+/// Prints a value as one JSON object, or as the text.
+pub(crate) fn print_as(json: bool, value: &impl Serialize, text: impl Display) -> Result<()> {
+    print(&if json { serde_json::to_string(value)? + "\n" } else { text.to_string() })
+}
+
+/// Prints a line on standard error. A failed write there is no reason to fail.
+pub(crate) fn report(line: impl Display) {
+    let _ = writeln!(io::stderr(), "probe: {line}");
+}
+
+/// Checks the result of a write. Errors call the data `what`.
+pub(crate) fn written(result: io::Result<()>, what: &str) -> Result<()> {
+    match result {
+        // The reader closed the pipe, so it needs no more.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        Err(error) => anyhow::bail!("cannot write {what}: {error}"),
+        Ok(()) => Ok(()),
+    }
+}

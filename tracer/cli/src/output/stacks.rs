@@ -1,0 +1,73 @@
+//! Counted stacks.
+
+use super::Output;
+use probe_tracer::output::StackFormat;
+use probe_tracer::{Account, Probe, StackCounts, Symbols};
+use probe_user::common::RawRecord;
+use probe_user::{Consumer, Loss, Malformed};
+use std::io::{self, BufWriter, Write};
+use std::ops::ControlFlow;
+
+/// The probed names, as a title.
+pub(crate) fn titled(specs: impl Iterator<Item: ToString>) -> String {
+    specs.map(|spec| spec.to_string()).collect::<Vec<_>>().join(" ")
+}
+
+/// Counts stacks and prints them at the end.
+pub(crate) struct Stacks {
+    counts: StackCounts,
+    format: StackFormat,
+    title: String,
+}
+
+impl Stacks {
+    pub(crate) fn new(
+        probes: Vec<Probe>,
+        symbols: Symbols,
+        format: StackFormat,
+        title: String,
+    ) -> Self {
+        Self { counts: StackCounts::new(probes, symbols), format, title }
+    }
+
+    /// Limits the number of hits that are counted.
+    pub(crate) fn limit(self, hits: Option<u64>) -> Self {
+        Self { counts: self.counts.limit(hits), ..self }
+    }
+
+    pub(crate) fn print(&self) -> io::Result<()> {
+        let mut writer = BufWriter::new(io::stdout());
+        self.format.write(&self.counts.stacks(), &self.title, &mut writer)?;
+        writer.flush()
+    }
+}
+
+impl Consumer for Stacks {
+    fn record(&mut self, cpu: u32, record: RawRecord<'_>) -> ControlFlow<()> {
+        self.counts.record(cpu, record)
+    }
+
+    fn lost(&mut self, loss: Loss) -> ControlFlow<()> {
+        self.counts.lost(loss)
+    }
+
+    fn malformed(&mut self, malformed: Malformed) -> ControlFlow<()> {
+        self.counts.malformed(malformed)
+    }
+}
+
+impl Output for Stacks {
+    const WHAT: &str = "stacks";
+
+    fn start(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn finish(&mut self, _: &Account) -> io::Result<()> {
+        self.print()
+    }
+
+    fn amount(&self) -> String {
+        format!("{} hits", self.counts.hits())
+    }
+}

@@ -1,0 +1,83 @@
+//! Traces whose events go to an output, until they end.
+
+use crate::args::{Flight, TargetArgs};
+use crate::output::Output;
+use crate::output::ledger::{report_ledger, report_left_out, report_not_shown};
+use crate::output::print::written;
+use crate::running::ending::Ending;
+use crate::running::flight::{Reported, Triggers};
+use crate::running::privileges;
+use anyhow::Result;
+use probe_tracer::{
+    Account, Probe, Shape, SymbolAccess, Symbols, TraceError, Tracer, TracerBuilder,
+};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// The target and the limits of a trace.
+pub(crate) struct Extent<'a> {
+    pub(crate) target: &'a TargetArgs,
+    pub(crate) duration: Option<Duration>,
+    /// Whether to give up every privilege.
+    pub(crate) is_sealed: bool,
+    /// The flight recorder's triggers, if events are kept for dumps.
+    pub(crate) flight: Option<&'a Flight>,
+    /// Whether the output is standard output: then the trace ends when nobody reads it any more.
+    pub(crate) to_stdout: bool,
+}
+
+/// Traces the probes that `attach` attaches, and passes everything to the output. The output is opened as soon
+/// as the probes are known.
+pub(crate) fn follow<O: Output>(
+    extent: &Extent<'_>,
+    attach: impl FnOnce(TracerBuilder) -> Result<Tracer, TraceError>,
+    open: impl FnOnce(Vec<Probe>, Symbols) -> Result<O>,
+) -> Result<ExitCode> {
+    let &Extent { target, duration, is_sealed, flight, to_stdout } = extent;
+    let ending = Ending::prepare(target)?;
+    let mut tracer = attach(ending.narrow(target))?;
+    report_left_out(tracer.left_out());
+    report_not_shown(tracer.probes());
+    let triggers = flight.map(|flight| Triggers::prepare(flight, ending.narrow(target)));
+    let triggers = triggers.transpose()?;
+    // The thread for symbols needs other privileges than the trace, and keeps them to itself.
+    let symbols = symbols_of(tracer.probes(), is_sealed)?;
+    let mut output = open(tracer.probes().to_vec(), symbols)?;
+    privileges::give_up(&tracer, target, is_sealed)?;
+    ending.watch(target)?;
+    if to_stdout {
+        ending.watch_output()?;
+    }
+    let trigger = tracer.pipe().trigger();
+    let watch = triggers.zip(trigger).map(|(triggers, trigger)| triggers.watch(trigger));
+    let watch = watch.transpose()?;
+    let started = output.start();
+    let begun = ending.begin(duration.filter(|_| started.is_ok()))?;
+    if started.is_ok() {
+        tracer.run(begun.stop(), &mut Reported(&mut output))?;
+    }
+    drop(watch);
+    let probes = tracer.probes().to_vec();
+    // The probes are detached last: they emit nothing any more, and it may take long.
+    let (ledger, _detaching) = tracer.finish(&mut Reported(&mut output))?;
+    let account = Account::from(&ledger);
+    let finished = started.and_then(|()| output.finish(&account));
+    report_ledger(&output.amount(), &probes, &account);
+    let code = begun.exit_code()?;
+    written(finished, O::WHAT)?;
+    Ok(code)
+}
+
+/// The symbols that events of these probes need.
+fn symbols_of(probes: &[Probe], is_sealed: bool) -> Result<Symbols> {
+    let (mut of_kernel, mut of_processes) = (false, false);
+    for field in probes.iter().flat_map(Probe::fields) {
+        of_kernel |= field.shape == Shape::KernelStack || field.is_symbol();
+        of_processes |= field.shape == Shape::UserStack;
+    }
+    Ok(match (of_processes, of_kernel) {
+        (true, _) if !is_sealed => Symbols::start(SymbolAccess::Processes)?,
+        (true, _) | (_, true) => Symbols::start(SymbolAccess::Kernel)?,
+        (false, false) => Symbols::none(),
+    })
+}

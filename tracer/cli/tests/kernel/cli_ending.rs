@@ -1,0 +1,149 @@
+//! How a trace ends, and what happens to its command.
+
+use crate::probe::{EXEC, Run, binary, ledger, probe, stderr, stdout, succeed};
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::Read;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// A command that runs for a minute, and says so when it ends by itself.
+const MINUTE: [&str; 3] = ["sh", "-c", "sleep 60 >/dev/null 2>&1; echo finished >&2"];
+
+fn start(args: &[&str], command: &[&str]) -> Child {
+    let mut run = probe(args.iter().chain(&["--"]).chain(command));
+    run.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_limit_ends_the_trace_before_the_command() {
+    let dir = tempfile::tempdir().unwrap();
+    let recording = dir.path().join("recording");
+    let recording = recording.to_str().unwrap();
+    let runs = [
+        &["trace", "rawtp:sys_enter", "-M", "1"][..],
+        &["trace", EXEC, "-d", "300ms"],
+        &["record", "-o", recording, "rawtp:sys_enter", "-M", "1"],
+        &["count", EXEC, "-d", "300ms"],
+        &["stack", EXEC, "-d", "300ms"],
+        &["sample", "-d", "300ms"],
+    ];
+    // All of them wait at the same time.
+    let children = runs.map(|args| start(args, &MINUTE));
+    for (args, child) in runs.iter().zip(children) {
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{args:?}: {}", stderr(&output));
+        assert!(!stderr(&output).contains("finished"), "{args:?}: {}", stderr(&output));
+    }
+    succeed(&mut probe(["replay", recording]));
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn sigint_to_the_tracer_alone_ends_the_trace() {
+    let mut run = Run::start(["trace", EXEC, "--"].iter().chain(&MINUTE));
+    // The exec event shows that the command runs.
+    run.read_line();
+    run.signal(Signal::INT);
+    let output = run.finish();
+    assert!(!stderr(&output).contains("finished"), "{}", stderr(&output));
+    assert_eq!(output.status.code(), Some(128 + 15), "{}", stderr(&output));
+    ledger(&output);
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_closed_output_ends_the_trace_even_without_events() {
+    let mut run = Run::start(["trace", EXEC, "--"].iter().chain(&MINUTE));
+    run.wait_for_line("/sleep");
+    let Run { child, stdout, .. } = run;
+    drop(stdout);
+    let output = child.wait_with_output().unwrap();
+    assert!(!stderr(&output).contains("finished"), "{}", stderr(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    ledger(&output);
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn an_option_chooses_what_happens_to_the_command() {
+    let dir = tempfile::tempdir().unwrap();
+    let go = dir.path().join("go");
+    // It runs for a minute, or until there is this file.
+    let script = format!(
+        "i=0; while [ $i -lt 600 ] && ! [ -e {0} ]; do sleep 0.1; i=$((i+1)); done; [ -e {0} ] && echo finished >&2",
+        go.display()
+    );
+    let args = ["trace", "rawtp:sys_enter", "-M1", "--at-end", "leave"];
+    let mut leave = start(&args, &["sh", "-c", &script]);
+    let exit = ["sh", "-c", "sleep 1; exit 7"];
+    let wait = start(&["trace", "rawtp:sys_enter", "-M1", "--at-end", "wait"], &exit);
+    assert!(leave.wait().unwrap().success());
+    std::fs::write(&go, "").unwrap();
+    // Standard error ends with its last writer.
+    let left = leave.wait_with_output().unwrap();
+    assert!(stderr(&left).contains("finished"), "{}", stderr(&left));
+    let waited = wait.wait_with_output().unwrap();
+    assert_eq!(waited.status.code(), Some(7), "{}", stderr(&waited));
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn signals_in_quick_succession_count_as_one() {
+    let dir = tempfile::tempdir().unwrap();
+    for (n, signal) in [Signal::INT, Signal::TERM, Signal::INT, Signal::TERM].iter().enumerate() {
+        let recording = dir.path().join(n.to_string());
+        let run = Run::spawn(["record", "rawtp:sys_enter", "-o", recording.to_str().unwrap()]);
+        run.wait_for_thread("signals");
+        let pid = Pid::from_raw(run.child.id() as i32).unwrap();
+        for _ in 0..20 {
+            // It fails once the tracer has exited.
+            let _ = kill_process(pid, *signal);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let output = run.finish();
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        ledger(&output);
+        succeed(probe(["replay"]).arg(&recording));
+    }
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn attaching_many_probes_can_be_interrupted() {
+    for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
+        let run = Run::spawn(["count", "tracepoint:syscalls:*", "--force", "--", "true"]);
+        // The bit of SIGINT, number 2, is set once it has a handler.
+        let handles = |status: &String| {
+            let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+            caught.is_some_and(|mask| u64::from_str_radix(mask.trim(), 16).unwrap() & 2 != 0)
+        };
+        assert!(run.wait_for_threads("status", |threads| threads.iter().any(handles)));
+        run.signal(signal);
+        let output = run.finish();
+        assert_eq!(output.status.code(), Some(code), "{}", stderr(&output));
+        assert_eq!(stdout(&output) + &stderr(&output), "");
+    }
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_tracer_may_be_stopped_and_continued_while_it_loads_programs() {
+    for _ in 0..5 {
+        let mut command = Command::new(binary());
+        command.args(["count", "rawtp:sched_*", "--", "true"]).stdin(Stdio::null());
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let pid = Pid::from_raw(child.id() as i32).unwrap();
+        for pause in 0..60 {
+            if child.try_wait().unwrap().is_some() {
+                break;
+            }
+            kill_process(pid, Signal::STOP).unwrap();
+            kill_process(pid, Signal::CONT).unwrap();
+            std::thread::sleep(Duration::from_millis(pause % 4));
+        }
+        let mut printed = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut printed).unwrap();
+        assert!(child.wait().unwrap().success(), "{printed}");
+    }
+}

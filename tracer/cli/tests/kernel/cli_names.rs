@@ -1,0 +1,125 @@
+//! Names that are written in quotes, demangled names, addresses, and files without symbols.
+
+use crate::probe::chain::Chain;
+use crate::probe::commands::{self, own, shell};
+use crate::probe::{assert_exit, counts, events, probe, stderr, stdout, succeed};
+use probe_tracer::{Info, ProbeSpec, Provider, list};
+use std::collections::BTreeMap;
+use std::fs;
+use std::hint::black_box;
+use std::process::Command;
+
+const ODD: &str = "odd name: f(int*) [x]";
+
+#[inline(never)]
+#[unsafe(export_name = "odd name: f(int*) [x]")]
+extern "C" fn odd(number: u64) -> u64 {
+    black_box(number.wrapping_mul(7))
+}
+
+#[inline(never)]
+fn demangled(number: u64) -> u64 {
+    black_box(number.wrapping_mul(11))
+}
+
+/// Not a test, but the workload of the tests.
+#[test]
+#[ignore = "the workload of other tests"]
+fn workload() {
+    if commands::requested_work() == "names" {
+        (0..3).for_each(|n| assert_eq!(odd(n), 7 * n));
+        (0..5).for_each(|n| assert_eq!(demangled(n), 11 * n));
+    }
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn functions_are_found_by_quoted_and_demangled_names() {
+    let file = own();
+    let specs = [
+        format!("uprobe:{file}:\"{ODD}\""),
+        format!("uprobe:\"{file}\":\"kernel::cli_names::demangled\""),
+    ];
+    let (counts, printed) = counts(&specs, commands::workload("cli_names", "names"));
+    let expected = [(ODD, 3), ("kernel::cli_names::demangled", 5)];
+    let expected = expected.map(|(name, count)| (name.to_owned(), count));
+    assert_eq!(counts["uprobe"], BTreeMap::from(expected), "{printed}");
+    // What is listed is in the syntax of a trace.
+    let listed = stdout(&succeed(&mut probe(["list", &format!("uprobe:{file}:odd*")])));
+    assert_eq!(listed, format!("{}\n", specs[0]));
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn files_with_odd_paths_without_symbols_and_by_address() {
+    let chain = Chain::compile();
+    let folder = chain.program.parent().unwrap();
+    let at = |name: &str| folder.join(name).display().to_string();
+    let (original, odd, stripped) = (at("chain"), at("a b:c"), at("stripped"));
+    fs::copy(&original, &odd).unwrap();
+    // `strip` keeps the build ID, and the link names the file with the symbols.
+    let debug = at("symbols.debug");
+    succeed(Command::new("objcopy").args(["--only-keep-debug", &original, &debug]));
+    let link = format!("--add-gnu-debuglink={debug}");
+    succeed(Command::new("objcopy").args(["--strip-all", &link, &original, &stripped]));
+    let names = stdout(&succeed(Command::new("nm").arg(&original)));
+    let address = |name: &str| {
+        let line = names.lines().find(|line| line.ends_with(&format!(" {name}"))).unwrap();
+        u64::from_str_radix(line.split(' ').next().unwrap(), 16).unwrap()
+    };
+    let innermost = address("innermost");
+    let specs = [
+        format!("uprobe:\"{odd}\":innermost()"),
+        format!("uprobe:{stripped}:innermost()"),
+        format!("uprobe:{original}:{innermost:#x}()"),
+    ];
+    let script = format!("'{odd}' 2 0 0; {stripped} 3 0 0; {original} 4 0 0");
+    let events = events(&specs, shell(&script));
+    let hits = |comm: &str, probe: &str| {
+        events.iter().filter(|event| event["comm"] == comm && event["probe"] == probe).count()
+    };
+    assert_eq!(events.len(), 9);
+    assert_eq!((hits("a b:c", "innermost"), hits("stripped", "innermost")), (2, 3));
+    assert_eq!(hits("chain", &format!("{innermost:#x}")), 4);
+    // Symbols of another build have other addresses.
+    succeed(Command::new("objcopy").args(["--remove-section=.note.gnu.build-id", &debug]));
+    for (spec, expected) in [
+        (format!("uprobe:{stripped}:innermost"), "has no function of this name"),
+        (format!("uprobe:{original}:{:#x}", innermost + 2), "no instruction that begins at"),
+        (format!("uretprobe:{original}:{:#x}", innermost + 1), "no function that begins at"),
+        (format!("uprobe:{original}:0x10"), "has no executable segment at this address"),
+        (format!("uprobe:{original}:0xyz"), "expected an address, like 0x1139"),
+        (format!("uprobe:{original}:a::b"), "a name with colons is written in quotes"),
+    ] {
+        let code = if spec.ends_with("yz") || spec.contains("::") { 2 } else { 1 };
+        assert_exit(&mut probe(["trace", &spec]), code, expected);
+    }
+}
+
+/// Whatever is listed on this machine is a spec that stands for itself, and can be attached.
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn everything_that_is_listed_can_be_traced() {
+    let file = own();
+    let patterns = ["*".to_owned(), "uprobe:libc:*".to_owned(), format!("uprobe:{file}:*")];
+    let mut some = Vec::new();
+    for pattern in &patterns {
+        let listed = list(pattern).unwrap().probes;
+        for one in &listed {
+            let spec: ProbeSpec = one.to_string().parse().unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!((spec.provider(), spec.is_glob()), (one.provider, false), "{one}");
+            assert_eq!(spec.to_string().parse::<ProbeSpec>().unwrap(), spec, "{one}");
+            if spec.provider() == Provider::Uprobe {
+                let (file, name) = (spec.module().unwrap(), spec.name());
+                assert!(!file.is_empty() && !name.is_empty(), "{one}");
+            }
+        }
+        let (few, step) = (if pattern == "*" { 12 } else { 6 }, listed.len());
+        some.extend((0..few).filter_map(|n| listed.get(n * step / few)).map(ToString::to_string));
+    }
+    for spec in &some {
+        Info::of(&spec.parse().unwrap()).unwrap_or_else(|error| panic!("{error}"));
+    }
+    let output = probe(["count"]).args(&some).args(["-d", "1ms"]).output().unwrap();
+    assert!(output.status.success(), "{some:#?}: {}", stderr(&output));
+}

@@ -1,0 +1,173 @@
+//! What newcomers from bpftrace, perf and strace type first: it works, or the answer leads to what works.
+
+use crate::probe::{
+    EXEC, Run, assert_failure, events, has_kprobes, json_line, probe, stderr, stdout, succeed,
+};
+use serde_json::Value;
+use std::process::{Command, Output, Stdio};
+use std::time::Instant;
+
+/// A command line, and words of what `probe` prints: on any kernel, or with kprobes and without.
+enum Expected {
+    Words(&'static str),
+    WithAndWithoutKprobes(&'static str, &'static str),
+}
+
+use Expected::{WithAndWithoutKprobes, Words};
+
+/// Arguments are separated by `|`.
+const FIRST: &[(&str, Expected)] = &[
+    // bpftrace
+    ("-l|tracepoint:*", Words("`probe list PATTERN`")),
+    ("-e|BEGIN { printf(\"hi\"); }", Words("there are no scripts")),
+    ("list|raw_tracepoint:sys_enter", Words("rawtp:sys_enter")),
+    ("list|rawtracepoint:sys_enter", Words("rawtp:sys_enter")),
+    ("info|t:syscalls:sys_enter_openat(args.filename)", Words("args.filename")),
+    ("info|kfunc:vfs_read", Words("vfs_read(file: struct file *")),
+    ("trace|kprobe:do_nanosleep { @[comm] = count(); }", Words("there are no scripts")),
+    ("trace|BEGIN", Words("there are no scripts")),
+    ("trace|usdt:/bin/sh:marker", Words("uprobe:FILE:FUNCTION")),
+    ("trace|profile:hz:99", Words("probe sample -a -F 99")),
+    ("trace|interval:s:1", Words("probe count")),
+    ("trace|software:page-faults:100", Words("probe sample -e page-faults")),
+    ("trace|hardware:cache-misses:1000000", Words("probe sample -e")),
+    ("trace|t:syscalls:sys_enter_openat(str(args.filename))", Words("PATH:ustr")),
+    ("trace|t:sched:sched_switch(nsecs)", Words("every event has its time")),
+    ("trace|rawtp:sys_enter(curtask)", Words("pid, tid, comm and uid describe the task")),
+    ("trace|uprobe:libc:malloc|{", Words("there are no scripts")),
+    ("trace|vfs_raed(count)", Words("did you mean `vfs_read`")),
+    ("trace|u:malloc", Words("uprobe:FILE:FUNCTION")),
+    // perf
+    ("list|syscalls:sys_enter_openat", Words("tracepoint:syscalls:sys_enter_openat")),
+    ("list|sched:sched_swi*", Words("tracepoint:sched:sched_switch")),
+    ("info|sched:sched_switch", Words("sched:sched_switch(prev_comm")),
+    ("trace|sched:sched_swich", Words("did you mean `sched:sched_switch`")),
+    ("trace|-e|sched:sched_switch", Words("`probe trace tracepoint:sched:sched_switch`")),
+    ("trace|-g|sched:sched_switch", Words("-K shows the kernel stack")),
+    ("sample|-g", Words("stacks are always sampled")),
+    ("record|-g|sh", Words("probe sample")),
+    ("record|sh", Words("`probe sample` samples, as perf record does")),
+    ("stat|sh", Words("`probe count PROBE`")),
+    ("top", Words("`probe sample -a -d 10s`")),
+    ("report", Words("`probe replay FILE`")),
+    ("script", Words("`probe replay FILE`")),
+    ("sample|-p|1,2", Words("a sampler follows one process")),
+    ("trace|-C|0|rawtp:sys_enter", Words("'PROBE/cpu == 0/'")),
+    // strace
+    ("trace|sh", Words("-- sh`")),
+    ("trace|-e|openat|sh", Words("ksyscall:openat")),
+    ("trace|-c|sh", Words("`probe count PROBE`")),
+    ("trace|-f|-p|1", Words("--children")),
+    ("trace|-T|sh", Words("--ret reports each call")),
+    ("trace|-o|file|rawtp:sys_enter", Words("probe record -o FILE")),
+    ("trace|--|sh", Words("stands for all system calls")),
+    ("trace|/bin/sh", Words("goes after --")),
+    ("trace|rawtp:sys_enter|sh", Words("-- sh`")),
+    ("trace|rawtp:sys_enter|sh|-l", Words("goes after --: `-- sh`")),
+    ("sh|-c|true", Words("goes after --")),
+    ("trace|-p|sh|rawtp:sys_enter", Words("-n NAME selects by name")),
+    (
+        "trace|openat",
+        WithAndWithoutKprobes("`ksyscall:openat`", "`tracepoint:syscalls:sys_enter_openat`"),
+    ),
+    (
+        "trace|sys_nanosleep",
+        WithAndWithoutKprobes("`ksyscall:nanosleep`", "`tracepoint:syscalls:sys_enter_nanosleep`"),
+    ),
+    ("trace|sched_process_exec", Words("`tracepoint:sched:sched_process_exec`")),
+    // ltrace
+    ("trace|malloc", Words("`uprobe:libc:malloc`")),
+    // What does not exist is an error.
+    ("info|no_such_thing", Words("the kernel has no function of this name")),
+    ("info|rawtp:no_such_thing", Words("the kernel has no tracepoint of this name")),
+    ("info|kprobe:no_such_module:vfs_read", Words("no module no_such_module is loaded")),
+    ("info|uprobe:libc:no_such_thing", Words("has no function of this name")),
+];
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn several_processes_are_traced_until_the_last_one_exits() {
+    let shell = || {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "read go; exec /bin/true"]).stdin(Stdio::piped());
+        shell.spawn().unwrap()
+    };
+    let mut shells = [shell(), shell()];
+    let pids = shells.each_ref().map(|shell| shell.id().to_string());
+    let run = Run::start(["trace", "-F", "jsonl", "-p", &pids.join(","), EXEC]);
+    succeed(&mut Command::new("/bin/true"));
+    for shell in &mut shells {
+        drop(shell.stdin.take());
+        assert!(shell.wait().unwrap().success());
+    }
+    let printed = stdout(&run.finish());
+    let mut found: Vec<_> = printed
+        .lines()
+        .map(json_line)
+        .filter(|line| line.get("time").is_some())
+        .map(|event| event["pid"].to_string())
+        .collect();
+    found.sort();
+    let mut expected = pids.to_vec();
+    expected.sort();
+    assert_eq!(found, expected, "{printed}");
+    let args = ["trace", "--children", "-p", &pids.join(","), EXEC];
+    assert_failure(&mut probe(args), "--children takes one process");
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_sampler_leaves_itself_out() {
+    let args = ["sample", "-a", "-F", "20000", "-d", "300ms", "-f", "folded"];
+    let of_probe = |output: &Output| stdout(output).lines().any(|line| line.starts_with("probe;"));
+    let output = succeed(&mut probe(args));
+    assert!(!of_probe(&output), "{}", stdout(&output));
+    assert!(stderr(&output).contains(" of them of probe itself, left out"), "{}", stderr(&output));
+    assert!(of_probe(&succeed(probe(args).arg("--include-self"))));
+}
+
+/// Tracepoints by perf's names, and fields by bpftrace's.
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn spellings_of_perf_and_bpftrace_trace_the_same() {
+    let specs = [
+        "sched:sched_process_exec(args.filename, args->pid)/args.pid > 0/",
+        "sched:sched_process_ex[e]c",
+        "raw_tracepoint:sched_process_exec(args.p->tgid)",
+    ];
+    let events = events(specs, ["true"]);
+    let named = |provider: &str| {
+        let of = |event: &&Value| event["type"] == provider && event["probe"] != "";
+        events.iter().filter(of).collect::<Vec<_>>()
+    };
+    let tracepoints = named("tracepoint");
+    assert_eq!(tracepoints.len(), 2, "{events:#?}");
+    for event in &tracepoints {
+        assert_eq!(event["probe"], "sched:sched_process_exec");
+        assert!(event["args"]["filename"].as_str().unwrap().ends_with("/true"), "{event}");
+    }
+    assert_eq!(named("rawtp")[0]["args"]["p.tgid"], named("rawtp")[0]["pid"], "{events:#?}");
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn first_command_lines_work_or_lead_to_one_that_does() {
+    let (mut wrong, mut slowest) = (String::new(), (0, ""));
+    for (line, expected) in FIRST {
+        let begun = Instant::now();
+        let output = probe(line.split('|')).output().unwrap();
+        slowest = slowest.max((begun.elapsed().as_millis(), *line));
+        let expected = match expected {
+            Words(words) => words,
+            WithAndWithoutKprobes(with, _) if has_kprobes() => with,
+            WithAndWithoutKprobes(_, without) => without,
+        };
+        let printed = stdout(&output) + &stderr(&output);
+        let is_listing = line.starts_with("list") || line.starts_with("info");
+        if !printed.contains(expected) || output.status.success() && !is_listing {
+            wrong += &format!("probe {line}: no `{expected}` in: {printed}\n");
+        }
+    }
+    println!("the slowest: {slowest:?}");
+    assert!(wrong.is_empty(), "{wrong}");
+}

@@ -1,0 +1,184 @@
+//! `probe` across CPU hotplug. For virtual machines only: these tests take CPUs offline.
+
+use crate::probe::commands::own;
+use crate::probe::{EXEC, Run, json_line, stderr, stdout, succeed};
+use probe_testing::cpu::{CPU, Restore, switch};
+use rustix::process::Signal;
+use rustix::thread::{CpuSet, sched_setaffinity};
+use std::collections::HashSet;
+use std::process::Command;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+fn pin_to_the_cpu() {
+    let mut set = CpuSet::new();
+    set.set(CPU as usize);
+    sched_setaffinity(None, &set).unwrap();
+}
+
+/// Executes a command on the CPU.
+fn execute_on_the_cpu() {
+    let execute = || {
+        pin_to_the_cpu();
+        succeed(Command::new("/bin/sleep").arg("0.05"));
+    };
+    std::thread::scope(|scope| scope.spawn(execute).join().unwrap());
+}
+
+/// Runs `probe`, starting with the CPU offline. Returns standard output and standard error.
+fn trace_a_later_cpu(args: &[&str]) -> (String, String) {
+    let _restore = Restore;
+    switch(false);
+    execute_once_online(Run::start(args))
+}
+
+/// Brings the CPU online during a trace and executes a command there. Returns standard output and
+/// standard error.
+fn execute_once_online(run: Run) -> (String, String) {
+    switch(true);
+    // The tracer covers the CPU within a second.
+    std::thread::sleep(Duration::from_secs(1));
+    execute_on_the_cpu();
+    run.signal(Signal::INT);
+    let output = run.finish();
+    assert!(output.status.success(), "{}", stderr(&output));
+    (stdout(&output), stderr(&output))
+}
+
+#[test]
+#[ignore = "needs a virtual machine: cargo xtask test"]
+fn a_cpu_that_comes_online_is_traced() {
+    let (printed, errors) = trace_a_later_cpu(&["trace", EXEC]);
+    assert!(printed.contains("filename=\"/bin/sleep\""), "{printed}{errors}");
+    assert!(errors.contains(" + lost 0; complete"), "{errors}");
+}
+
+#[test]
+#[ignore = "needs a virtual machine: cargo xtask test"]
+fn a_cpu_that_a_sealed_trace_does_not_cover_is_reported() {
+    let (printed, errors) = trace_a_later_cpu(&["trace", EXEC, "--sealed"]);
+    assert!(!printed.contains("filename=\"/bin/sleep\""), "{printed}{errors}");
+    assert!(errors.contains("CPU 1 is online, and its events are lost: "), "{errors}");
+    // Only the command was executed there.
+    assert!(errors.contains("no event for the CPU 1); complete"), "{errors}");
+}
+
+/// Counts during the system call of `sleep`. Shorter calls may have no count, because perf's clock
+/// may stand still until the CPU's next tick.
+const COUNTED: [&str; 9] = [
+    "trace",
+    "-F",
+    "jsonl",
+    "-n",
+    "sleep",
+    "--ret",
+    "--counter",
+    "cpu-clock,page-faults",
+    "ksyscall:clock_nanosleep",
+];
+
+/// The number of calls on the CPU, each of which must have counts, and the processes that made
+/// them.
+fn counted_on_the_cpu(printed: &str) -> (usize, HashSet<u64>) {
+    let lines = printed.lines().map(json_line);
+    let calls: Vec<_> = lines.filter(|line| line["type"] == "call").collect();
+    for call in &calls {
+        assert_eq!(call["cpu"], CPU, "{call}");
+        let is_counted = |event: &str| call["args"][event].is_u64();
+        assert!(is_counted("cpu-clock") && is_counted("page-faults"), "{call}");
+    }
+    (calls.len(), calls.iter().map(|call| call["pid"].as_u64().unwrap()).collect())
+}
+
+#[test]
+#[ignore = "needs a virtual machine: cargo xtask test"]
+fn a_cpu_that_comes_online_counts() {
+    let (printed, errors) = trace_a_later_cpu(&COUNTED);
+    let (calls, processes) = counted_on_the_cpu(&printed);
+    assert!(calls > 0 && processes.len() == 1, "{printed}{errors}");
+}
+
+#[test]
+#[ignore = "needs a virtual machine: cargo xtask test"]
+fn a_cpu_that_was_offline_counts_again() {
+    let _restore = Restore;
+    let run = Run::start(COUNTED);
+    execute_on_the_cpu();
+    for _ in 0..2 {
+        switch(false);
+        switch(true);
+        // The tracer covers the CPU within a second.
+        std::thread::sleep(Duration::from_secs(1));
+        execute_on_the_cpu();
+    }
+    switch(false);
+    let (printed, errors) = execute_once_online(run);
+    let (_, processes) = counted_on_the_cpu(&printed);
+    assert_eq!(processes.len(), 4, "{printed}{errors}");
+}
+
+/// Starts and ends on the CPU, and waits in between.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn hotplug_fixture_waits(began: &Sender<()>, end: &Receiver<()>) -> u64 {
+    began.send(()).unwrap();
+    end.recv().unwrap();
+    // The kernel moved the thread when the CPU went offline.
+    pin_to_the_cpu();
+    1
+}
+
+/// The CPU gets a new event when it comes back, so a call across that has no count. That holds even
+/// if both events counted all the time, and the old one for a shorter time than the new one.
+#[test]
+#[ignore = "needs a virtual machine: cargo xtask test"]
+fn a_call_during_which_its_cpu_was_offline_has_no_count() {
+    let _restore = Restore;
+    let started = Instant::now();
+    let spec = format!("uprobe:{}:hotplug_fixture_waits(cpu)", own());
+    let counters = ["--ret", "--counter", "cpu-clock,page-faults"];
+    let run = Run::start(["trace", "-F", "jsonl", &spec].into_iter().chain(counters));
+    let call = |meanwhile: &dyn Fn()| {
+        let (begins, began) = channel();
+        let (ends, end) = channel();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                pin_to_the_cpu();
+                hotplug_fixture_waits(&begins, &end)
+            });
+            began.recv().unwrap();
+            meanwhile();
+            ends.send(()).unwrap();
+        });
+    };
+    call(&|| ());
+    call(&|| {
+        let before = started.elapsed();
+        switch(false);
+        switch(true);
+        std::thread::sleep(before + Duration::from_secs(2));
+    });
+    call(&|| ());
+    run.signal(Signal::INT);
+    let output = run.finish();
+    let lines: Vec<_> = stdout(&output).lines().map(json_line).collect();
+    let calls = lines.iter().filter(|line| line["type"] == "call");
+    let known = calls.map(|call| {
+        assert_eq!(call["cpu"], CPU, "{call}");
+        ["cpu-clock", "page-faults"].map(|event| call["args"][event].is_u64())
+    });
+    assert_eq!(known.collect::<Vec<_>>(), [[true; 2], [false; 2], [true; 2]], "{lines:?}");
+}
+
+#[test]
+#[ignore = "needs a virtual machine: cargo xtask test"]
+fn a_cpu_that_comes_online_is_sampled() {
+    let _restore = Restore;
+    switch(false);
+    let args = ["sample", "-a", "-e", "sched:sched_process_exec", "-c", "1", "-f", "folded"];
+    let run = Run::spawn(args);
+    run.wait_for_thread("signals");
+    let (printed, errors) = execute_once_online(run);
+    assert!(printed.lines().any(|stack| stack.starts_with("sleep;")), "{printed}{errors}");
+    assert!(errors.contains(" 0 lost, ") && !errors.contains("not sampled"), "{errors}");
+}

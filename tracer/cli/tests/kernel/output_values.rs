@@ -1,0 +1,251 @@
+//! Events have the same values as in the kernel's own trace, for tracepoints chosen at random.
+//!
+//! An instance of the kernel's tracer (`Documentation/trace/ftrace.rst`) records the same hits. Its option `fields`
+//! (6.4+) prints each field of the event's format by itself.
+
+use crate::probe::{commands, json_lines, stderr, succeed};
+use probe_testing::skip::skip;
+use serde_json::Value;
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+use std::{fs, io};
+
+const TRACEFS: &str = "/sys/kernel/tracing";
+
+/// How many tracepoints to choose.
+const CHOSEN: usize = 50;
+
+/// What runs while the kernel records. The shell itself is not compared, because recording starts and ends in its
+/// middle.
+const WORK: &str = "ls -l /etc /proc/self >/dev/null; cat /etc/passwd | sort | uniq >/dev/null; \
+    mkdir -p $dir/a; echo x >$dir/a/b; mv $dir/a/b $dir/a/c; sleep 0.05; rm -r $dir/a; \
+    (kill -USR1 $$; exit 3)";
+
+/// An instance of the kernel's tracer, which is removed when it is dropped.
+struct Instance(PathBuf);
+
+impl Instance {
+    fn new() -> io::Result<Self> {
+        let folder =
+            Path::new(TRACEFS).join(format!("instances/probe_test_{}", std::process::id()));
+        fs::create_dir(&folder)?;
+        let instance = Self(folder);
+        instance.write("tracing_on", "0");
+        Ok(instance)
+    }
+
+    fn write(&self, file: &str, text: &str) {
+        fs::write(self.0.join(file), text).unwrap_or_else(|error| panic!("{file}: {error}"));
+    }
+
+    /// The recorded hits.
+    fn hits(&self) -> Vec<Hit> {
+        let text = fs::read(self.0.join("trace")).unwrap();
+        String::from_utf8_lossy(&text).lines().filter_map(Hit::parse).collect()
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        let _ = fs::write(self.0.join("events/enable"), "0");
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+/// A line of the kernel's trace: `comm-tid [cpu] flags time: name: field=value field=value …`.
+struct Hit {
+    tid: u64,
+    event: String,
+    fields: String,
+}
+
+impl Hit {
+    fn parse(line: &str) -> Option<Self> {
+        let (task, rest) = line.split_once(" [")?;
+        let (_, tid) = task.trim_end().rsplit_once('-')?;
+        let mut words = rest.split_once(": ")?.1.splitn(2, ": ");
+        let event = words.next()?.to_owned();
+        Some(Self { tid: tid.parse().ok()?, event, fields: format!(" {}", words.next()?) })
+    }
+
+    /// The kernel's text for a field; `others` are the names of all fields of the event.
+    fn field(&self, name: &str, others: &[String]) -> Option<&str> {
+        let (_, rest) = self.fields.split_once(&format!(" {name}="))?;
+        let ends = others.iter().filter_map(|other| rest.find(&format!(" {other}=")));
+        Some(rest[..ends.min().unwrap_or(rest.len())].trim())
+    }
+}
+
+/// A field of an event's format.
+struct Field {
+    size: u32,
+    is_pointer: bool,
+    is_text: bool,
+}
+
+fn format_of(event: &str) -> BTreeMap<String, Field> {
+    let path = Path::new(TRACEFS).join("events").join(event.replace(':', "/")).join("format");
+    let text = fs::read_to_string(path).unwrap();
+    let fields = text.lines().filter_map(|line| line.trim().strip_prefix("field:"));
+    fields
+        .map(|line| {
+            let (declared, rest) = line.split_once(';').unwrap();
+            let (kind, name) = declared.rsplit_once(' ').unwrap();
+            let name = name.split('[').next().unwrap().to_owned();
+            let (_, size) = rest.split_once("size:").unwrap();
+            let size = size.split(';').next().unwrap().parse().unwrap();
+            let is_text = kind.contains("char");
+            (name, Field { size, is_pointer: kind.ends_with('*'), is_text })
+        })
+        .collect()
+}
+
+/// Whether the values agree; `None` if they cannot be compared.
+fn agree(field: &Field, ours: &Value, theirs: &str) -> Option<bool> {
+    let number = match ours {
+        Value::Bool(value) => i128::from(*value),
+        Value::Number(value) => {
+            value.as_i64().map(i128::from).or(value.as_u64().map(i128::from))?
+        }
+        Value::String(text) => match parse(text) {
+            Some(number) if theirs != text => number,
+            // The kernel prints the address of its own copy of what a pointer points to.
+            None if field.is_pointer => return None,
+            _ if field.is_text => return Some(theirs == text),
+            // An array.
+            _ => return None,
+        },
+        _ => return None,
+    };
+    if field.size > 8 || (field.is_pointer && theirs.starts_with("(0xffff")) {
+        return None;
+    }
+    // The kernel prints a number as `0x1 (1)`, and an address also as a symbol. An `int` of a system call is in a field
+    // of 8 bytes, whose upper half it clears.
+    let is_negative_int = field.size == 8 && (i64::from(i32::MIN)..0).contains(&(number as i64));
+    let modulus = 1i128 << if is_negative_int { 32 } else { 8 * field.size };
+    let words = theirs.split(|c: char| !c.is_ascii_alphanumeric() && c != '-');
+    let mut numbers = words.filter_map(parse);
+    Some(numbers.any(|one| (one - number).rem_euclid(modulus) == 0))
+}
+
+fn parse(text: &str) -> Option<i128> {
+    match text.strip_prefix("0x") {
+        Some(hexadecimal) => i128::from_str_radix(hexadecimal, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+#[test]
+fn numbers_and_texts_are_compared() {
+    let of = |size, is_pointer, ours: Value, theirs| {
+        agree(&Field { size, is_pointer, is_text: size > 8 }, &ours, theirs)
+    };
+    assert_eq!(of(4, false, (-100).into(), "0xffffff9c (4294967196)"), Some(true));
+    assert_eq!(of(4, false, 99.into(), "0xffffff9c (4294967196)"), Some(false));
+    assert_eq!(of(8, false, "0xffffffff81000010".into(), "f+0x1/0x2 (-2130706416)"), Some(true));
+    assert_eq!(of(16, false, "sh".into(), "sh"), Some(true));
+    assert_eq!(of(16, false, "sh".into(), "bash"), Some(false));
+    assert_eq!(of(8, true, "/etc".into(), "(0xffff88810687701c)"), None);
+}
+
+/// Numbers that differ from run to run.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: usize) -> usize {
+        // Xorshift.
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % end as u64) as usize
+    }
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn tracepoints_chosen_at_random_have_the_kernels_values() {
+    if !Path::new(TRACEFS).join("options/fields").exists() {
+        return skip("this kernel does not print fields by themselves: it does since 6.4");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let instance = Instance::new().unwrap();
+    let switch = instance.0.join("tracing_on");
+    let [_, _, work] = commands::shell(&format!(
+        "trap : USR1; dir={}; echo 1 >{switch}; {WORK}; echo 0 >{switch}",
+        folder.path().display(),
+        switch = switch.display(),
+    ));
+
+    // Those that the work hits.
+    instance.write("buffer_size_kb", "16384");
+    instance.write("options/fields", "1");
+    instance.write("events/enable", "1");
+    succeed(std::process::Command::new("sh").args(["-c", &work]));
+    instance.write("events/enable", "0");
+    let hit = instance.hits().into_iter().map(|hit| (hit.event, ())).collect::<HashMap<_, _>>();
+    let available = fs::read_to_string(Path::new(TRACEFS).join("available_events")).unwrap();
+    let mut events = available
+        .lines()
+        .filter(|event| event.split_once(':').is_some_and(|(_, name)| hit.contains_key(name)))
+        .collect::<Vec<_>>();
+    assert!(events.len() > CHOSEN, "{events:?}");
+
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    let seed = now.as_nanos() as u64 | 1;
+    let mut random = Random(seed);
+    let chosen =
+        (0..CHOSEN).map(|_| events.swap_remove(random.below(events.len()))).collect::<Vec<_>>();
+    instance.write("trace", "");
+    for event in &chosen {
+        instance.write(&format!("events/{}/enable", event.replace(':', "/")), "1");
+    }
+    let specs = chosen.iter().map(|event| format!("tracepoint:{event}"));
+    let args = specs.chain(["-B".into(), "4M".into()]);
+    let output = crate::probe::trace(args, ["sh", "-c", &work]);
+    let events = json_lines(&output);
+
+    let mut theirs: HashMap<(String, u64), Vec<Hit>> = HashMap::new();
+    for hit in instance.hits() {
+        theirs.entry((hit.event.clone(), hit.tid)).or_default().push(hit);
+    }
+    let mut ours: BTreeMap<(String, u64), Vec<&Value>> = BTreeMap::new();
+    for event in &events {
+        let name = event["probe"].as_str().unwrap();
+        let name = name.rsplit(':').next().unwrap().to_owned();
+        ours.entry((name, event["tid"].as_u64().unwrap())).or_default().push(event);
+    }
+    let shell = events.iter().filter_map(|event| event["pid"].as_u64()).min().unwrap();
+    let formats = chosen.iter().map(|event| (event.split_once(':').unwrap().1, format_of(event)));
+    let formats = formats.collect::<HashMap<_, _>>();
+    let mut compared = 0;
+    for ((name, tid), ours) in ours.into_iter().filter(|((_, tid), _)| *tid != shell) {
+        let format = &formats[&*name];
+        let names = format.keys().cloned().collect::<Vec<_>>();
+        let mut theirs = theirs.remove(&(name.clone(), tid)).unwrap_or_default().into_iter();
+        for event in ours {
+            let args = event["args"].as_object().unwrap();
+            let compare = |hit: &Hit| {
+                let pairs = args.iter().filter_map(|(arg, value)| {
+                    agree(format.get(arg)?, value, hit.field(arg, &names)?)
+                });
+                pairs.collect::<Vec<_>>()
+            };
+            // The kernel does not run a tracepoint's program in an interrupt of another one.
+            let mut passed = Vec::new();
+            let agreed = theirs.by_ref().map(|hit| (compare(&hit), hit)).find(|(pairs, hit)| {
+                let agrees = pairs.iter().all(|agrees| *agrees);
+                if !agrees {
+                    passed.push(hit.fields.clone());
+                }
+                agrees
+            });
+            let Some((pairs, _)) = agreed else {
+                panic!("seed {seed}: {event}\nis none of the kernel's:\n{}", passed.join("\n"))
+            };
+            compared += pairs.len();
+        }
+    }
+    assert!(compared > 500, "{compared} values compared: {}", stderr(&output));
+}

@@ -1,0 +1,258 @@
+//! The privileges that `probe` needs, and those it keeps while tracing.
+
+use crate::probe::busy::Busy;
+use crate::probe::chain::Chain;
+use crate::probe::unprivileged::{
+    BPF, CHECKPOINT_RESTORE, DAC_READ_SEARCH, IPC_LOCK, KILL, MEMLOCK, PERFMON, Paranoid,
+    SYS_ADMIN, SYS_PTRACE, with_capabilities, with_two_capabilities,
+};
+use crate::probe::{EXEC, Run, has_kprobes, probe, stderr, stdout, succeed};
+use probe_testing::version::kernel;
+use rustix::process::Signal;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::process::{Command, Output, Stdio};
+
+fn mask(capabilities: &[u32]) -> u64 {
+    capabilities.iter().fold(0, |mask, number| mask | 1 << number)
+}
+
+/// The effective capabilities of a thread. Asserts that the permitted ones are the same.
+fn capabilities(status: &str) -> u64 {
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        u64::from_str_radix(line.trim(), 16).unwrap()
+    };
+    assert_eq!(field("CapEff:"), field("CapPrm:"), "{status}");
+    assert_eq!((field("CapInh:"), field("CapAmb:")), (0, 0), "{status}");
+    assert_eq!(field("NoNewPrivs:"), 1, "{status}");
+    field("CapEff:")
+}
+
+/// The name and the capabilities of each thread of a process.
+fn of_threads(pid: u32) -> Vec<(String, u64)> {
+    let read = |file: &str, task: &fs::DirEntry| fs::read_to_string(task.path().join(file));
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let of_thread = |task: fs::DirEntry| {
+        let name = read("comm", &task).unwrap().trim().to_owned();
+        (name, capabilities(&read("status", &task).unwrap()))
+    };
+    tasks.map(|task| of_thread(task.unwrap())).collect()
+}
+
+/// What [`inspect`] observed.
+struct Inspected {
+    threads: Vec<(String, u64)>,
+    memory_is_limited: bool,
+    output: Output,
+}
+
+/// Traces execs, inspects the process while it runs, and stops it. Asserts that the trace reports
+/// what was executed meanwhile and accounts for every record.
+fn inspect(args: &[&str]) -> Inspected {
+    const EVENT: &str = "filename=\"/bin/true\"";
+    let mut run = Run::start(args);
+    succeed(&mut Command::new("/bin/true"));
+    run.wait_for_line(EVENT);
+    // All threads are running once events arrive.
+    let threads = of_threads(run.child.id());
+    let memory_is_limited = memory_is_limited(run.child.id());
+    succeed(&mut Command::new("/bin/true"));
+    run.signal(Signal::INT);
+    let output = run.finish();
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(stdout(&output).contains(EVENT), "{}", stdout(&output));
+    assert!(stderr(&output).contains(" + lost 0; complete"), "{}", stderr(&output));
+    Inspected { threads, memory_is_limited, output }
+}
+
+/// Whether the locked memory of a process is limited. Before 5.11, where maps count as locked
+/// memory, aya lifts the limit.
+fn memory_is_limited(pid: u32) -> bool {
+    let limits = fs::read_to_string(format!("/proc/{pid}/limits")).unwrap();
+    let memory = limits.lines().find(|line| line.starts_with("Max locked memory")).unwrap();
+    !memory.contains("unlimited")
+}
+
+/// The capabilities of the threads of `probe sample`, without those of the symbol thread, which are
+/// checked here.
+fn of_sampling(args: &[&str]) -> (Vec<u64>, bool) {
+    let run = Run::spawn(["sample", "-F", "99"].iter().chain(args));
+    run.wait_for_thread("duration");
+    // A new thread may not have run yet, and so still have its initial capabilities. Permanent
+    // errors are caught below.
+    let has_given_up = |status: &String| status.contains("NoNewPrivs:\t1");
+    run.wait_for_threads("status", |statuses| statuses.iter().all(has_given_up));
+    let mut threads = of_threads(run.child.id());
+    let memory_is_limited = memory_is_limited(run.child.id());
+    run.signal(Signal::TERM);
+    let output = run.finish();
+    assert!(matches!(output.status.code(), Some(0 | 143)), "{}", stderr(&output));
+    let at = threads.iter().position(|thread| thread.0 == "symbols").unwrap();
+    let mut of_symbols = mask(&[SYS_PTRACE, DAC_READ_SEARCH]);
+    if kernel() >= (5, 9) {
+        of_symbols |= mask(&[CHECKPOINT_RESTORE]);
+    }
+    assert_eq!(threads.remove(at).1, of_symbols, "{of_symbols:x}");
+    (threads.into_iter().map(|thread| thread.1).collect(), memory_is_limited)
+}
+
+/// Whether `CAP_PERFMON` is enough to open perf events on this kernel.
+fn perfmon_is_enough() -> bool {
+    let args = ["trace", "rawtp:sched_process_exec", "-B4K", "-d1ms"];
+    with_two_capabilities(MEMLOCK, &args).output().unwrap().status.success()
+}
+
+/// The capabilities for `bpf(2)` calls that create nothing.
+fn needed_by_bpf() -> u64 {
+    let disabled = fs::read_to_string("/proc/sys/kernel/unprivileged_bpf_disabled");
+    let disabled = disabled.is_ok_and(|setting| setting.trim() != "0");
+    if disabled && kernel() < (5, 19) { mask(&[BPF]) } else { 0 }
+}
+
+/// The capabilities for perf events on CPUs that come online later.
+fn needed_by_perf_events(memory_is_limited: bool) -> u64 {
+    let admin = if perfmon_is_enough() { 0 } else { mask(&[SYS_ADMIN]) };
+    let lock = if memory_is_limited { mask(&[IPC_LOCK]) } else { 0 };
+    mask(&[PERFMON]) | admin | lock
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_trace_keeps_what_later_cpus_need() {
+    for sysctl in [Paranoid::at_most_2 as fn() -> _, || Paranoid::set(3)] {
+        let _sysctl = sysctl();
+        let Inspected { threads, memory_is_limited, .. } = inspect(&["trace", EXEC]);
+        let kept = mask(&[BPF]) | needed_by_perf_events(memory_is_limited);
+        assert!(threads.iter().all(|&(_, thread)| thread == kept), "{threads:x?} is not {kept:x}");
+        assert!(threads.len() > 1);
+    }
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_sealed_trace_keeps_nothing() {
+    let kept = needed_by_bpf();
+    let Inspected { threads, output, .. } = inspect(&["trace", "--sealed", EXEC]);
+    assert!(threads.iter().all(|&(_, thread)| thread == kept), "{threads:x?} is not {kept:x}");
+    let is_reported =
+        stderr(&output).contains("probe: sealed except for CAP_BPF, which this kernel");
+    assert_eq!(is_reported, kept != 0, "{}", stderr(&output));
+}
+
+#[test]
+#[ignore = "needs root: cargo xtask test"]
+fn samples_keep_what_later_cpus_need() {
+    let args = ["-a", "-d", "60s"];
+    for sysctl in [Paranoid::at_most_2 as fn() -> _, || Paranoid::set(3)] {
+        let _sysctl = sysctl();
+        let (threads, memory_is_limited) = of_sampling(&args);
+        let kept = needed_by_perf_events(memory_is_limited);
+        assert!(threads.len() > 1);
+        assert!(threads.iter().all(|&thread| thread == kept), "{threads:x?} is not {kept:x}");
+    }
+    let _sysctl = Paranoid::set(-1);
+    let (threads, _) = of_sampling(&args);
+    assert!(threads.iter().all(|&thread| thread & !mask(&[IPC_LOCK]) == 0), "{threads:x?}");
+}
+
+#[test]
+#[ignore = "needs root: cargo xtask test"]
+fn samples_of_threads_keep_nothing() {
+    let busy = Busy::beside_us();
+    let (threads, _) = of_sampling(&["-p", &busy.pid(), "-d", "60s"]);
+    assert!(threads.len() > 1 && threads.iter().all(|&thread| thread == 0), "{threads:x?}");
+    let (threads, _) = of_sampling(&["-d", "60s", "--", "sleep", "60"]);
+    let kept = mask(&[KILL]);
+    assert!(threads.iter().all(|&thread| thread == kept), "{threads:x?} is not {kept:x}");
+}
+
+/// A program of another user that is neither readable nor traceable by others.
+#[test]
+#[ignore = "needs root: cargo xtask test"]
+fn functions_of_other_users_have_names() {
+    let chain = Chain::compile();
+    let dir = chain.program.parent().unwrap();
+    for path in [&*chain.program, dir] {
+        chown(path, Some(65534), Some(65534)).unwrap();
+        fs::set_permissions(path, PermissionsExt::from_mode(0o700)).unwrap();
+    }
+    let mut run = probe(["sample", "-e", "syscalls:sys_enter_getpgid", "-c", "1", "-f", "folded"]);
+    run.args(["--", "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--"]);
+    let folded = stdout(&succeed(run.args(chain.command(30, 12))));
+    for stack in [";main;left;innermost ", ";main;right;innermost "] {
+        assert!(folded.contains(stack), "{folded}");
+    }
+}
+
+#[test]
+#[ignore = "needs root: cargo xtask test"]
+fn samples_are_written_where_root_may_write() {
+    let dir = tempfile::tempdir().unwrap();
+    chown(dir.path(), Some(65534), Some(65534)).unwrap();
+    let path = dir.path().join("stacks");
+    succeed(probe(["sample", "-a", "-d", "300ms", "-f", "folded", "-o"]).arg(&path));
+    assert!(path.exists());
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn the_reader_of_the_log_keeps_nothing() {
+    // Nothing reads the log, and it does not fit into a pipe.
+    let mut run = Run::of(probe(["-v", "trace", EXEC]).stderr(Stdio::null())).wait_for_heading();
+    let threads = of_threads(run.child.id());
+    run.signal(Signal::INT);
+    assert!(run.child.wait().unwrap().success());
+    let of = |name| threads.iter().find(|thread| thread.0 == name).unwrap().1;
+    assert_eq!(of("bpf-log"), 0, "{threads:x?}");
+    assert_ne!(of("probe"), 0, "{threads:x?}");
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn the_command_keeps_its_privileges() {
+    let own = fs::read_to_string("/proc/self/status").unwrap();
+    let args = ["trace", "--sealed", EXEC, "--", "cat", "/proc/self/status"];
+    let output = probe(args).output().unwrap();
+    let of_command = stderr(&output);
+    for name in ["CapPrm:", "CapEff:", "NoNewPrivs:"] {
+        let line =
+            |text: &str| text.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
+        assert_eq!(line(&of_command), line(&own));
+    }
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn sigterm_reaches_a_command_that_became_another_user() {
+    let become_nobody = ["setpriv", "--reuid=65534", "--clear-groups", "sleep", "20"];
+    let mut run = Run::start(["trace", EXEC, "--"].into_iter().chain(become_nobody));
+    run.wait_for_line("sleep");
+    run.signal(Signal::TERM);
+    assert_eq!(run.finish().status.code(), Some(128 + 15));
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn nobody_with_capabilities_traces() {
+    let _sysctl = Paranoid::at_most_2();
+    let mut specs = vec!["rawtp:sched_process_exec"];
+    if has_kprobes() {
+        specs.push("vfs_read");
+    }
+    let trace = |held: &[u32], specs: &[&str], mode: &[&str]| {
+        let limits = ["-B", "64K", "--", "cat", "/etc/hostname"];
+        let args = [&["trace"][..], mode, specs, &limits].concat();
+        let output = succeed(&mut with_capabilities(held, MEMLOCK, &args));
+        assert!(stderr(&output).contains(" + lost 0; complete"), "{args:?}: {}", stderr(&output));
+        for spec in specs {
+            let name = spec.split_once(':').map_or(*spec, |(_, name)| name);
+            assert!(stdout(&output).contains(name), "{args:?}: {}", stdout(&output));
+        }
+    };
+    for mode in [&[][..], &["--sealed"]] {
+        trace(&[PERFMON, BPF], &specs, mode);
+        // Only root can read tracefs.
+        trace(&[PERFMON, BPF, DAC_READ_SEARCH], &[EXEC], mode);
+    }
+}

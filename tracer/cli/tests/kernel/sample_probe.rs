@@ -1,0 +1,132 @@
+//! `probe sample`, for calls with a known call chain.
+
+use crate::probe::busy::Busy;
+use crate::probe::chain::{Chain, count};
+use crate::probe::commands::shell;
+use crate::probe::{assert_exit, assert_failure, printed, probe, stderr, stdout, succeed};
+use std::process::{Command, Output};
+
+const GETPGID: &str = "syscalls:sys_enter_getpgid";
+
+/// Samples each call of a chain of 30 and 12 calls.
+fn sampled(args: &[&str]) -> Output {
+    let chain = Chain::compile();
+    let mut run = probe(["sample", "-e", GETPGID, "-c", "1"]);
+    let output = succeed(run.args(args).arg("--").args(chain.command(30, 12)));
+    assert_eq!(stderr(&output), "probe: 42 samples, 0 lost, throttled 0 times\n");
+    output
+}
+
+/// The counts of the stacks through the functions left and right.
+fn left_and_right(folded: &str) -> [u64; 2] {
+    ["left", "right"].map(|name| count(folded, &format!(";main;{name};innermost ")))
+}
+
+#[test]
+#[ignore = "needs root: cargo xtask test"]
+fn every_sample_has_its_stack() {
+    let folded = stdout(&sampled(&["-f", "folded"]));
+    assert_eq!(left_and_right(&folded), [30, 12], "{folded}");
+    assert_eq!(count(&folded, ""), 42);
+}
+
+#[test]
+#[ignore = "needs root: cargo xtask test"]
+fn functions_of_short_lived_processes_have_names() {
+    let chain = Chain::compile();
+    // One process after the other.
+    let script =
+        format!("for i in 1 2 3 4 5 6 7 8 9 10; do {} 2 1 0; done", chain.program.display());
+    let mut run = probe(["sample", "-e", GETPGID, "-c", "1", "-f", "folded", "--"]);
+    let folded = stdout(&succeed(run.args(shell(&script))));
+    assert_eq!(left_and_right(&folded), [20, 10], "{folded}");
+}
+
+#[test]
+#[ignore = "needs root: cargo xtask test"]
+fn a_table_has_the_most_frequent_stack_first() {
+    let table = stdout(&sampled(&[]));
+    let first = table.lines().next().unwrap();
+    assert!(first.trim_start().starts_with("30 "), "{table}");
+}
+
+#[test]
+#[ignore = "needs root: cargo xtask test"]
+fn a_flame_graph_replaces_its_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("stacks.svg");
+    std::fs::write(&path, "x".repeat(1 << 20)).unwrap();
+    let output = sampled(&["-f", "svg", "-o", path.to_str().unwrap()]);
+    assert!(output.stdout.is_empty());
+    let svg = std::fs::read_to_string(&path).unwrap();
+    assert!(svg.trim_end().ends_with("</svg>") && svg.contains("innermost"), "{svg}");
+}
+
+#[test]
+#[ignore = "needs root: cargo xtask test"]
+fn targets_are_selected_as_for_perf() {
+    let cpus = format!("0-{}", std::thread::available_parallelism().unwrap().get() - 1);
+    let busy = Busy::beside_us();
+    let pid = busy.pid();
+    let sample = |target: &[&str]| {
+        let args = ["sample", "-F", "499", "-f", "folded", "-d", "500ms"];
+        let folded = printed(args.iter().chain(target));
+        let of_dd = folded.lines().filter(|line| line.starts_with("dd;")).count();
+        assert!(of_dd > 0, "{target:?}: {folded}");
+        folded.lines().count() - of_dd
+    };
+    for target in [&["-p", &*pid][..], &["-p", &pid, "--per-thread"], &["-t", &pid]] {
+        assert_eq!(sample(target), 0, "{target:?}");
+    }
+    sample(&["-a"]);
+    sample(&["-C", &cpus]);
+}
+
+#[test]
+#[ignore = "needs root: cargo xtask test"]
+fn the_trace_of_a_process_ends_with_it() {
+    let mut sleeping = Command::new("sleep").arg("5").spawn().unwrap();
+    let output = probe(["sample", "-p", &sleeping.id().to_string()]).output().unwrap();
+    sleeping.wait().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+}
+
+#[test]
+#[ignore = "needs root: cargo xtask test"]
+fn the_exit_status_is_that_of_the_command() {
+    assert_exit(&mut probe(["sample", "--", "sh", "-c", "exit 3"]), 3, "");
+}
+
+#[test]
+#[ignore = "needs root: cargo xtask test"]
+fn invalid_input_is_explained_in_one_line() {
+    let unknown = "syscalls:sys_enter_getpgi";
+    let most = "which the sysctl kernel.perf_event_max_sample_rate sets";
+    // The frequency in the event's terms overrides `-c`.
+    let own = "software/config=0,freq=100000000/";
+    for (args, expected) in [
+        (&["-e", unknown][..], "there is no event `syscalls:sys_enter_getpgi`"),
+        (&["-e", unknown], "did you mean `syscalls:sys_enter_getpgid`"),
+        (&["-p", "4194305"], "there is no process 4194305"),
+        (&["-F", "100000000"], most),
+        (&["-c", "1000", "-e", own], most),
+    ] {
+        assert_failure(probe(["sample"]).args(args), expected);
+    }
+}
+
+#[test]
+#[ignore = "needs root: cargo xtask test"]
+fn an_event_has_the_name_and_the_period_of_its_terms() {
+    // With debugfs mounted, `probe` uses the tracefs inside it.
+    let folders = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
+    let id = folders.map(|folder| format!("{folder}/events/syscalls/sys_enter_getpgid/id"));
+    let id = id.iter().find_map(|id| std::fs::read_to_string(id).ok()).unwrap();
+    let chain = Chain::compile();
+    let event = format!("tracepoint/config={},name=calls-of-it,period=1/", id.trim());
+    let mut run = probe(["sample", "-e", &event, "-c", "1000", "-f", "svg", "--"]);
+    let output = run.args(chain.command(30, 12)).output().unwrap();
+    assert_eq!(stderr(&output), "probe: 42 samples, 0 lost, throttled 0 times\n");
+    let svg = stdout(&output);
+    assert!(svg.contains("calls-of-it: 42 hits"), "{svg}");
+}

@@ -1,0 +1,140 @@
+//! Functions in the files that a process runs: where its root directory or its mounts are others, where the file was
+//! replaced, and where it is a Go program.
+
+use crate::probe::commands::own;
+use crate::probe::{Run, assert_exit, json_line, probe, stderr, stdout, succeed};
+use crate::uprobe_fixtures::{TRIPLE, calling};
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+/// The workload of `uprobe_fixtures`, which waits before it begins.
+struct Waiting(Child);
+
+impl Waiting {
+    /// Starts it by a script, in which `$0` to `$2` are the executable and its arguments.
+    fn start(script: &str, executable: &str) -> Self {
+        let [_, _, _, _, work] = calling("wait triple 7 getenv 5");
+        let mut command = Command::new("sh");
+        command.args(["-c", script, executable, "--ignored", "--exact"]);
+        command.args(["uprobe_fixtures::workload"]).env("PROBE_TEST_WORK", work);
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stderr.as_mut().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "waiting\n");
+        Self(child)
+    }
+
+    /// The number of hits of each function while it works, and what `probe` reports.
+    fn hits(mut self, specs: &[&str]) -> (BTreeMap<String, usize>, String) {
+        let pid = self.0.id().to_string();
+        let args = ["trace", "-F", "jsonl", "-p", &pid];
+        let run =
+            Run::of(probe(args.iter().chain(specs)).stderr(Stdio::piped())).wait_for_heading();
+        drop(self.0.stdin.take());
+        assert!(self.0.wait().unwrap().success());
+        let output = run.finish();
+        let mut hits = BTreeMap::<_, usize>::new();
+        for event in stdout(&output).lines().map(json_line).filter(|line| line["time"].is_u64()) {
+            *hits.entry(event["probe"].as_str().unwrap().to_owned()).or_default() += 1;
+        }
+        (hits, stderr(&output))
+    }
+}
+
+fn copy(to: &Path) -> String {
+    std::fs::copy(own(), to).unwrap();
+    to.to_str().unwrap().to_owned()
+}
+
+#[test]
+#[ignore = "needs root, BPF and uprobes: cargo xtask test"]
+fn the_files_of_a_process_are_probed_and_not_others_of_the_same_path() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let expected = BTreeMap::from([(TRIPLE.to_owned(), 7)]);
+
+    // Another file is mounted there.
+    let (seen, mounted) = (copy(&at("program")), copy(&at("mounted")));
+    let spec = |file: &str| format!("uprobe:{file}:{TRIPLE}");
+    let script = format!(
+        "exec unshare -m sh -c 'mount --bind {mounted} {seen} && exec \"$0\" \"$@\"' \"$0\" \"$@\""
+    );
+    let (hits, errors) = Waiting::start(&script, &seen).hits(&[&spec(&seen)]);
+    assert_eq!(hits, expected, "{errors}");
+
+    // The process has another root directory, and a library that is not this process's.
+    let root = at("root");
+    let script = format!(
+        "set -e; mkdir {0}; cp --parents \"$0\" $(ldd \"$0\" | grep -o '/[^ ]*') {0}; exec chroot {0} \"$0\" \"$@\"",
+        root.display()
+    );
+    let waiting = Waiting::start(&script, &seen);
+    let (hits, errors) = waiting.hits(&[&spec(&seen), "uprobe:libc:getenv"]);
+    assert_eq!(hits[TRIPLE], 7, "{errors}");
+    assert!(hits["getenv"] >= 5, "{hits:?}: {errors}");
+    assert!(!errors.contains("does not run code"), "{errors}");
+    let waiting = Waiting::start("exec chroot $(dirname $0)/root \"$0\" \"$@\"", &seen);
+    let pid = waiting.0.id().to_string();
+    let expected_error = format!(
+        "process {pid} has another root directory, and runs code of no file called resolv;"
+    );
+    assert_exit(&mut probe(["count", "u:resolv:ns_name_pton", "-p", &pid]), 1, &expected_error);
+    drop(waiting.hits(&[&spec(&seen)]));
+
+    // The file was replaced, then removed.
+    let waiting = Waiting::start("exec \"$0\" \"$@\"", &seen);
+    let removed = Waiting::start("exec \"$0\" \"$@\"", &seen);
+    std::fs::rename(&mounted, &seen).unwrap();
+    let (hits, errors) = waiting.hits(&[&spec(&seen)]);
+    assert_eq!(hits, expected, "{errors}");
+    std::fs::remove_file(&seen).unwrap();
+    let (hits, errors) = removed.hits(&[&spec(&seen)]);
+    assert_eq!(hits, expected, "{errors}");
+}
+
+#[test]
+#[ignore = "needs root, BPF and uprobes: cargo xtask test"]
+fn a_file_that_the_process_does_not_run_is_reported() {
+    let dir = tempfile::tempdir().unwrap();
+    let other = copy(&dir.path().join("other"));
+    let waiting = Waiting::start("exec \"$0\" \"$@\"", &own());
+    let (hits, errors) = waiting.hits(&[&format!("uprobe:{other}:{TRIPLE}")]);
+    assert!(hits.is_empty(), "{hits:?}");
+    let expected = format!("{other}: process ");
+    assert!(
+        errors.contains(&expected) && errors.contains(" does not run code of this file now"),
+        "{errors}"
+    );
+}
+
+#[test]
+#[ignore = "needs root, BPF and uprobes: cargo xtask test"]
+fn returns_of_go_functions_are_probed_only_by_force() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = copy(&dir.path().join("go"));
+    // A program is of Go if it has this section.
+    let mut bytes = std::fs::read(&program).unwrap();
+    let (from, to) = (b"\0.note.gnu.build-id\0", b"\0.note.go.buildid\0\0\0");
+    let at = bytes.windows(from.len()).position(|window| window == from).unwrap();
+    bytes[at..at + to.len()].copy_from_slice(to);
+    std::fs::write(&program, bytes).unwrap();
+
+    let spec = |provider: &str| format!("{provider}:{program}:{TRIPLE}");
+    let expected =
+        format!("{program} is a Go program, and a probe on the return of a function crashes it");
+    for args in [
+        &["count", &spec("uretprobe")][..],
+        &["trace", "--ret", &spec("uprobe")],
+        &["latency", &spec("uprobe")],
+        &["count", &format!("uretprobe:{program}:uprobe_fixture_*")],
+    ] {
+        assert_exit(probe(args).args(["-d", "1ms"]), 1, &expected);
+    }
+    let forced = ["count", "--force", &spec("uretprobe"), &spec("uprobe"), "--", &program];
+    let work = ["--ignored", "--exact", "uprobe_fixtures::workload"];
+    let output = succeed(probe(forced).args(work).env("PROBE_TEST_WORK", "triple 9"));
+    assert!(stderr(&output).contains("18 hits of 2 of 2 probes"), "{}", stderr(&output));
+}

@@ -1,0 +1,169 @@
+//! Strings, buffers and lists: whole, or marked where they are not.
+
+use crate::probe::commands::{self, requested_work};
+use crate::probe::{events, json_lines, stderr, trace};
+use serde_json::{Value, json};
+use std::ffi::CString;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+
+/// The lengths of the strings that the workload passes.
+const LENGTHS: [usize; 6] = [1, 1023, 1024, 4095, 4096, 5000];
+
+/// No system call has this number.
+const NO_CALL: i64 = 9999;
+
+/// A string of this length.
+fn text(length: usize) -> String {
+    (0..length).map(|n| char::from(b'a' + (n % 26) as u8)).collect()
+}
+
+#[test]
+#[ignore = "needs root: cargo xtask test"]
+fn workload() {
+    match requested_work().as_str() {
+        "calls" => calls(),
+        "buffers" => {
+            // SAFETY: it is a string.
+            unsafe { libc::prctl(libc::PR_SET_NAME, c"values".as_ptr()) };
+            buffers();
+        }
+        _ => {}
+    }
+}
+
+fn calls() {
+    for length in LENGTHS {
+        let path = CString::new(text(length)).unwrap();
+        // SAFETY: the path is valid.
+        unsafe { libc::openat(-7, path.as_ptr(), 0) };
+    }
+    let [one, other] = [3900, 2000].map(|length| CString::new(text(length)).unwrap());
+    // SAFETY: the paths are valid, and no directory has this number.
+    unsafe { libc::syscall(libc::SYS_renameat2, -7, one.as_ptr(), -7, other.as_ptr(), 0) };
+    // SAFETY: there is no such call.
+    unsafe { libc::syscall(NO_CALL, 1, -2_i64, 3, 0x1_0000_0004_i64, 5, 6) };
+}
+
+fn buffers() {
+    let (one, other) = UnixStream::pair().unwrap();
+    let (fd, other) = (one.as_raw_fd(), other.as_raw_fd());
+    for (bytes, length) in [(&b"hello world"[..], 5), (b"two\nlines\n", 10), (b"\0\x01\xff", 3)] {
+        // On memory that is resident.
+        let bytes = bytes.to_vec();
+        // SAFETY: the bytes are valid.
+        let written = unsafe { libc::write(fd, bytes.as_ptr().cast(), length) };
+        assert_eq!(written, length as isize);
+    }
+    let long = text(4200);
+    // SAFETY: the bytes are valid.
+    assert_eq!(unsafe { libc::send(fd, long.as_ptr().cast(), 4200, 0) }, 4200);
+    let mut read = *b"................";
+    // SAFETY: the buffer has that many bytes.
+    assert_eq!(unsafe { libc::read(other, read.as_mut_ptr().cast(), 7) }, 7);
+    // SAFETY: as above.
+    assert_eq!(unsafe { libc::read(-7, read.as_mut_ptr().cast(), 16) }, -1);
+}
+
+/// The events of a probe.
+fn of<'e>(events: &'e [Value], probe: &str) -> Vec<&'e Value> {
+    let found: Vec<_> = events.iter().filter(|event| event["probe"] == probe).collect();
+    assert!(!found.is_empty(), "no {probe}: {events:#?}");
+    found
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn strings_are_whole_or_marked() {
+    let many: Vec<_> = (0..6)
+        .flat_map(|n| ["x8", "x16", "x32", "x64"].map(|ty| format!("{ty}_{n}=args[{n}]:{ty}")))
+        .chain(["args", "pid", "tid", "comm"].map(str::to_owned))
+        .collect();
+    let probes = [
+        "t:syscalls:sys_enter_openat(filename)/dfd == -7/".to_owned(),
+        "t:syscalls:sys_enter_renameat2(oldname, newname)".to_owned(),
+        format!("t:raw_syscalls:sys_enter({})/id == {NO_CALL}/", many.join(", ")),
+        "t:sched:sched_process_exec(filename, bytes=filename:bytes[4096], few=filename:bytes[4])"
+            .to_owned(),
+        "rt:sched_process_exec(auxv=arg0->mm->saved_auxv)".to_owned(),
+    ];
+    let events = events(probes, commands::workload("values_data", "calls"));
+    let opened = of(&events, "syscalls:sys_enter_openat");
+    assert_eq!(opened.len(), LENGTHS.len());
+    for (event, length) in opened.into_iter().zip(LENGTHS) {
+        assert_eq!(event["args"]["filename"], text(length.min(4096)), "{length}");
+        let truncated = if length > 4096 { json!(["filename"]) } else { Value::Null };
+        assert_eq!(event["truncated"], truncated, "{length}");
+    }
+    // There is room for one string of maximum length, and for the beginning of another one.
+    let [renamed] = of(&events, "syscalls:sys_enter_renameat2")[..] else { panic!() };
+    assert_eq!(renamed["args"]["oldname"], text(3900));
+    assert_eq!(renamed["args"]["newname"], text(1023));
+    assert_eq!(renamed["truncated"], json!(["newname"]));
+
+    let [called] = of(&events, "raw_syscalls:sys_enter")[..] else { panic!() };
+    let args = &called["args"];
+    assert_eq!(args.as_object().unwrap().len(), 28);
+    assert_eq!(args["args"], json!([1, "18446744073709551614", 3, 0x1_0000_0004_u64, 5, 6]));
+    assert_eq!([&args["x64_1"], &args["x64_3"]], ["0xfffffffffffffffe", "0x100000004"]);
+    assert_eq!((&args["pid"], &args["comm"]), (&called["pid"], &called["comm"]));
+
+    // AT_SYSINFO_EHDR, and the address of the vDSO.
+    let auxv = &of(&events, "sched_process_exec")[0]["args"]["auxv"];
+    assert_eq!(auxv[0], 33, "{auxv}");
+    assert!(auxv.as_array().unwrap().len() >= 40, "{auxv}");
+    for exec in of(&events, "sched:sched_process_exec") {
+        let name = exec["args"]["filename"].as_str().unwrap();
+        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        // With the terminating zero.
+        assert_eq!(exec["args"]["bytes"], hex(name.as_bytes()) + "00");
+        assert_eq!(exec["args"]["few"], hex(&name.as_bytes()[..4]));
+        assert_eq!(exec["truncated"], json!(["few"]));
+    }
+}
+
+#[test]
+#[ignore = "needs root, BPF and uprobes: cargo xtask test"]
+fn buffers_end_where_their_lengths_say() {
+    let probes = [
+        "t:syscalls:sys_enter_write/comm == \"values\"/",
+        "t:syscalls:sys_enter_write(text=buf:ustr, count, named=buf:bytes[count])/buf == \"hello\"/",
+        "t:syscalls:sys_enter_sendto(buff, len, named=buff:ustr[len])",
+        "u:libc:write(named=arg1:ustr[arg2:s32], arg2:u64)/comm == \"values\"/",
+    ];
+    let mut events = events(probes, commands::workload("values_data", "buffers"));
+    let is_ours = |event: &Value| event["comm"] == "values";
+    events.retain(is_ours);
+    let writes = of(&events, "syscalls:sys_enter_write");
+    let written = |name: &str| -> Vec<_> {
+        let named = writes.iter().filter(|event| !event["args"][name].is_null());
+        named.map(|event| (event["args"][name].as_str().unwrap(), &event["binary"])).collect()
+    };
+    let (text_only, binary) = (&Value::Null, &json!(["buf"]));
+    let all = written("buf");
+    for expected in [("hello", text_only), ("two\nlines\n", text_only), ("0001ff", binary)] {
+        assert!(all.contains(&expected), "{all:?}");
+    }
+    for name in ["text", "named"] {
+        assert_eq!(written(name), [("hello", text_only)], "{name}");
+    }
+    let [sent] = of(&events, "syscalls:sys_enter_sendto")[..] else { panic!("{events:#?}") };
+    assert_eq!(sent["args"], json!({"buff": text(512), "len": 4200, "named": text(4096)}));
+    assert_eq!(sent["truncated"], json!(["buff", "named"]));
+    let named: Vec<_> = of(&events, "write").iter().map(|event| &event["args"]["named"]).collect();
+    for expected in ["hello", "two\nlines\n", ""] {
+        assert!(named.contains(&&json!(expected)), "{named:?}");
+    }
+
+    // What a call has read is known when it returns.
+    let probe = "u:libc:read(arg1:bytes[retval], text=arg1:ustr[retval], fd=arg0:s32)";
+    let output = trace(["--ret", probe], commands::workload("values_data", "buffers"));
+    let read = |event: Value| (is_ours(&event)).then(|| event["args"].clone());
+    let reads: Vec<_> = json_lines(&output).into_iter().filter_map(read).collect();
+    let is_read = |args: &Value, text| args["arg1"] == text && args["text"] == text;
+    assert!(reads.iter().any(|args| is_read(args, "hellotw")), "{reads:#?}{}", stderr(&output));
+    let [failed] = reads.iter().filter(|args| args["fd"] == -7).collect::<Vec<_>>()[..] else {
+        panic!("{reads:#?}")
+    };
+    assert!(is_read(failed, ""), "{failed}");
+}

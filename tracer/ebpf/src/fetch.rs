@@ -1,0 +1,521 @@
+//! Follows a probe's fetch table: reads its fields, and decides whether to report the hit.
+//!
+//! For a call, that happens in two steps ([`moment`]): at the entry and at the return.
+//!
+//! The work for each field and for each comparison is in global functions (`BTF_FUNC_GLOBAL`, 5.6+). The verifier
+//! checks those once, instead of once for each field on each path through the fields before it. Their
+//! arguments are numbers, by which they find the table and the hit.
+
+use super::hit::{Frame, LAST_DATA, LAST_SHORT, LONGEST_TAIL};
+use aya_ebpf::{
+    cty::c_void,
+    helpers::{
+        bpf_get_current_task, bpf_get_current_uid_gid, bpf_get_smp_processor_id,
+        generated::{
+            bpf_probe_read_kernel, bpf_probe_read_kernel_str, bpf_probe_read_user,
+            bpf_probe_read_user_str,
+        },
+    },
+    macros::map,
+    maps::Array,
+};
+use probe_ebpf::pipe;
+use probe_tracer_common::counter;
+use probe_tracer_common::fetch::{
+    CHECKS, Check, FIELDS, FetchField, FetchTable, LONGEST, SHORT, STEPS, TEXT_LEN, TEXTS,
+    TRUNCATED, base, flag, kind, moment, operator, verdict,
+};
+use probe_tracer_common::trace::ProbeHit;
+
+/// A table for each probe; user space sets the number of entries.
+#[map]
+static PROBES: Array<FetchTable> = Array::with_max_entries(1, 0);
+
+/// The table of a probe.
+#[inline(always)]
+pub(crate) fn table(probe: u32) -> Option<&'static FetchTable> {
+    PROBES.get(probe)
+}
+
+/// Reads the fields of a moment into the hit that is reserved at `depth`. Returns 0 as soon as the predicate
+/// rejects the hit.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn follow_table(probe: u32, depth: u32, moment: u32) -> u32 {
+    let Some(table) = PROBES.get(probe) else { return 0 };
+    let late = table.late_fields;
+    let fields = if moment == moment::LATE { late } else { !late };
+    let taken = fields & table.taken_fields;
+    if taken != 0 {
+        let Some(mut fetch) = Fetch::by(table, depth) else { return 0 };
+        fetch.take(taken);
+    }
+    let read = fields & !taken;
+    for at in 0..FIELDS as u32 {
+        if at >= u32::from(table.integer_count) {
+            break;
+        }
+        if read >> at & 1 != 0 {
+            fetch_field(probe, depth, at);
+        }
+    }
+    let checks_text = table.checks_text >> (moment & 1) & 1 != 0;
+    if !checks_text && !accepts(table, probe, depth, moment) {
+        return 0;
+    }
+    for at in 0..FIELDS as u32 {
+        if at + u32::from(table.stack_count) >= u32::from(table.field_count) {
+            break;
+        }
+        if at >= u32::from(table.integer_count) && fields >> at & 1 != 0 {
+            fetch_field(probe, depth, at);
+        }
+    }
+    u32::from(!checks_text || accepts(table, probe, depth, moment))
+}
+
+/// Evaluates the part of the predicate that can be decided at this moment.
+#[inline(always)]
+fn accepts(table: &FetchTable, probe: u32, depth: u32, moment: u32) -> bool {
+    let early = u32::from(table.early_checks);
+    let (first, end) =
+        if moment == moment::LATE { (early, u32::from(table.check_count)) } else { (0, early) };
+    if first == end {
+        return true;
+    }
+    let mut next = first;
+    for at in 0..CHECKS as u32 {
+        if next == at {
+            next = next_check(probe, depth, at);
+        }
+    }
+    next == u32::from(verdict::ACCEPT)
+}
+
+/// Reads one field.
+#[unsafe(no_mangle)]
+extern "C" fn fetch_field(probe: u32, depth: u32, at: u32) -> u32 {
+    let Some(mut fetch) = Fetch::of(probe, depth) else { return 0 };
+    let at = at as usize;
+    if at >= FIELDS {
+        return 0;
+    }
+    fetch.set_word(at, 0);
+    if at < usize::from(fetch.table.integer_count) {
+        fetch.integer(at);
+    } else {
+        fetch.data(at);
+    }
+    0
+}
+
+/// Makes one comparison, and returns the index of the next one, or the verdict.
+#[unsafe(no_mangle)]
+extern "C" fn next_check(probe: u32, depth: u32, at: u32) -> u32 {
+    let reject = verdict::REJECT.into();
+    let Some(fetch) = Fetch::of(probe, depth) else { return reject };
+    let Some(check) = fetch.table.checks.get(at as usize) else { return reject };
+    u32::from(if fetch.holds(check) { check.on_true } else { check.on_false })
+}
+
+pub(super) struct Fetch<'h> {
+    pub(super) table: &'h FetchTable,
+    hit: &'h mut ProbeHit,
+    pub(super) frame: &'h mut Frame,
+}
+
+impl Fetch<'_> {
+    /// The table of a probe, and the hit that is reserved at `depth`.
+    #[inline(always)]
+    pub(super) fn of(probe: u32, depth: u32) -> Option<Self> {
+        Self::by(PROBES.get(probe)?, depth)
+    }
+
+    /// The same, for a table that is already known.
+    #[inline(always)]
+    fn by(table: &'static FetchTable, depth: u32) -> Option<Self> {
+        // SAFETY: the caller of the functions above holds the reservation.
+        let (hit, tail) = unsafe { pipe::reserved::<ProbeHit>(depth) }?;
+        // SAFETY: as in hit::frame().
+        let frame = unsafe { &mut *tail.as_mut_ptr().cast::<Frame>() };
+        Some(Self { table, hit, frame })
+    }
+
+    /// Copies the integers that are in registers; the table has a bit for each.
+    #[inline(always)]
+    fn take(&mut self, fields: u32) {
+        for at in 0..FIELDS {
+            if at >= usize::from(self.table.integer_count) {
+                break;
+            }
+            if fields >> at & 1 != 0 {
+                let field = &self.table.fields[at];
+                let register = self.frame.registers[usize::from(field.base) & 31];
+                self.set_word(at, cut(field, add(register, field.offsets[0])));
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn integer(&mut self, at: usize) {
+        let field = &self.table.fields[at];
+        let Some(address) = self.locate(field) else { return self.fault(at) };
+        if field.kind == kind::INTEGER {
+            let size = if field.size > 8 { 8 } else { field.size };
+            let user = is_user(field, usize::from(field.steps));
+            // SAFETY: a word has 8 bytes.
+            if !unsafe { read(self.word(at).cast(), size.into(), address, user) } {
+                return self.fault(at);
+            }
+        } else {
+            self.set_word(at, address);
+        }
+        // SAFETY: the word is the frame's.
+        let word = unsafe { self.word(at).read_volatile() };
+        self.set_word(at, cut(field, word));
+    }
+
+    #[inline(always)]
+    fn data(&mut self, at: usize) {
+        let field = &self.table.fields[at];
+        let Some(address) = self.locate(field) else { return self.fault(at) };
+        let Some((address, bound)) = self.extent(field, address) else { return self.fault(at) };
+        let user = is_user(field, usize::from(field.steps));
+        let skipped = self.skipped(field, address, user);
+        let address = address.wrapping_add(skipped as u64);
+        let most = u64::from(field.size).wrapping_sub(skipped as u64);
+        let wanted = if bound == UNBOUNDED { most } else { bound };
+        let room = room(self.end() + skipped);
+        let size = least(least(wanted, most), room);
+        let read = self.store(field, address, size, skipped, user);
+        if read < 0 {
+            return self.fault(at);
+        }
+        let mut len = read as u64;
+        let mut is_cut = field.flags & flag::PARTIAL != 0 || size < wanted;
+        if is_text(field) {
+            let ends = field.flags & flag::ARRAY != 0 || bound != UNBOUNDED;
+            is_cut = size == 0 && wanted != 0;
+            // The helper has replaced the last byte by a zero.
+            if len + 1 == size {
+                match self.pointer(address.wrapping_add(len), 1, user) {
+                    Some(last) if last & 0xff == 0 => {}
+                    Some(last)
+                        if ends
+                            && size == wanted
+                            && self.put(skipped + len as usize, last as u8) =>
+                    {
+                        len += 1;
+                    }
+                    _ => is_cut = true,
+                }
+            }
+            if skipped != 0 && len != 0 && self.put(0, 0) {
+                len += 1;
+            }
+        }
+        if len > LONGEST as u64 {
+            return self.fault(at);
+        }
+        let begin = self.end();
+        let mark = if is_cut { TRUNCATED } else { 0 };
+        self.set_word(at, begin as u64 | len << 32 | mark);
+        // SAFETY: the frame is ours.
+        unsafe { (&raw mut self.frame.len).write_volatile(begin + len as usize) };
+    }
+
+    /// Reads at most `size` bytes of a string or an array to `skipped` bytes behind the end of the tail. Returns their
+    /// number, without a string's terminating zero, or a negative number.
+    #[inline(always)]
+    fn store(
+        &mut self,
+        field: &FetchField,
+        address: u64,
+        size: u64,
+        skipped: usize,
+        user: bool,
+    ) -> i64 {
+        if size == 0 {
+            return 0;
+        }
+        // Only right before the use: old verifiers forget the bounds of values that are spilled to the stack.
+        let start = self.end() + skipped;
+        let room = room(start);
+        if room == 0 {
+            return -1;
+        }
+        let size = least(size, room) as u32;
+        // SAFETY: the tail has room for that many bytes.
+        let to = unsafe { self.frame.tail.as_mut_ptr().add(start) };
+        if is_text(field) {
+            // SAFETY: as above.
+            let read = unsafe { read_str(to.cast(), size, address, user) };
+            // Old kernels do not count the terminating zero of an empty string in user memory.
+            return if read == 0 { 0 } else { read - 1 };
+        }
+        // SAFETY: as above.
+        if unsafe { read(to.cast(), size, address, user) } { i64::from(size) } else { -1 }
+    }
+
+    /// How many bytes of the tail are used.
+    #[inline(always)]
+    fn end(&self) -> usize {
+        // SAFETY: the frame is ours.
+        unsafe { (&raw const self.frame.len).read_volatile() }
+    }
+
+    /// Writes a byte behind the end of the tail. Returns `false` if there is no room.
+    #[inline(always)]
+    fn put(&mut self, behind: usize, byte: u8) -> bool {
+        let at = self.end() + behind;
+        if at >= LONGEST_TAIL {
+            return false;
+        }
+        let to = &raw mut self.frame.tail[at];
+        // SAFETY: the tail is the frame's.
+        unsafe { to.write_volatile(byte) };
+        true
+    }
+
+    /// 1 if a string begins with a zero byte and goes on behind it, otherwise 0.
+    #[inline(always)]
+    fn skipped(&mut self, field: &FetchField, address: u64, user: bool) -> usize {
+        if field.flags & flag::ABSTRACT == 0 {
+            return 0;
+        }
+        let first = self.pointer(address, 1, user);
+        usize::from(first.is_some_and(|first| first & 0xff == 0))
+    }
+
+    /// The address of a string or an array, and its length in bytes if that is known apart from the string.
+    #[inline(always)]
+    fn extent(&mut self, field: &FetchField, address: u64) -> Option<(u64, u64)> {
+        if field.length != 0 {
+            let at = usize::from(field.length) - 1;
+            if at >= FIELDS || self.hit.faults >> at & 1 != 0 {
+                return None;
+            }
+            // SAFETY: the word is the frame's.
+            let length = unsafe { self.word(at).read_volatile() } as i64;
+            return Some((address, if length < 0 { 0 } else { length as u64 }));
+        }
+        let from = match field.kind {
+            kind::DATA_LOC | kind::DATA_LOC_BYTES => self.frame.registers[base::CONTEXT as usize],
+            kind::REL_LOC | kind::REL_LOC_BYTES => address.wrapping_add(4),
+            _ => return Some((address, UNBOUNDED)),
+        };
+        let word = self.pointer(address, 4, false)?;
+        Some((from.wrapping_add(word & 0xffff), word >> 16 & 0xffff))
+    }
+
+    /// Finds the address of a field, pointer by pointer. `None` if a pointer cannot be read, or if the field is an
+    /// unknown count.
+    #[inline(always)]
+    fn locate(&mut self, field: &FetchField) -> Option<u64> {
+        let begin =
+            if field.base == base::FIELD { self.other(field)? } else { self.base(field.base) };
+        let is_count = field.base >= base::COUNTER && field.base < base::COUNTERS_END;
+        if is_count && begin == counter::UNKNOWN {
+            return None;
+        }
+        let mut address = add(begin, field.offsets[0]);
+        for step in 0..STEPS {
+            if step >= usize::from(field.steps) {
+                break;
+            }
+            address = add(self.pointer(address, 8, is_user(field, step))?, field.offsets[step + 1]);
+        }
+        Some(address)
+    }
+
+    /// Reads a pointer, or another value of its size.
+    #[inline(always)]
+    fn pointer(&mut self, from: u64, size: u32, user: bool) -> Option<u64> {
+        let to = &raw mut self.frame.address;
+        // SAFETY: an address has 8 bytes.
+        if !unsafe { read(to.cast(), size, from, user) } {
+            return None;
+        }
+        // SAFETY: the frame is ours.
+        Some(unsafe { to.read_volatile() })
+    }
+
+    /// The value of the field that another one starts from.
+    #[inline(always)]
+    fn other(&self, field: &FetchField) -> Option<u64> {
+        let at = usize::from(field.from);
+        if at >= FIELDS || self.hit.faults >> at & 1 != 0 {
+            return None;
+        }
+        // SAFETY: the word is the frame's.
+        Some(unsafe { self.word(at).read_volatile() })
+    }
+
+    #[inline(always)]
+    fn base(&mut self, base: u8) -> u64 {
+        match base {
+            // SAFETY: the helpers have no preconditions.
+            base::TASK => unsafe { bpf_get_current_task() },
+            base::PID => self.hit.task.pid.into(),
+            base::TID => self.hit.task.tid.into(),
+            base::UID => bpf_get_current_uid_gid() & 0xffff_ffff,
+            // SAFETY: as above.
+            base::CPU => unsafe { bpf_get_smp_processor_id() }.into(),
+            // The verifier takes it for a pointer, to which it adds no unknown numbers until it has been in
+            // memory.
+            base::COMM => self.remember((&raw const self.hit.task.comm) as u64),
+            register => self.frame.registers[usize::from(register) & 31],
+        }
+    }
+
+    #[inline(always)]
+    fn holds(&self, check: &Check) -> bool {
+        let at = usize::from(check.field);
+        if at >= FIELDS || self.hit.faults >> at & 1 != 0 {
+            return false;
+        }
+        // SAFETY: the word is the frame's.
+        let word = unsafe { self.word(at).read_volatile() };
+        match check.operator {
+            operator::EQUAL => word == check.value,
+            operator::LESS => (word as i64) < check.value as i64,
+            operator::BELOW => word < check.value,
+            operator::GREATER => word as i64 > check.value as i64,
+            operator::ABOVE => word > check.value,
+            operator::HAS => word & check.value != 0,
+            operator::TEXT => self.is_text(word, check.value as usize),
+            _ => false,
+        }
+    }
+
+    /// Whether the string that a word describes equals a text of the predicate, to its end.
+    #[inline(always)]
+    fn is_text(&self, word: u64, text: usize) -> bool {
+        let (begin, len) = ((word & 0xffff_ffff) as usize, (word >> 32) as usize);
+        if begin > LAST_SHORT || len > TEXT_LEN || text >= TEXTS {
+            return false;
+        }
+        let text = &self.table.texts[text];
+        for (at, &expected) in text.iter().enumerate() {
+            if at >= len {
+                // The string may be longer.
+                return expected == 0;
+            }
+            if self.frame.tail[begin + at] != expected {
+                return false;
+            }
+        }
+        true
+    }
+
+    #[inline(always)]
+    pub(super) fn fault(&mut self, at: usize) {
+        let faults = &raw mut self.hit.faults;
+        // SAFETY: the hit belongs to this program.
+        let others = unsafe { faults.read_volatile() };
+        // SAFETY: as above.
+        unsafe { faults.write_volatile(others | 1 << at) };
+    }
+
+    #[inline(always)]
+    fn word(&self, at: usize) -> *mut u64 {
+        // SAFETY: the tail begins with the words of FIELDS fields, and `at` is less.
+        unsafe { self.frame.tail.as_ptr().cast_mut().cast::<u64>().add(at) }
+    }
+
+    #[inline(always)]
+    pub(super) fn set_word(&mut self, at: usize, value: u64) {
+        // SAFETY: the word is the frame's.
+        unsafe { self.word(at).write_volatile(value) };
+    }
+
+    /// A number about which the verifier knows nothing more.
+    #[inline(always)]
+    fn remember(&mut self, address: u64) -> u64 {
+        let to = &raw mut self.frame.address;
+        // SAFETY: the frame is ours.
+        unsafe { to.write_volatile(address) };
+        // SAFETY: as above.
+        unsafe { to.read_volatile() }
+    }
+}
+
+/// Stands for the length of a value whose length is not known.
+const UNBOUNDED: u64 = u64::MAX;
+
+/// How many bytes may be read to this offset in a tail, including the zero that ends a string of maximum length.
+#[inline(always)]
+fn room(start: usize) -> u64 {
+    if start <= LAST_DATA {
+        LONGEST as u64 + 1
+    } else if start <= LAST_SHORT {
+        SHORT as u64
+    } else {
+        0
+    }
+}
+
+#[inline(always)]
+fn least(one: u64, other: u64) -> u64 {
+    if one < other { one } else { other }
+}
+
+#[inline(always)]
+fn is_text(field: &FetchField) -> bool {
+    matches!(field.kind, kind::STRING | kind::DATA_LOC | kind::REL_LOC)
+}
+
+/// Continues from an address.
+#[inline(always)]
+fn add(address: u64, offset: i32) -> u64 {
+    address.wrapping_add(i64::from(offset) as u64)
+}
+
+/// Extracts the wanted bits of a word.
+#[inline(always)]
+fn cut(field: &FetchField, word: u64) -> u64 {
+    let word = word << (field.left & 63);
+    let right = field.right & 63;
+    let signed = field.flags & flag::SIGNED != 0;
+    if signed { (word as i64 >> right) as u64 } else { word >> right }
+}
+
+/// Whether a field's read with this index is from the process's memory.
+#[inline(always)]
+fn is_user(field: &FetchField, read: usize) -> bool {
+    field.user >> (read & 7) & 1 != 0
+}
+
+/// Reads `size` bytes, completely or not at all.
+///
+/// # Safety
+///
+/// `to` has room for that many bytes.
+#[inline(always)]
+unsafe fn read(to: *mut c_void, size: u32, from: u64, user: bool) -> bool {
+    let from = from as *const c_void;
+    let result = if user {
+        // SAFETY: the caller's promise; the helper checks the address that is read.
+        unsafe { bpf_probe_read_user(to, size, from) }
+    } else {
+        // SAFETY: as above.
+        unsafe { bpf_probe_read_kernel(to, size, from) }
+    };
+    result == 0
+}
+
+/// Reads a string of at most `size` bytes. Returns its length with the terminating zero, or a negative errno.
+///
+/// # Safety
+///
+/// `to` has room for that many bytes.
+#[inline(always)]
+unsafe fn read_str(to: *mut c_void, size: u32, from: u64, user: bool) -> i64 {
+    let from = from as *const c_void;
+    if user {
+        // SAFETY: the caller's promise; the helper checks the address that is read.
+        unsafe { bpf_probe_read_user_str(to, size, from) }
+    } else {
+        // SAFETY: as above.
+        unsafe { bpf_probe_read_kernel_str(to, size, from) }
+    }
+}

@@ -1,0 +1,142 @@
+//! Functions in the kernel and in programs: their entries, their returns, and both in one event.
+//! The programs that also serve functions in user space can be preempted there.
+
+use crate::hit::Registers;
+use crate::{call, gate, hit, number};
+use aya_ebpf::{
+    EbpfContext,
+    bindings::pt_regs,
+    helpers::bpf_get_attach_cookie,
+    macros::{kprobe, kretprobe},
+    programs::{ProbeContext, RetProbeContext},
+};
+use aya_log_ebpf::trace;
+use core::ffi::c_void;
+use probe_ebpf::unshared_stack;
+use probe_tracer_common::fetch::base;
+
+/// One program for all functions: the attach cookie tells which one was hit (5.15+).
+#[kprobe]
+pub(crate) fn kprobe_by_cookie(ctx: ProbeContext) -> u32 {
+    unshared_stack();
+    // SAFETY: the context is the one that the kernel gave this program.
+    let probe = unsafe { bpf_get_attach_cookie(ctx.as_ptr()) } as u32;
+    hit(ctx.as_ptr(), probe)
+}
+
+/// The same for kernels without cookies, loaded once for each function.
+#[kprobe]
+pub(crate) fn kprobe_by_number(ctx: ProbeContext) -> u32 {
+    unshared_stack();
+    hit(ctx.as_ptr(), number::of_program())
+}
+
+/// Returns of functions, by cookie.
+#[kretprobe]
+pub(crate) fn kretprobe_by_cookie(ctx: RetProbeContext) -> u32 {
+    unshared_stack();
+    // SAFETY: the context is the one that the kernel gave this program.
+    let probe = unsafe { bpf_get_attach_cookie(ctx.as_ptr()) } as u32;
+    returned(ctx.as_ptr(), probe)
+}
+
+/// The same for kernels without cookies.
+#[kretprobe]
+pub(crate) fn kretprobe_by_number(ctx: RetProbeContext) -> u32 {
+    unshared_stack();
+    returned(ctx.as_ptr(), number::of_program())
+}
+
+/// Entries of calls, by cookie.
+#[kprobe]
+pub(crate) fn call_entry_by_cookie(ctx: ProbeContext) -> u32 {
+    unshared_stack();
+    // SAFETY: the context is the one that the kernel gave this program.
+    let probe = unsafe { bpf_get_attach_cookie(ctx.as_ptr()) } as u32;
+    call_entered(ctx.as_ptr(), probe)
+}
+
+/// The same for kernels without cookies.
+#[kprobe]
+pub(crate) fn call_entry_by_number(ctx: ProbeContext) -> u32 {
+    unshared_stack();
+    call_entered(ctx.as_ptr(), number::of_program())
+}
+
+/// Returns of calls, by cookie.
+#[kretprobe]
+pub(crate) fn call_return_by_cookie(ctx: RetProbeContext) -> u32 {
+    unshared_stack();
+    // SAFETY: the context is the one that the kernel gave this program.
+    let probe = unsafe { bpf_get_attach_cookie(ctx.as_ptr()) } as u32;
+    call_returned(ctx.as_ptr(), probe)
+}
+
+/// The same for kernels without cookies.
+#[kretprobe]
+pub(crate) fn call_return_by_number(ctx: RetProbeContext) -> u32 {
+    unshared_stack();
+    call_returned(ctx.as_ptr(), number::of_program())
+}
+
+/// One function for all programs on returns, so that the object has this code once.
+#[inline(never)]
+fn returned(ctx: *mut c_void, probe: u32) -> u32 {
+    let ctx = &RetProbeContext::new(ctx);
+    trace!(ctx, "kretprobe {} hit", probe);
+    hit::report(ctx, probe, |registers, _| registers[base::RETVAL as usize] = ctx.ret())
+}
+
+/// One function for all programs on entries, so that the object has this code once.
+#[inline(never)]
+fn hit(ctx: *mut c_void, probe: u32) -> u32 {
+    let ctx = &ProbeContext::new(ctx);
+    trace!(ctx, "kprobe {} hit", probe);
+    hit::report(ctx, probe, |registers, _| arguments(ctx, registers))
+}
+
+/// One function for all programs on entries of calls, so that the object has this code once.
+#[inline(never)]
+fn call_entered(ctx: *mut c_void, probe: u32) -> u32 {
+    let ctx = &ProbeContext::new(ctx);
+    trace!(ctx, "call of {} entered", probe);
+    call::entered(ctx, probe, stack_pointer(ctx.regs), |registers, _| arguments(ctx, registers))
+}
+
+/// One function for all programs on returns of calls, so that the object has this code once.
+#[inline(never)]
+fn call_returned(ctx: *mut c_void, probe: u32) -> u32 {
+    let ctx = &RetProbeContext::new(ctx);
+    trace!(ctx, "call of {} returned", probe);
+    // A call that ends later than the trace is one whose return was not seen.
+    if !gate::is_open() {
+        return 0;
+    }
+    let stack = stack_pointer(ctx.regs).wrapping_sub(RETURN_ADDRESS);
+    call::returned(ctx, probe, stack, ctx.ret())
+}
+
+/// The arguments that are in registers.
+#[inline(always)]
+fn arguments(ctx: &ProbeContext, registers: &mut Registers) {
+    // One by one, because the verifier must see which word of the context is read.
+    registers[0] = ctx.arg(0).unwrap_or(0);
+    registers[1] = ctx.arg(1).unwrap_or(0);
+    registers[2] = ctx.arg(2).unwrap_or(0);
+    registers[3] = ctx.arg(3).unwrap_or(0);
+    registers[4] = ctx.arg(4).unwrap_or(0);
+    registers[5] = ctx.arg(5).unwrap_or(0);
+}
+
+/// How many bytes a return pops off the stack: on x86-64 the return address, on arm64 nothing.
+const RETURN_ADDRESS: u64 = if cfg!(bpf_target_arch = "aarch64") { 0 } else { 8 };
+
+#[inline(always)]
+fn stack_pointer(regs: *mut pt_regs) -> u64 {
+    #[cfg(bpf_target_arch = "aarch64")]
+    // SAFETY: the context is the one that the kernel gave this program.
+    return unsafe { (*regs).sp };
+    #[cfg(not(bpf_target_arch = "aarch64"))]
+    // SAFETY: as above.
+    return unsafe { (*regs).rsp };
+}

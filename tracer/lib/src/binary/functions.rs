@@ -1,0 +1,276 @@
+//! The functions of an ELF file, from its symbol tables.
+
+use super::{FileProblem, demangle};
+use object::elf::{STB_LOCAL, STT_FUNC, STT_GNU_IFUNC};
+use object::read::elf::{ElfFile64, Sym};
+use object::{Endianness, SymbolIndex};
+use probe_perf::nearest::nearest;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Functions by name.
+#[derive(Debug, Default)]
+pub(super) struct Functions {
+    named: BTreeMap<String, Vec<Candidate>>,
+    /// Names of functions that other files define.
+    imported: BTreeSet<String>,
+    /// Whether only exported functions have names.
+    is_stripped: bool,
+}
+
+/// A function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Function {
+    pub(super) address: u64,
+    /// In bytes; 0 if unknown.
+    pub(super) size: u64,
+}
+
+/// A function that a name may stand for.
+#[derive(Clone, Copy, Debug)]
+struct Candidate {
+    function: Function,
+    binding: Binding,
+    is_indirect: bool,
+}
+
+/// How a name is bound to a function. The preferred binding comes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Binding {
+    /// The default version of the symbol, which other files link against.
+    Default,
+    /// An older version of the symbol.
+    Old,
+    /// A function local to one source file.
+    Local,
+}
+
+impl Functions {
+    pub(super) fn of(elf: &ElfFile64<'_, Endianness>) -> object::read::Result<Self> {
+        let (endian, data) = (elf.endian(), elf.data());
+        let mut this = Self::default();
+        let versions = elf.elf_section_table().versions(endian, data)?;
+        let dynamic = elf.elf_dynamic_symbol_table();
+        for (index, symbol) in dynamic.enumerate() {
+            let name = String::from_utf8_lossy(dynamic.symbol_name(endian, symbol)?);
+            let is_hidden = |index: SymbolIndex| {
+                versions.as_ref().is_some_and(|all| all.version_index(endian, index).is_hidden())
+            };
+            this.add(endian, symbol, name, is_hidden(index));
+        }
+        let all = elf.elf_symbol_table();
+        this.is_stripped = all.is_empty();
+        for (_, symbol) in all.enumerate() {
+            let name = String::from_utf8_lossy(all.symbol_name(endian, symbol)?);
+            let (name, is_old) = unversioned(name);
+            this.add(endian, symbol, name, is_old);
+        }
+        Ok(this)
+    }
+
+    fn add(
+        &mut self,
+        endian: Endianness,
+        symbol: &impl Sym<Endian = Endianness>,
+        name: Cow<'_, str>,
+        is_old: bool,
+    ) {
+        let is_indirect = symbol.st_type() == STT_GNU_IFUNC;
+        if name.is_empty() || !(is_indirect || symbol.st_type() == STT_FUNC) {
+            return;
+        }
+        if symbol.is_undefined(endian) {
+            self.imported.insert(name.into_owned());
+            return;
+        }
+        let binding = match (symbol.st_bind() == STB_LOCAL, is_old) {
+            (true, _) => Binding::Local,
+            (_, true) => Binding::Old,
+            _ => Binding::Default,
+        };
+        let (address, size) = (symbol.st_value(endian).into(), symbol.st_size(endian).into());
+        let candidate = Candidate { function: Function { address, size }, binding, is_indirect };
+        self.named.entry(name.into_owned()).or_default().push(candidate);
+    }
+
+    /// The names of all functions.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.named.keys().map(String::as_str)
+    }
+
+    fn all(&self) -> impl Iterator<Item = (&str, Function)> {
+        let all = self.named.iter();
+        all.flat_map(|(name, candidates)| candidates.iter().map(|one| (&**name, one.function)))
+    }
+
+    /// The size of a function in bytes. Where the file does not record it, the next function ends it.
+    pub(super) fn size_of(&self, function: Function) -> Option<u64> {
+        let later = |(_, other): (&str, Function)| other.address.checked_sub(function.address);
+        match function.size {
+            0 => self.all().filter_map(later).filter(|&distance| distance > 0).min(),
+            size => Some(size),
+        }
+    }
+
+    /// The functions whose code is at an address.
+    fn around(&self, address: u64) -> impl Iterator<Item = (&str, Function)> {
+        self.all().filter(move |(_, function)| {
+            let offset = address.checked_sub(function.address);
+            offset.is_some_and(|offset| offset < function.size.max(1))
+        })
+    }
+
+    /// The function that an address is in, with the offset in it: `name+0x10`.
+    pub(super) fn containing(&self, address: u64) -> Option<String> {
+        let (name, function) = self.around(address).next()?;
+        Some(match address - function.address {
+            0 => name.to_owned(),
+            offset => format!("{name}+{offset:#x}"),
+        })
+    }
+
+    /// The function that a name stands for.
+    pub(super) fn find(&self, name: &str) -> Result<Function, FileProblem> {
+        let Some(candidates) = self.named.get(name) else {
+            if self.imported.contains(name) {
+                return Err(FileProblem::Imported);
+            }
+            let demangled = demangle::names_of(name, self.names());
+            if let [first, others @ ..] = demangled.as_slice() {
+                let found = self.find(first)?;
+                let mut addresses = vec![found.address];
+                for other in others {
+                    addresses.push(self.find(other)?.address);
+                }
+                addresses.sort_unstable();
+                addresses.dedup();
+                return match addresses.len() {
+                    1 => Ok(found),
+                    _ => Err(FileProblem::Ambiguous(addresses)),
+                };
+            }
+            let near = nearest(name, self.named.keys().cloned());
+            return Err(FileProblem::UnknownFunction { near, is_stripped: self.is_stripped });
+        };
+        let preferred = candidates.iter().map(|one| one.binding).min();
+        let mut found = BTreeMap::<u64, Candidate>::new();
+        for one in candidates.iter().filter(|one| Some(one.binding) == preferred) {
+            let known = found.entry(one.function.address).or_insert(*one);
+            known.function.size = known.function.size.max(one.function.size);
+        }
+        let addresses = found.keys().copied().collect();
+        match found.into_values().collect::<Vec<_>>().as_slice() {
+            [one] if one.is_indirect => Err(FileProblem::Indirect),
+            [one] => Ok(one.function),
+            _ => Err(FileProblem::Ambiguous(addresses)),
+        }
+    }
+
+    /// The innermost function whose code is at an address.
+    pub(super) fn at(&self, address: u64) -> Option<Function> {
+        self.around(address).map(|(_, function)| function).max_by_key(|one| one.address)
+    }
+
+    /// Adds the functions of a file with the symbols that were stripped from this one.
+    pub(super) fn add_stripped(
+        &mut self,
+        debug: &ElfFile64<'_, Endianness>,
+    ) -> object::read::Result<()> {
+        let (endian, all) = (debug.endian(), debug.elf_symbol_table());
+        for (_, symbol) in all.enumerate() {
+            let name = String::from_utf8_lossy(all.symbol_name(endian, symbol)?);
+            let (name, is_old) = unversioned(name);
+            self.add(endian, symbol, name, is_old);
+        }
+        self.is_stripped &= all.is_empty();
+        Ok(())
+    }
+
+    /// Whether only exported functions have names.
+    pub(super) fn is_stripped(&self) -> bool {
+        self.is_stripped
+    }
+}
+
+/// Splits the version off a name: `name@@DEFAULT`, `name@OLD`. Also returns whether it is an old version.
+fn unversioned(name: Cow<'_, str>) -> (Cow<'_, str>, bool) {
+    let Some((plain, version)) = name.split_once('@') else { return (name, false) };
+    (plain.to_owned().into(), !version.starts_with('@'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_in_one_function() {
+        let functions = functions(&[
+            ("first", 0x10, Binding::Default, false),
+            ("second", 0x14, Binding::Local, false),
+            ("last", 0x20, Binding::Local, false),
+        ]);
+        let containing = |address| functions.containing(address).unwrap_or_default();
+        let found = [0xf, 0x10, 0x13, 0x14, 0x18, 0x21, 0x24].map(containing);
+        assert_eq!(found, ["", "first", "first+0x3", "second", "", "last+0x1", ""]);
+        let sized = |size| functions.size_of(Function { address: 0x14, size });
+        assert_eq!([4, 0].map(sized), [Some(4), Some(0xc)]);
+        assert_eq!(functions.size_of(Function { address: 0x20, size: 0 }), None);
+    }
+
+    fn functions(named: &[(&str, u64, Binding, bool)]) -> Functions {
+        let mut this = Functions::default();
+        for &(name, address, binding, is_indirect) in named {
+            let function = Function { address, size: 4 };
+            let candidate = Candidate { function, binding, is_indirect };
+            this.named.entry(name.to_owned()).or_default().push(candidate);
+        }
+        this
+    }
+
+    #[test]
+    fn the_preferred_binding_of_a_name_counts() {
+        use Binding::{Default, Local, Old};
+        let mut functions = functions(&[
+            ("versioned", 2, Old, false),
+            ("versioned", 1, Default, false),
+            ("twice", 7, Default, false),
+            ("twice", 7, Default, false),
+            ("shadowed", 3, Local, false),
+            ("shadowed", 4, Default, false),
+            ("static", 5, Local, false),
+            ("static", 6, Local, false),
+            ("chosen", 8, Default, true),
+            ("chosen", 9, Old, false),
+            ("only_old", 10, Old, false),
+        ]);
+        functions.imported.insert("elsewhere".into());
+        let find = |name| match functions.find(name) {
+            Ok(found) => found.address.to_string(),
+            Err(problem) => problem.to_string(),
+        };
+        for (name, found) in [
+            ("versioned", "1"),
+            ("twice", "7"),
+            ("shadowed", "4"),
+            ("only_old", "10"),
+            (
+                "static",
+                "has 2 functions of this name, so it is ambiguous; name one by its address: 0x5, 0x6",
+            ),
+            ("sttic", "has no function of this name; did you mean `static`?"),
+        ] {
+            assert_eq!(find(name), found);
+        }
+        assert!(find("chosen").contains("(IFUNC)"));
+        assert!(find("elsewhere").starts_with("calls this function but does not define it"));
+    }
+
+    #[test]
+    fn versions_are_split_off_names() {
+        for (written, name, is_old) in
+            [("f", "f", false), ("f@@V_2", "f", false), ("f@V_1.0", "f", true)]
+        {
+            assert_eq!(unversioned(written.into()), (name.into(), is_old));
+        }
+    }
+}

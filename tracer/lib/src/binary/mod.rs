@@ -1,0 +1,258 @@
+//! Programs and libraries: finding a file by name, and functions in it.
+
+mod code;
+mod debug;
+mod demangle;
+mod error;
+mod functions;
+mod path;
+mod process;
+
+pub use error::{BinaryError, FileProblem};
+pub(crate) use path::is_program;
+pub(crate) use process::Process;
+
+use functions::Functions;
+use object::elf::{ET_DYN, ET_EXEC, FileHeader64, PF_X, PT_LOAD};
+use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
+use object::{Endianness, Object, ObjectSection};
+use process::Found;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+/// The ELF machine type of this architecture.
+#[cfg(target_arch = "aarch64")]
+const MACHINE: u16 = object::elf::EM_AARCH64;
+#[cfg(not(target_arch = "aarch64"))]
+const MACHINE: u16 = object::elf::EM_X86_64;
+
+/// An ELF program or shared library.
+#[derive(Debug)]
+pub(crate) struct Binary {
+    path: PathBuf,
+    /// Kept open, so that it can be probed even if its path leads to another file.
+    file: File,
+    note: Option<String>,
+    data: Vec<u8>,
+    code: Vec<Segment>,
+    functions: Functions,
+    entry: u64,
+    is_go: bool,
+}
+
+/// An executable segment of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Segment {
+    address: u64,
+    offset: u64,
+    size: u64,
+}
+
+impl Binary {
+    /// Opens a file by its path, or by the name of a library or program: the file that `process` runs or has in its
+    /// root directory, if it is given.
+    pub(crate) fn open(name: &str, process: Option<&Process>) -> Result<Self, BinaryError> {
+        let found = match process {
+            Some(process) => process.find(name)?,
+            None => own(path::find(name)?)?,
+        };
+        let path = found.path.clone();
+        Self::read(found).map_err(|problem| BinaryError::InFile { path, problem })
+    }
+
+    fn read(found: Found) -> Result<Self, FileProblem> {
+        let mut data = Vec::new();
+        (&found.file).read_to_end(&mut data).map_err(FileProblem::Unreadable)?;
+        Self::parse(found, data)
+    }
+
+    fn parse(found: Found, data: Vec<u8>) -> Result<Self, FileProblem> {
+        let not_elf = |why: &str| FileProblem::NotElf(why.to_owned());
+        if !data.starts_with(&object::elf::ELFMAG) {
+            return Err(not_elf("it is not an ELF file"));
+        }
+        let elf = ElfFile64::<Endianness>::parse(&*data)
+            .map_err(|error| not_elf(&format!("it is not a 64-bit ELF file: {error}")))?;
+        let (header, endian) = (elf.elf_header(), elf.endian());
+        if header.e_machine(endian) != MACHINE {
+            return Err(not_elf("it is for another machine"));
+        }
+        if !matches!(header.e_type(endian), ET_EXEC | ET_DYN) {
+            return Err(not_elf("it is neither a program nor a shared library"));
+        }
+        let code = elf.elf_program_headers().iter().filter(|segment| {
+            segment.p_type(endian) == PT_LOAD && segment.p_flags(endian) & PF_X != 0
+        });
+        let code = code.map(|segment| Segment {
+            address: segment.p_vaddr(endian),
+            offset: segment.p_offset(endian),
+            size: segment.p_filesz(endian),
+        });
+        let code = code.collect();
+        let mut functions = Functions::of(&elf)
+            .map_err(|error| not_elf(&format!("its symbols cannot be read: {error}")))?;
+        if functions.is_stripped() {
+            debug::add_symbols(&found.path, &elf, &mut functions);
+        }
+        let entry = elf.entry();
+        let is_go = elf.sections().any(|section| section.name().is_ok_and(is_of_go));
+        let Found { path, file, note } = found;
+        Ok(Self { path, file, note, data, code, functions, entry, is_go })
+    }
+
+    /// Whether it is a Go program.
+    pub(crate) fn is_go(&self) -> bool {
+        self.is_go
+    }
+
+    /// What is to be said about the file if it is probed. Returned once.
+    pub(crate) fn take_note(&mut self) -> Option<String> {
+        self.note.take()
+    }
+
+    /// A path that leads the kernel to this file while it is open.
+    pub(crate) fn current_path(&self) -> PathBuf {
+        let id = |file: fs::Metadata| process::id(&file);
+        match self
+            .file
+            .metadata()
+            .is_ok_and(|own| fs::metadata(&self.path).map(id).ok() == Some(id(own)))
+        {
+            true => self.path.clone(),
+            false => process::of_descriptor(&self.file),
+        }
+    }
+
+    /// The file's path.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The file offset of a location in a function, in bytes.
+    pub(crate) fn offset_of(&self, name: &str, offset: u64) -> Result<u64, BinaryError> {
+        self.find(name, offset).map_err(|problem| self.error(problem))
+    }
+
+    fn find(&self, name: &str, offset: u64) -> Result<u64, FileProblem> {
+        let function = self.functions.find(name)?;
+        let start = self.file_offset(function.address)?;
+        let address = function.address.checked_add(offset).ok_or(FileProblem::NoCode)?;
+        if offset > 0
+            && let Some(size) = self.functions.size_of(function).filter(|&size| offset >= size)
+        {
+            let hit = self.functions.containing(address);
+            return Err(FileProblem::OutOfFunction { size, hit });
+        }
+        let found = self.file_offset(address)?;
+        let before = self.data.get(start as usize..found as usize).ok_or(FileProblem::NoCode)?;
+        code::ends_with_instruction(before).then_some(found).ok_or(FileProblem::NoInstruction)
+    }
+
+    /// The file offset of the instruction at an address, in bytes.
+    pub(crate) fn offset_of_address(&self, address: u64) -> Result<u64, BinaryError> {
+        let find = || {
+            let found = self.file_offset(address)?;
+            let function = self.functions.at(address).ok_or(FileProblem::NoFunctionAt)?;
+            let start = self.file_offset(function.address)?;
+            let before =
+                self.data.get(start as usize..found as usize).ok_or(FileProblem::NoCode)?;
+            code::ends_with_instruction(before).then_some(found).ok_or(FileProblem::NoInstruction)
+        };
+        find().map_err(|problem| self.error(problem))
+    }
+
+    /// Checks that a function begins at an address.
+    pub(crate) fn check_entry(&self, address: u64) -> Result<(), BinaryError> {
+        match self.functions.at(address) {
+            Some(function) if function.address == address => Ok(()),
+            _ => Err(self.error(FileProblem::NotAnEntry)),
+        }
+    }
+
+    /// The file offset of a program's entry point, in bytes.
+    pub(crate) fn entry(&self) -> Result<u64, BinaryError> {
+        self.file_offset(self.entry).map_err(|problem| self.error(problem))
+    }
+
+    /// An error about this file.
+    pub(crate) fn error(&self, problem: FileProblem) -> BinaryError {
+        BinaryError::InFile { path: self.path.clone(), problem }
+    }
+
+    /// The functions whose names match.
+    pub(crate) fn matching(&self, is_meant: impl Fn(&str) -> bool) -> Matching {
+        let mut found = Matching::default();
+        let mut by_offset = BTreeMap::<u64, &str>::new();
+        for name in self.functions.names().filter(|name| is_meant(name)) {
+            match self.find(name, 0) {
+                Ok(offset) => {
+                    let known = by_offset.entry(offset).or_insert(name);
+                    *known = plainer(known, name);
+                }
+                Err(FileProblem::Indirect) => found.indirect += 1,
+                Err(FileProblem::Ambiguous(_)) => found.ambiguous += 1,
+                Err(_) => {}
+            }
+        }
+        found.names = by_offset.into_values().map(str::to_owned).collect();
+        found.names.sort_unstable();
+        found
+    }
+
+    fn file_offset(&self, address: u64) -> Result<u64, FileProblem> {
+        let in_segment = |segment: &Segment| {
+            let behind = address.checked_sub(segment.address).filter(|&it| it < segment.size)?;
+            segment.offset.checked_add(behind)
+        };
+        self.code.iter().find_map(in_segment).ok_or(FileProblem::NoCode)
+    }
+}
+
+/// The functions of a file that match a pattern.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Matching {
+    /// One name for each function, sorted. Its aliases are left out.
+    pub(crate) names: Vec<String>,
+    /// The number of names that belong to several functions.
+    pub(crate) ambiguous: usize,
+    /// The number of IFUNCs, which are resolved when a program starts.
+    pub(crate) indirect: usize,
+}
+
+/// The plainer of two names of one function: `write` rather than `__write`.
+fn plainer<'n>(one: &'n str, other: &'n str) -> &'n str {
+    let order = |name: &'n str| (name.len() - name.trim_start_matches('_').len(), name.len(), name);
+    if order(other) < order(one) { other } else { one }
+}
+
+/// The file at a path, as this process sees it.
+fn own(path: PathBuf) -> Result<Found, BinaryError> {
+    match process::open_regular(&path) {
+        Ok(file) => Ok(Found { path, file, note: None }),
+        Err(problem) => Err(BinaryError::InFile { path, problem }),
+    }
+}
+
+/// Whether a section of this name is in Go programs only, even in stripped ones.
+fn is_of_go(name: &str) -> bool {
+    matches!(name, ".go.buildinfo" | ".note.go.buildid" | ".gopclntab" | ".data.rel.ro.gopclntab")
+}
+
+/// Whether a file is an ELF file for this machine.
+fn is_of_this_machine(path: &Path) -> bool {
+    let machine = || {
+        // Opening a FIFO would block.
+        fs::metadata(path).ok().filter(|found| found.is_file())?;
+        let mut head = Vec::new();
+        let file = File::open(path).ok()?;
+        file.take(size_of::<FileHeader64<Endianness>>() as u64).read_to_end(&mut head).ok()?;
+        let header = FileHeader64::<Endianness>::parse(&*head).ok()?;
+        Some(header.e_machine(header.endian().ok()?))
+    };
+    machine() == Some(MACHINE)
+}
+
+#[cfg(test)]
+mod tests;

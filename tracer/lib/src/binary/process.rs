@@ -1,0 +1,230 @@
+//! The files of a process: those that it runs code from, and those in its root directory.
+
+use super::path::{self, is_library_name};
+use super::{BinaryError, FileProblem};
+use rustix::fs::{Mode, OFlags, ResolveFlags, open, openat2};
+use std::collections::HashSet;
+use std::fs::{self, File, Metadata};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// A running process. Another file may be in place of one that it runs code from, and the same path may lead to another
+/// file in its root directory or mount namespace.
+#[derive(Debug)]
+pub(crate) struct Process {
+    pid: u32,
+    /// Its root directory, if it is not this process's own.
+    root: Option<OwnedFd>,
+    code: Vec<Mapped>,
+}
+
+/// A file, and what is to be said about it.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) path: PathBuf,
+    pub(super) file: File,
+    pub(super) note: Option<String>,
+}
+
+/// A file that a process runs code from.
+#[derive(Debug, PartialEq, Eq)]
+struct Mapped {
+    /// The path as this process sees it, which may lead to another file by now.
+    path: PathBuf,
+    /// The path that leads to the file as long as it is mapped.
+    link: PathBuf,
+    id: Id,
+}
+
+/// The device and the inode of a file.
+type Id = (u64, u64);
+
+pub(super) fn id(file: &Metadata) -> Id {
+    (file.dev(), file.ino())
+}
+
+impl Process {
+    /// Looks at a process. `None` if it still runs this program: a command that has not begun yet.
+    pub(crate) fn of(pid: u32) -> io::Result<Option<Self>> {
+        let folder = PathBuf::from(format!("/proc/{pid}"));
+        let of_both = |name: &str| (folder.join(name), Path::new("/proc/self").join(name));
+        let (exe, own) = of_both("exe");
+        // A thread of the kernel has no program.
+        if fs::metadata(exe)
+            .is_ok_and(|exe| fs::metadata(own).is_ok_and(|own| id(&exe) == id(&own)))
+        {
+            return Ok(None);
+        }
+        let (root, own) = of_both("root");
+        let (mounts, own_mounts) = of_both("ns/mnt");
+        let is_own = id(&fs::metadata(&root)?) == id(&fs::metadata(own)?)
+            && fs::read_link(mounts)? == fs::read_link(own_mounts)?;
+        let root = match is_own {
+            true => None,
+            false => Some(open(&root, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?),
+        };
+        let maps = fs::read_to_string(folder.join("maps"))?;
+        let mut known = HashSet::new();
+        let links = executable(&maps).map(|range| folder.join("map_files").join(range));
+        let code = links.filter_map(Mapped::at).filter(|mapped| known.insert(mapped.id)).collect();
+        Ok(Some(Self { pid, root, code }))
+    }
+
+    /// Finds the file that a path or a name stands for in this process.
+    pub(super) fn find(&self, name: &str) -> Result<Found, BinaryError> {
+        if name.contains('/') {
+            return self.at(Path::new(name));
+        }
+        let exact: Vec<_> =
+            self.code.iter().filter(|mapped| mapped.is_called(|it| it == name)).collect();
+        let library =
+            || self.code.iter().filter(|mapped| mapped.is_called(|it| is_library_name(it, name)));
+        let called = if exact.is_empty() { library().collect() } else { exact };
+        match called.as_slice() {
+            [one] => self.open(one),
+            [] if self.root.is_some() => {
+                Err(BinaryError::NotMapped { name: name.to_owned(), pid: self.pid })
+            }
+            [] => self.at(&path::find(name)?),
+            several => {
+                let found = several.iter().map(|mapped| mapped.path.clone()).collect();
+                Err(BinaryError::SeveralFiles { name: name.to_owned(), found })
+            }
+        }
+    }
+
+    /// Finds the file at a path: the one that the process runs, if another is in its place now.
+    fn at(&self, path: &Path) -> Result<Found, BinaryError> {
+        let opened = self.open_in_root(path);
+        // As this process sees it, like the paths of mapped files.
+        let seen = match &opened {
+            Ok(file) => seen(file),
+            Err(_) => self
+                .open_in_root(path.parent().unwrap_or(path))
+                .ok()
+                .and_then(|folder| Some(seen(&folder)?.join(path.file_name()?))),
+        };
+        let current = opened.as_ref().ok().and_then(|file| fs::metadata(of_descriptor(file)).ok());
+        let is_current =
+            |mapped: &&Mapped| current.as_ref().is_some_and(|file| id(file) == mapped.id);
+        let replaced = self
+            .code
+            .iter()
+            .filter(|mapped| seen.as_ref() == Some(&mapped.path) && !is_current(mapped));
+        let replaced: Vec<_> = replaced.collect();
+        let runs_current = self.code.iter().any(|mapped| is_current(&mapped));
+        let note = match (runs_current, replaced.as_slice()) {
+            (false, &[one]) => {
+                let Found { file, note, .. } = self.open(one)?;
+                return Ok(Found { path: path.to_owned(), file, note });
+            }
+            (true, []) => None,
+            (true, _) => Some(format!(
+                "process {} also runs code of a file that this one has replaced, which is not probed",
+                self.pid
+            )),
+            (false, []) => Some(format!(
+                "process {} does not run code of this file now, so its probes report nothing until it does",
+                self.pid
+            )),
+            (false, several) => {
+                let found = several.iter().map(|mapped| mapped.link.clone()).collect();
+                return Err(BinaryError::SeveralFiles { name: path.display().to_string(), found });
+            }
+        };
+        let file = opened.map_err(FileProblem::Unreadable).and_then(regular);
+        let file =
+            file.map_err(|problem| BinaryError::InFile { path: path.to_owned(), problem })?;
+        Ok(Found { path: path.to_owned(), file, note })
+    }
+
+    fn open(&self, mapped: &Mapped) -> Result<Found, BinaryError> {
+        let path = mapped.path.clone();
+        match open_regular(&mapped.link) {
+            Ok(file) => Ok(Found { path, file, note: None }),
+            Err(problem) => Err(BinaryError::InFile { path, problem }),
+        }
+    }
+
+    /// Finds a file in the process's root directory or, if it is not there, in this process's own.
+    fn open_in_root(&self, path: &Path) -> io::Result<OwnedFd> {
+        if let Some(root) = self.root.as_ref().filter(|_| path.is_absolute())
+            && let Ok(file) = openat2(
+                root,
+                path,
+                OFlags::PATH | OFlags::CLOEXEC,
+                Mode::empty(),
+                ResolveFlags::IN_ROOT,
+            )
+        {
+            return Ok(file);
+        }
+        descriptor_of(path)
+    }
+}
+
+impl Mapped {
+    fn at(link: PathBuf) -> Option<Self> {
+        const DELETED: &[u8] = b" (deleted)";
+        let id = id(&fs::metadata(&link).ok()?);
+        let path = fs::read_link(&link).ok()?.into_os_string().into_vec();
+        let path = path.strip_suffix(DELETED).unwrap_or(&path);
+        Some(Self { path: std::ffi::OsStr::from_bytes(path).into(), link, id })
+    }
+
+    fn is_called(&self, is_meant: impl Fn(&str) -> bool) -> bool {
+        self.path.file_name().and_then(|name| name.to_str()).is_some_and(is_meant)
+    }
+}
+
+/// A descriptor that only names what is at a path, so that nothing blocks or has side effects.
+fn descriptor_of(path: &Path) -> io::Result<OwnedFd> {
+    Ok(open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+/// Opens the file at a path for reading, if it is one. Whatever else is there is not opened.
+pub(super) fn open_regular(path: &Path) -> Result<File, FileProblem> {
+    descriptor_of(path).map_err(FileProblem::Unreadable).and_then(regular)
+}
+
+/// Opens a file for reading, if it is one.
+fn regular(file: OwnedFd) -> Result<File, FileProblem> {
+    let file = of_descriptor(&file);
+    match fs::metadata(&file).map_err(FileProblem::Unreadable)?.is_file() {
+        true => File::open(file).map_err(FileProblem::Unreadable),
+        false => Err(FileProblem::NotAFile),
+    }
+}
+
+/// A path that leads to what a descriptor of this process is for.
+pub(super) fn of_descriptor(file: &impl AsFd) -> PathBuf {
+    format!("/proc/self/fd/{}", file.as_fd().as_raw_fd()).into()
+}
+
+fn seen(file: &OwnedFd) -> Option<PathBuf> {
+    fs::read_link(of_descriptor(file)).ok()
+}
+
+/// The address ranges of executable mappings in `/proc/PID/maps`, as they are written there.
+fn executable(maps: &str) -> impl Iterator<Item = &str> {
+    maps.lines().filter_map(|line| {
+        let mut words = line.split_ascii_whitespace();
+        let (range, permissions) = (words.next()?, words.next()?);
+        permissions.contains('x').then_some(range)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::executable;
+
+    #[test]
+    fn only_executable_mappings_have_code() {
+        let maps = "55d0-55d1 r--p 00000000 fe:00 12 /usr/bin/x\n55d1-55d2 r-xp 00001000 fe:00 12 /usr/bin/a b\n\
+            7f00-7f01 rwxp 00000000 00:00 0\n\n";
+        assert_eq!(executable(maps).collect::<Vec<_>>(), ["55d1-55d2", "7f00-7f01"]);
+    }
+}

@@ -1,0 +1,330 @@
+//! Attaching programs to hooks. The matches of a pattern are attached with one link where the kernel
+//! can (kprobe.multi, 5.18+), else one by one.
+
+use super::{Bulk, Host};
+use crate::binary::{BinaryError, FileProblem};
+use crate::error::{Result, TraceError};
+use crate::kernel::features;
+use crate::object::{Object, Side};
+use crate::resolve::probe::Probe;
+use crate::spec::ProbeSpec;
+use probe_sys::bpf;
+use probe_sys::perf_event::PerfEvent;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::collections::HashMap;
+use std::ffi::{CStr, CString};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Instant;
+
+/// The part of a probe that a program is attached to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// The whole probe.
+    Whole,
+    /// The entry of a call.
+    CallEntry,
+    /// The return of a call.
+    CallReturn,
+}
+
+impl Part {
+    /// The prefix of the programs for this part of a function's probe, and whether they run at the
+    /// return. `returns` says where a whole probe is. Uprobes share the programs of kprobes, since both
+    /// get registers.
+    pub(super) fn of_function(self, returns: bool) -> (&'static str, bool) {
+        match self {
+            Self::Whole if returns => ("kretprobe", true),
+            Self::Whole => ("kprobe", false),
+            Self::CallEntry => ("call_entry", false),
+            Self::CallReturn => ("call_return", true),
+        }
+    }
+}
+
+/// Keeps a program attached. Dropping it detaches the program.
+#[derive(Debug)]
+pub(crate) enum Link {
+    /// A BPF link, the event that it attaches the program to, and the program if it serves this hook
+    /// alone.
+    PerfEvent { link: OwnedFd, _event: PerfEvent, own: Option<OwnedFd> },
+    /// An event that holds the program itself: kernels before BPF links for perf events.
+    LegacyPerfEvent { _event: PerfEvent },
+    /// A program that serves this hook alone: a raw tracepoint or a trampoline.
+    Program { _link: OwnedFd, program: OwnedFd },
+    /// Many functions with one link.
+    Multi { _link: OwnedFd },
+}
+
+impl Link {
+    /// The number of hits that the kernel did not pass on, if the kernel counts them.
+    pub(crate) fn missed(&self) -> Option<u64> {
+        match self {
+            Self::PerfEvent { link, own, .. } => {
+                let of_hook = bpf::kprobe_missed(link).ok().flatten();
+                let own = own.as_ref().filter(|_| self.counts_skipped() == Some(true));
+                let skipped =
+                    own.and_then(|program| bpf::recursion_misses(program.as_fd()).ok()?);
+                [of_hook, skipped].into_iter().flatten().reduce(|one, other| one + other)
+            }
+            Self::Program { program, .. } => bpf::recursion_misses(program.as_fd()).ok().flatten(),
+            Self::LegacyPerfEvent { .. } | Self::Multi { .. } => None,
+        }
+    }
+
+    /// Whether the kernel counts the hits of this link that it skips because another program runs on the
+    /// CPU. `None` if it skips none.
+    fn counts_skipped(&self) -> Option<bool> {
+        match self {
+            Self::PerfEvent { link, .. } | Self::Multi { _link: link } => {
+                Some(bpf::counts_skipped_hits(link.as_fd()).unwrap_or(false))
+            }
+            Self::LegacyPerfEvent { .. } => Some(false),
+            // Their programs are skipped only while they run themselves, and the kernel counts that.
+            Self::Program { .. } => None,
+        }
+    }
+}
+
+/// Everything that is attached.
+#[derive(Debug, Default)]
+pub(crate) struct Links {
+    /// Each with its probe's number, or `None` if the link serves several probes. Dropped first, so
+    /// that no probe runs without its followers.
+    pub(super) probes: Vec<(Option<usize>, Link)>,
+    /// The links of the programs that follow the descendants of a process.
+    pub(crate) followers: Vec<Link>,
+}
+
+impl Links {
+    /// Adds the links of a probe.
+    pub(crate) fn add(&mut self, number: usize, links: Vec<Link>) {
+        self.probes.extend(links.into_iter().map(|link| (Some(number), link)));
+    }
+
+    /// Whether the kernel counts the hits of all these links that it skips because another program runs
+    /// on the CPU.
+    pub(crate) fn count_skipped(&self) -> bool {
+        let mut links = self.probes.iter().filter_map(|(_, link)| link.counts_skipped());
+        // All are on the same kernel.
+        links.next().unwrap_or(true)
+    }
+
+    /// For each of `count` probes, the number of hits that the kernel did not pass on, if it counts
+    /// them. A call's return is passed on only if its entry was.
+    pub(crate) fn missed(&self, count: usize) -> Vec<Option<u64>> {
+        let mut missed = vec![None; count];
+        for (number, link) in &self.probes {
+            if let Some(most) = number.and_then(|number| missed.get_mut(number)) {
+                *most = link.missed().max(*most);
+            }
+        }
+        missed
+    }
+}
+
+/// The number of threads that detach at the same time.
+const DETACHING: usize = 32;
+
+impl Drop for Links {
+    /// Detaches everything. For each link, the kernel waits until no program that was attached
+    /// there still runs. Threads that wait at the same time share one such wait.
+    fn drop(&mut self) {
+        let links = std::mem::take(&mut self.probes);
+        let (count, begun) = (links.len(), Instant::now());
+        let more = links.len().min(DETACHING).saturating_sub(1);
+        let links = Mutex::new(links);
+        let next = || links.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let detach = || while next().is_some() {};
+        thread::scope(|scope| {
+            for _ in 0..more {
+                // With fewer threads, detaching only takes longer.
+                if thread::Builder::new().spawn_scoped(scope, detach).is_err() {
+                    break;
+                }
+            }
+            detach();
+        });
+        if count > 0 {
+            log::debug!("{count} links of probes detached in {:?}", begun.elapsed());
+        }
+    }
+}
+
+/// Attaches probes and loads the programs that they need.
+#[derive(Debug)]
+pub(crate) struct Attacher<'o> {
+    pub(super) object: &'o mut Object,
+    pub(super) host: Host,
+    /// Types of modules, loaded into the kernel's format, by module name.
+    pub(super) module_types: HashMap<String, OwnedFd>,
+    cookies: bool,
+    /// Start addresses of functions, for the modules that were looked up.
+    pub(super) addresses: HashMap<String, HashMap<String, Vec<u64>>>,
+    /// Whether to attach even what is likely to do harm.
+    pub(super) is_forced: bool,
+}
+
+impl<'o> Attacher<'o> {
+    pub(crate) fn new(object: &'o mut Object, host: Host) -> Self {
+        Self {
+            object,
+            host,
+            module_types: HashMap::new(),
+            cookies: features::has_cookies(),
+            addresses: HashMap::new(),
+            is_forced: false,
+        }
+    }
+
+    /// With `force`, attaches even what is likely to do harm.
+    pub(crate) fn force(self, force: bool) -> Self {
+        Self { is_forced: force, ..self }
+    }
+
+    /// Attaches the `number`th probe. Returns one link, or those of a call's entry and return.
+    pub(crate) fn attach(&mut self, probe: &Probe, number: u32) -> Result<Vec<Link>> {
+        let spec = probe.spec();
+        let hook = super::of(spec.provider());
+        if !probe.is_call() {
+            return Ok(vec![hook.attach(self, spec, Part::Whole, number)?]);
+        }
+        if hook.calls().is_none() {
+            return Err(TraceError::NoCall { spec: spec.clone() });
+        }
+        // The return comes first: otherwise the entry would keep calls whose return has no probe.
+        let returned = hook.attach(self, spec, Part::CallReturn, number)?;
+        Ok(vec![hook.attach(self, spec, Part::CallEntry, number)?, returned])
+    }
+
+    /// Attaches the matches of a pattern, numbered from `first` on. Returns the number of probes
+    /// that the kernel refused individually. Calls `each` with the number of probes that were
+    /// processed since its last call, and gives up when it fails.
+    pub(crate) fn attach_matches(
+        &mut self,
+        probes: &[Probe],
+        first: usize,
+        links: &mut Links,
+        each: &mut dyn FnMut(usize) -> Result<()>,
+    ) -> Result<usize> {
+        let Some(spec) = probes.first().map(Probe::spec) else { return Err(TraceError::NoProbe) };
+        let hook = super::of(spec.provider());
+        // Entry and return are matched by the stack pointer, which differs where kprobe.multi
+        // reports the return.
+        let is_call = probes.iter().any(Probe::is_call);
+        if !is_call && hook.bulk() == Bulk::AtOnce {
+            match hook.attach_at_once(self, probes, first)? {
+                Ok(link) => {
+                    each(probes.len())?;
+                    links.probes.push((None, link));
+                    return Ok(0);
+                }
+                // The kernel refuses all of them if it refuses one. Attaching one by one finds out
+                // which.
+                Err(error) => log::debug!("{} functions at once: {error}", probes.len()),
+            }
+        }
+        make_room_for_descriptors(4 * probes.len() as u64);
+        let (mut refused, mut refusal) = (0, None);
+        for (number, probe) in (first..).zip(probes) {
+            match self.attach(probe, number as u32) {
+                Ok(attached) => links.add(number, attached),
+                Err(why) if concerns_one_probe(&why) => {
+                    refused += 1;
+                    refusal.get_or_insert(why);
+                }
+                Err(error) => return Err(error),
+            }
+            each(1)?;
+        }
+        match refusal {
+            Some(why) if refused == probes.len() => Err(why),
+            _ => Ok(refused),
+        }
+    }
+
+    /// Attaches the programs that follow the descendants of a process.
+    pub(crate) fn follow(&mut self) -> Result<[Link; 2]> {
+        let mut attach = |program, tracepoint| {
+            self.object
+                .program(program)?
+                .try_clone_to_owned()
+                .and_then(|program| raw_tracepoint(tracepoint, program))
+                .map_err(TraceError::Follow)
+        };
+        Ok([
+            attach("follow_fork", c"sched_process_fork")?,
+            attach("follow_free", c"sched_process_free")?,
+        ])
+    }
+
+    /// Attaches one of the programs with this prefix to an event.
+    pub(super) fn perf_event(
+        &mut self,
+        spec: &ProbeSpec,
+        event: PerfEvent,
+        side: Side,
+        programs: &str,
+        number: u32,
+    ) -> Result<Link> {
+        let failed = |source| TraceError::Attach { spec: spec.clone(), source };
+        let by_number = format!("{programs}_by_number");
+        if !self.cookies {
+            // From here on, the event holds the program.
+            let program = self.object.program_of(side, &by_number, number)?;
+            event.set_bpf(program.as_fd()).map_err(failed)?;
+            return Ok(Link::LegacyPerfEvent { _event: event });
+        }
+        let program = self.object.program_on(side, &format!("{programs}_by_cookie"))?;
+        let (link, own) = match bpf::link_perf_event(program, event.as_fd(), number.into()) {
+            // A tracepoint accepts each program only once.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                let program = self.object.program_of(side, &by_number, number)?;
+                let link = bpf::link_perf_event(program.as_fd(), event.as_fd(), number.into());
+                (link, Some(program))
+            }
+            link => (link, None),
+        };
+        link.map(|link| Link::PerfEvent { link, _event: event, own }).map_err(failed)
+    }
+}
+
+pub(super) fn raw_tracepoint(name: &CStr, program: OwnedFd) -> io::Result<Link> {
+    let link = bpf::open_raw_tracepoint(name, program.as_fd())?;
+    Ok(Link::Program { _link: link, program })
+}
+
+pub(super) fn c_name(spec: &ProbeSpec) -> Result<CString> {
+    CString::new(spec.name())
+        .map_err(|error| TraceError::Attach { spec: spec.clone(), source: error.into() })
+}
+
+/// Whether attaching failed because the kernel refuses this one probe.
+fn concerns_one_probe(error: &TraceError) -> bool {
+    matches!(
+        error,
+        TraceError::UnknownFunction { .. }
+            | TraceError::UnknownTracepoint { .. }
+            | TraceError::Blacklisted { .. }
+            | TraceError::Ambiguous { .. }
+            | TraceError::NoInstruction { .. }
+            | TraceError::TrampolineRefused { .. }
+            | TraceError::Binary {
+                source: BinaryError::InFile { problem: FileProblem::InstructionRefused(_), .. },
+                ..
+            }
+    )
+}
+
+/// Raises this process's limit of descriptors as far as allowed, if this many more might not fit.
+fn make_room_for_descriptors(count: u64) {
+    /// What the rest of a trace needs on most machines.
+    const OTHERS: u64 = 512;
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current.is_some_and(|current| current < count + OTHERS) {
+        // If the limit cannot be raised, the kernel reports when there are too many.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+    }
+}

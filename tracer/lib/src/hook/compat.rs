@@ -1,0 +1,54 @@
+//! 32-bit programs. Their system calls have numbers and functions of their own, and pass the tracepoints of single system
+//! calls by (`arch_trace_is_compat_syscall` in the kernel).
+
+use super::Host;
+use std::fs::{self, File};
+use std::io::Read;
+
+/// What a user of probes on system calls should know, if there are 32-bit programs among the targets. They are looked for
+/// once.
+pub(super) fn note(host: &mut Host) -> Option<String> {
+    let target = host.target;
+    host.compat.get_or_insert_with(|| note_on(target)).clone()
+}
+
+fn note_on(target: Option<u32>) -> Option<String> {
+    let subject = match target {
+        Some(pid) => is_32_bit(pid).then(|| format!("process {pid} is a 32-bit program"))?,
+        None => {
+            let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+            let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+            match pids.filter(|pid| is_32_bit(*pid)).count() {
+                0 => return None,
+                1 => "1 running process is a 32-bit program".to_owned(),
+                count => format!("{count} running processes are 32-bit programs"),
+            }
+        }
+    };
+    Some(format!(
+        "{subject}, whose system calls have functions of their own and are not seen here; \
+         kprobe:__ia32_sys_NAME or kprobe:__ia32_compat_sys_NAME sees them"
+    ))
+}
+
+fn is_32_bit(pid: u32) -> bool {
+    let mut head = [0; 5];
+    let read = File::open(format!("/proc/{pid}/exe")).and_then(|mut exe| exe.read_exact(&mut head));
+    read.is_ok() && is_32_bit_elf(head)
+}
+
+fn is_32_bit_elf(head: [u8; 5]) -> bool {
+    head == *b"\x7fELF\x01"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_class_of_a_program_is_in_its_head() {
+        let mut head = [0; 5];
+        File::open("/proc/self/exe").unwrap().read_exact(&mut head).unwrap();
+        assert!(!is_32_bit_elf(head) && is_32_bit_elf([0x7f, b'E', b'L', b'F', 1]));
+    }
+}

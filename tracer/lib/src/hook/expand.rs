@@ -1,0 +1,178 @@
+//! Expands patterns to the functions and tracepoints that they match on this kernel.
+
+use super::architecture::Architecture;
+use super::{Bulk, Host, of};
+use crate::error::{Result, TraceError};
+use crate::kernel::features;
+use crate::spec::ProbeSpec;
+use probe_perf::pattern::Glob;
+use std::fmt;
+
+/// The limit for patterns whose matches are attached with one link (kprobe.multi), unless
+/// [`force`](crate::TracerBuilder::force) is set.
+///
+/// Attaching them is quick and adds little overhead. Each takes 1.4 KiB of kernel memory.
+const MOST_AT_ONCE: usize = 10_000;
+
+/// The limit where each match is attached by itself. The kernel waits for one RCU grace period to
+/// attach each and for another to detach it.
+const MOST_ONE_BY_ONE: usize = 1_000;
+
+/// The limit where each match needs a program of its own. Verifying one that emits records takes 7
+/// ms or more.
+const MOST_PROGRAMS: usize = 500;
+
+/// The probes that a spec expands to.
+#[derive(Debug)]
+pub(crate) struct Expansion {
+    /// One for each match of a pattern, or the spec itself if it is not a pattern.
+    pub(crate) specs: Vec<ProbeSpec>,
+    /// What is left out, if the spec is a pattern.
+    pub(crate) left_out: Option<LeftOut>,
+}
+
+impl Expansion {
+    /// The expansion of a pattern to these names. It is an error if there are none.
+    pub(super) fn of_pattern(names: &[String], left_out: LeftOut) -> Result<Self> {
+        if names.is_empty() {
+            let LeftOut { pattern: spec, denied, ambiguous, untyped, .. } = left_out;
+            return Err(TraceError::NoMatch { spec, denied, ambiguous, untyped });
+        }
+        let specs = names.iter().map(|name| left_out.pattern.named(name)).collect();
+        Ok(Self { specs, left_out: Some(left_out) })
+    }
+}
+
+/// What a pattern matches but the tracer does not probe.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LeftOut {
+    /// The pattern.
+    pub pattern: ProbeSpec,
+    /// Functions that must not be probed: the kernel forbids it, or the tracer's own programs call
+    /// them.
+    pub denied: usize,
+    /// Functions that share their name with others.
+    pub ambiguous: usize,
+    /// Functions without the fields that the spec or its predicate names.
+    pub unresolved: usize,
+    /// Functions that the kernel refused individually.
+    pub refused: usize,
+    /// Functions whose types, which a trampoline needs, the kernel does not have.
+    pub untyped: usize,
+    /// Functions of a library whose implementation is chosen at load time (IFUNC), so that their
+    /// address is not known.
+    pub indirect: usize,
+}
+
+impl LeftOut {
+    pub(super) fn new(pattern: &ProbeSpec) -> Self {
+        Self {
+            pattern: pattern.clone(),
+            denied: 0,
+            ambiguous: 0,
+            unresolved: 0,
+            refused: 0,
+            untyped: 0,
+            indirect: 0,
+        }
+    }
+
+    /// The total.
+    pub fn count(&self) -> usize {
+        let Self { denied, ambiguous, unresolved, refused, untyped, indirect, .. } = self;
+        denied + ambiguous + unresolved + refused + untyped + indirect
+    }
+}
+
+/// `kprobe:vfs_*: 3 functions are left out: 2 must not be probed, 1 shares its name with others`
+impl fmt::Display for LeftOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let total = self.count();
+        let (functions, are) = if total == 1 { ("function", "is") } else { ("functions", "are") };
+        write!(f, "{}: {total} {functions} {are} left out", self.pattern)?;
+        let reasons = [
+            (self.denied, "must not be probed", "must not be probed"),
+            (self.ambiguous, "shares its name with others", "share their name with others"),
+            (self.unresolved, "does not have the fields", "do not have the fields"),
+            (self.refused, "was refused by the kernel", "were refused by the kernel"),
+            (self.untyped, "has no types in the kernel", "have no types in the kernel"),
+            (
+                self.indirect,
+                "is chosen when a program is loaded (IFUNC)",
+                "are chosen when a program is loaded (IFUNC)",
+            ),
+        ];
+        let reasons = reasons.into_iter().filter(|&(count, ..)| count > 0);
+        for (number, (count, one, many)) in reasons.enumerate() {
+            let before = if number == 0 { ":" } else { "," };
+            write!(f, "{before} {count} {}", if count == 1 { one } else { many })?;
+        }
+        Ok(())
+    }
+}
+
+/// Which of a pattern's matches to probe, and how many are allowed.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Choice {
+    /// Patterns of names to leave out.
+    pub(crate) exclude: Vec<Glob>,
+    /// Whether the limits on the number of matches are lifted.
+    pub(crate) force: bool,
+}
+
+impl Choice {
+    /// Expands each of these specs.
+    pub(crate) fn expand(&self, specs: &[ProbeSpec], host: &mut Host) -> Result<Vec<Expansion>> {
+        let mut expansions = Vec::new();
+        for spec in specs {
+            Architecture::HERE.check(spec)?;
+            if let Some(note) = of(spec.provider()).note(spec, host) {
+                log::warn!("{spec}: {note}");
+            }
+            expansions.push(match spec.is_glob() {
+                true => of(spec.provider()).expand(spec, self, host)?,
+                false => Expansion { specs: vec![spec.clone()], left_out: None },
+            });
+        }
+        self.check(specs, &expansions)?;
+        Ok(expansions)
+    }
+
+    /// Expands a pattern to these names, without the excluded ones.
+    pub(super) fn names(&self, spec: &ProbeSpec, mut names: Vec<String>) -> Result<Expansion> {
+        let is_excluded = |name: &str| {
+            let own = name.split_once(':').map_or(name, |(_, own)| own);
+            self.exclude.iter().any(|glob| glob.matches(name) || glob.matches(own))
+        };
+        names.retain(|name| !is_excluded(name));
+        Expansion::of_pattern(&names, LeftOut::new(spec))
+    }
+
+    /// Checks that the patterns do not match too many probes.
+    fn check(&self, specs: &[ProbeSpec], expansions: &[Expansion]) -> Result<()> {
+        let (mut at_once, mut one_by_one, mut programs) = (0, 0, 0);
+        let mut largest: Option<(usize, &ProbeSpec)> = None;
+        let patterns = specs.iter().zip(expansions).filter(|(_, one)| one.left_out.is_some());
+        for (spec, expansion) in patterns {
+            let count = expansion.specs.len();
+            if largest.is_none_or(|(most, _)| count > most) {
+                largest = Some((count, spec));
+            }
+            match of(spec.provider()).bulk() {
+                Bulk::AtOnce => at_once += count,
+                Bulk::OneByOne if features::has_cookies() => one_by_one += count,
+                Bulk::OneByOne | Bulk::OwnPrograms => programs += count,
+            }
+        }
+        let too_many =
+            [(at_once, MOST_AT_ONCE), (one_by_one, MOST_ONE_BY_ONE), (programs, MOST_PROGRAMS)];
+        let excess = too_many.into_iter().find(|(count, most)| count > most && !self.force);
+        match (excess, largest) {
+            (Some((count, most)), Some((_, largest))) => {
+                Err(TraceError::TooManyMatches { spec: largest.clone(), count, most })
+            }
+            _ => Ok(()),
+        }
+    }
+}

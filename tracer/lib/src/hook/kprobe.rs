@@ -1,0 +1,274 @@
+//! Kernel functions: a perf event for each, or one link for many.
+
+use super::attach::{Attacher, Link, Part, c_name};
+use super::expand::{Choice, Expansion};
+use super::instead::instead;
+use super::{Bulk, Fields, Hook, Host};
+use crate::error::{Result, TraceError};
+use crate::kernel::btf::NoPrototype;
+use crate::kernel::clones;
+use crate::kernel::features;
+use crate::kernel::symbols::{self, Extent, Lookup, NO_MODULE};
+use crate::object::Side;
+use crate::resolve::probe::Probe;
+use crate::resolve::{BareFields, FieldSource, FunctionFields, Moment, UntypedFields};
+use crate::spec::ProbeSpec;
+use probe_perf::nearest::nearest;
+use probe_sys::bpf::multi::{FunctionList, link_kprobe_multi};
+use probe_sys::perf_event::{PerfEvent, ProbePoint};
+use std::collections::HashMap;
+use std::ffi::{CStr, CString};
+use std::io;
+
+/// The entry or the return of a kernel function.
+pub(super) struct Kprobe {
+    pub(super) returns: bool,
+}
+
+impl Hook for Kprobe {
+    fn reads_registers(&self) -> bool {
+        true
+    }
+
+    fn may_be_skipped(&self) -> bool {
+        true
+    }
+
+    fn default_prefix(&self) -> Option<&'static str> {
+        (!self.returns).then_some("kprobe:")
+    }
+
+    fn list(&self, spec: &ProbeSpec, host: &mut Host) -> Result<Vec<String>> {
+        pmu(spec)?;
+        if spec.is_glob() {
+            return Ok(host.functions(spec, &[])?.0);
+        }
+        let found = symbols::look_up(spec.name());
+        match found.count == 1 && !symbols::is_blacklisted(spec.name()) {
+            true => Ok(vec![spec.name().to_owned()]),
+            false => Err(unprobeable(spec, found)),
+        }
+    }
+
+    fn expand(&self, pattern: &ProbeSpec, choice: &Choice, host: &mut Host) -> Result<Expansion> {
+        if features::kprobe_pmu().is_none() && !features::has_kprobe_multi() {
+            return Err(no_kprobes(pattern));
+        }
+        let (names, left_out) = host.functions(pattern, &choice.exclude)?;
+        Expansion::of_pattern(&names, left_out)
+    }
+
+    fn bulk(&self) -> Bulk {
+        if features::has_kprobe_multi() { Bulk::AtOnce } else { Bulk::OneByOne }
+    }
+
+    fn fields(&self, spec: &ProbeSpec, as_call: bool, host: &mut Host) -> Fields {
+        if spec.offset() != 0 {
+            check_offset(spec)?;
+            return Ok(Box::new(BareFields::inside(spec.name())));
+        }
+        Ok(fields_of_function(spec, host, Moment::of(self.returns, as_call)))
+    }
+
+    /// Opening probes is quicker than reading the symbol table.
+    fn note(&self, spec: &ProbeSpec, _host: &mut Host) -> Option<String> {
+        let pmu = features::kprobe_pmu().filter(|_| !spec.is_glob())?;
+        let made = clones::SUFFIXES.map(|suffix| format!("{}{suffix}0", spec.name()));
+        let exists = |name: &&str| {
+            let name = CString::new(*name).unwrap_or_default();
+            PerfEvent::kprobe(pmu, ProbePoint::Function { name: &name, offset: 0 }, false).is_ok()
+        };
+        let made: Vec<_> = made.iter().map(String::as_str).filter(exists).collect();
+        clones::note(spec.name(), &made)
+    }
+
+    /// Names may be known where types are not.
+    fn check(&self, spec: &ProbeSpec, _host: &mut Host) -> Result<()> {
+        match spec.module() {
+            Some(module) => {
+                let known =
+                    symbols::addresses(module).map_err(|source| TraceError::Symbols { source })?;
+                addresses_of(spec, module, &known).map(drop)
+            }
+            None => match symbols::look_up(spec.name()) {
+                Lookup { count: 0, near } => Err(unknown(spec, near)),
+                _ => Ok(()),
+            },
+        }
+    }
+
+    fn attach(
+        &self,
+        attacher: &mut Attacher<'_>,
+        spec: &ProbeSpec,
+        part: Part,
+        number: u32,
+    ) -> Result<Link> {
+        let (programs, returns) = part.of_function(self.returns);
+        if spec.offset() != 0 {
+            check_offset(spec)?;
+        }
+        let (pmu, name) = (pmu(spec)?, c_name(spec)?);
+        let location = match spec.module() {
+            // By its name, the kernel would look for it in all modules.
+            Some(module) => ProbePoint::Address(attacher.address(spec, module)? + spec.offset()),
+            None => ProbePoint::Function { name: &name, offset: spec.offset() },
+        };
+        let event = PerfEvent::kprobe(pmu, location, returns).map_err(|error| why(spec, error))?;
+        attacher.perf_event(spec, event, Side::Kernel, programs, number)
+    }
+
+    fn attach_at_once(
+        &self,
+        attacher: &mut Attacher<'_>,
+        probes: &[Probe],
+        first: usize,
+    ) -> Result<io::Result<Link>> {
+        let cookies: Vec<u64> = (first as u64..).take(probes.len()).collect();
+        let (mut names, mut addresses) = (Vec::new(), Vec::new());
+        for spec in probes.iter().map(Probe::spec) {
+            match spec.module() {
+                // By its name, the kernel would look for it in all modules.
+                Some(module) => addresses.push(attacher.address(spec, module)?),
+                None => names.push(c_name(spec)?),
+            }
+        }
+        let names: Vec<&CStr> = names.iter().map(CString::as_c_str).collect();
+        let functions = match names.as_slice() {
+            [] => FunctionList::Addresses(&addresses),
+            names => FunctionList::Names(names),
+        };
+        let (programs, returns) = Part::Whole.of_function(self.returns);
+        let program = attacher.object.multi_program(&format!("{programs}_by_cookie"))?;
+        let link = link_kprobe_multi(program, functions, &cookies, returns);
+        Ok(link.map(|link| Link::Multi { _link: link }))
+    }
+
+    fn calls(&self) -> Option<Side> {
+        (!self.returns).then_some(Side::Kernel)
+    }
+}
+
+/// The type of perf events of kprobes.
+pub(super) fn pmu(spec: &ProbeSpec) -> Result<u32> {
+    features::kprobe_pmu().ok_or_else(|| no_kprobes(spec))
+}
+
+fn no_kprobes(spec: &ProbeSpec) -> TraceError {
+    TraceError::NoKprobes { spec: spec.clone(), instead: instead(spec) }
+}
+
+/// Checks that an offset is inside the function. The kernel would probe whatever is there.
+fn check_offset(spec: &ProbeSpec) -> Result<()> {
+    let found = symbols::extents(spec.name(), spec.module())
+        .map_err(|source| TraceError::Symbols { source })?;
+    let spec = || spec.clone();
+    match found.as_slice() {
+        // Attaching explains that there is none.
+        [] => Ok(()),
+        [Extent { begin: 0, .. }] => Err(TraceError::HiddenAddress { spec: spec() }),
+        [one] if spec().offset() < one.size => Ok(()),
+        [one] => {
+            let hit = symbols::containing(one.begin.saturating_add(spec().offset()));
+            Err(TraceError::OutOfFunction { spec: spec(), size: one.size, hit })
+        }
+        several => Err(TraceError::Ambiguous { spec: spec(), count: several.len() }),
+    }
+}
+
+/// What can be read of a function, as far as the kernel knows its types.
+fn fields_of_function(spec: &ProbeSpec, host: &mut Host, moment: Moment) -> Box<dyn FieldSource> {
+    let (name, untyped) = (spec.name(), Box::new(UntypedFields::Kernel(moment)));
+    let Some(kernel) = host.types.kernel() else { return untyped };
+    let in_kernel = spec.module().is_none_or(|module| module == NO_MODULE);
+    let mut found = match in_kernel {
+        true => FunctionFields::new(kernel, name, moment),
+        false => Err(NoPrototype::Unknown),
+    };
+    if matches!(found, Err(NoPrototype::Unknown)) && spec.module() != Some(NO_MODULE) {
+        let mut modules = host.types.modules(spec.module());
+        found = modules
+            .find_map(|(_, module)| FunctionFields::new(module.clone(), name, moment).ok())
+            .ok_or(NoPrototype::Unknown);
+    }
+    match found {
+        Ok(source) => Box::new(source),
+        Err(error) => {
+            log::debug!("{name} has arguments without names: {error}");
+            untyped
+        }
+    }
+}
+
+impl Attacher<'_> {
+    /// The start address of a function of a module.
+    fn address(&mut self, spec: &ProbeSpec, module: &str) -> Result<u64> {
+        if !self.addresses.contains_key(module) {
+            let read =
+                symbols::addresses(module).map_err(|source| TraceError::Symbols { source })?;
+            self.addresses.insert(module.to_owned(), read);
+        }
+        let spec = || spec.clone();
+        match addresses_of(&spec(), module, &self.addresses[module])? {
+            [0, ..] => Err(TraceError::HiddenAddress { spec: spec() }),
+            &[address] => Ok(address),
+            several => Err(TraceError::Ambiguous { spec: spec(), count: several.len() }),
+        }
+    }
+}
+
+/// The addresses of a module's functions of this name, out of those of all its functions.
+fn addresses_of<'k>(
+    spec: &ProbeSpec,
+    module: &str,
+    known: &'k HashMap<String, Vec<u64>>,
+) -> Result<&'k [u64]> {
+    match known.get(spec.name()) {
+        Some(found) => Ok(found),
+        None if known.is_empty() => {
+            Err(TraceError::UnknownModule { spec: spec.clone(), module: module.to_owned() })
+        }
+        None => Err(unknown(spec, nearest(spec.name(), known.keys().cloned()))),
+    }
+}
+
+/// The error for a name that no function has.
+fn unknown(spec: &ProbeSpec, near: Vec<String>) -> TraceError {
+    let instead = instead(spec);
+    TraceError::UnknownFunction { spec: spec.clone(), near, instead }
+}
+
+/// Whether the kernel refuses a probe there regardless of privileges.
+fn is_refusal(error: &io::Error) -> bool {
+    const REFUSALS: [i32; 6] = [
+        libc::ENOENT,
+        libc::EADDRNOTAVAIL,
+        libc::EINVAL,
+        libc::EOPNOTSUPP,
+        // Not at an instruction boundary.
+        libc::EILSEQ,
+        // Inside the bytes that ftrace patches.
+        libc::EBUSY,
+    ];
+    error.raw_os_error().is_some_and(|errno| REFUSALS.contains(&errno))
+}
+
+/// Explains the kernel's errno with the help of the symbol table.
+fn why(spec: &ProbeSpec, source: io::Error) -> TraceError {
+    match is_refusal(&source) {
+        true => unprobeable(spec, symbols::look_up(spec.name())),
+        false => TraceError::Attach { spec: spec.clone(), source },
+    }
+}
+
+/// Explains why a function cannot be probed, given what the symbol table has of it.
+fn unprobeable(spec: &ProbeSpec, found: Lookup) -> TraceError {
+    let spec = spec.clone();
+    match found.count {
+        0 => unknown(&spec, found.near),
+        _ if symbols::is_blacklisted(spec.name()) => TraceError::Blacklisted { spec },
+        _ if spec.offset() != 0 => TraceError::NoInstruction { spec },
+        1 => TraceError::Blacklisted { spec },
+        count => TraceError::Ambiguous { spec, count },
+    }
+}

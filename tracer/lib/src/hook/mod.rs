@@ -1,0 +1,230 @@
+//! Hooks: which probes exist, what patterns match, what can be read there, and how programs are
+//! attached.
+//!
+//! Each provider has a file with its implementation of [`Hook`], and [`of`] is the table of them. A new provider needs
+//! its file, its line in the table, and its name and syntax in [`Provider`].
+
+pub(crate) mod architecture;
+pub(crate) mod attach;
+mod compat;
+pub(crate) mod expand;
+mod fentry;
+pub(crate) mod info;
+mod instead;
+mod kprobe;
+mod ksyscall;
+pub(crate) mod list;
+mod raw_tracepoint;
+mod tracepoint;
+mod uprobe;
+
+use crate::binary::{Binary, Process};
+use crate::error::{Result, TraceError};
+use crate::kernel::clones::Clones;
+use crate::kernel::functions::Functions;
+use crate::kernel::symbols;
+use crate::kernel::types::KernelTypes;
+use crate::object::Side;
+use crate::resolve::FieldSource;
+use crate::resolve::probe::Probe;
+use crate::spec::{ProbeSpec, Provider};
+use crate::tracefs::Tracefs;
+use attach::{Attacher, Link, Part};
+use expand::{Choice, Expansion, LeftOut};
+use info::FileOffset;
+use probe_perf::pattern::Glob;
+use std::collections::HashMap;
+use std::io;
+
+/// The fields of a hook.
+type Fields = Result<Box<dyn FieldSource>>;
+
+/// What a provider does.
+pub(crate) trait Hook: Sync {
+    /// The prefix of a spec under which this provider lists a name without a provider. `None` if
+    /// the provider does not list such names.
+    fn default_prefix(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Lists the names that a spec matches.
+    fn list(&self, spec: &ProbeSpec, host: &mut Host) -> Result<Vec<String>>;
+
+    /// Finds the probes that a pattern matches, and what is left out.
+    fn expand(&self, pattern: &ProbeSpec, choice: &Choice, host: &mut Host) -> Result<Expansion> {
+        choice.names(pattern, self.list(pattern, host)?)
+    }
+
+    /// How the matches of a pattern are attached, which limits their number.
+    fn bulk(&self) -> Bulk {
+        Bulk::OneByOne
+    }
+
+    /// What can be read where a probe is hit or, with `as_call`, where the call returns.
+    fn fields(&self, spec: &ProbeSpec, as_call: bool, host: &mut Host) -> Fields;
+
+    /// Whether the programs read registers and the stack pointer, which depend on the architecture.
+    fn reads_registers(&self) -> bool {
+        false
+    }
+
+    /// Whether the kernel skips hits while another program runs on the CPU.
+    fn may_be_skipped(&self) -> bool {
+        false
+    }
+
+    /// What a user of this hook should know. The spec may be a pattern.
+    fn note(&self, _spec: &ProbeSpec, _host: &mut Host) -> Option<String> {
+        None
+    }
+
+    /// Checks that the hook exists, for providers whose [`fields`](Self::fields) do not depend on
+    /// the name.
+    fn check(&self, _spec: &ProbeSpec, _host: &mut Host) -> Result<()> {
+        Ok(())
+    }
+
+    /// The location of the hook in a program or library, if it is in one.
+    fn file_offset(&self, _spec: &ProbeSpec) -> Result<Option<FileOffset>> {
+        Ok(None)
+    }
+
+    /// Attaches this part of the probe of this number.
+    fn attach(
+        &self,
+        attacher: &mut Attacher<'_>,
+        spec: &ProbeSpec,
+        part: Part,
+        number: u32,
+    ) -> Result<Link>;
+
+    /// Attaches many functions, numbered from `first` on, with one link. The inner error is the
+    /// kernel's.
+    fn attach_at_once(
+        &self,
+        _attacher: &mut Attacher<'_>,
+        _probes: &[Probe],
+        _first: usize,
+    ) -> Result<io::Result<Link>> {
+        Ok(Err(io::ErrorKind::Unsupported.into()))
+    }
+
+    /// Whether its calls are those of the kernel or of programs; `None` if its probes cannot be
+    /// calls.
+    fn calls(&self) -> Option<Side> {
+        None
+    }
+}
+
+/// How the matches of a pattern are attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bulk {
+    /// All with one link.
+    AtOnce,
+    /// Each by itself, sharing one program where the kernel has attach cookies.
+    OneByOne,
+    /// Each by itself, with a program of its own.
+    OwnPrograms,
+}
+
+/// The table of providers.
+pub(crate) fn of(provider: Provider) -> &'static dyn Hook {
+    match provider {
+        Provider::Kprobe => &kprobe::Kprobe { returns: false },
+        Provider::Kretprobe => &kprobe::Kprobe { returns: true },
+        Provider::Fentry => &fentry::Fentry { returns: false },
+        Provider::Fexit => &fentry::Fentry { returns: true },
+        Provider::Tracepoint => &tracepoint::Tracepoint,
+        Provider::RawTracepoint => &raw_tracepoint::RawTracepoint,
+        Provider::Uprobe => &uprobe::Uprobe { returns: false },
+        Provider::Uretprobe => &uprobe::Uprobe { returns: true },
+        Provider::Ksyscall => &ksyscall::Ksyscall,
+    }
+}
+
+/// What hooks look up on this machine: tracefs, opened when it is first needed, and the kernel's
+/// types.
+#[derive(Debug, Default)]
+pub(crate) struct Host {
+    tracefs: Option<Tracefs>,
+    pub(crate) types: KernelTypes,
+    /// The process that is traced, if it is a running one.
+    target: Option<u32>,
+    /// Programs and libraries, by the names that were given.
+    pub(crate) binaries: HashMap<String, Binary>,
+    /// What to say about 32-bit programs, once they have been looked for.
+    compat: Option<Option<String>>,
+    /// The functions whose names do not tell everything, once they are needed.
+    clones: Option<Clones>,
+    /// Its files, once they are looked at; the inner `None` means that they are found like any others.
+    process: Option<Option<Process>>,
+}
+
+impl Host {
+    /// For a trace of one process, or of all.
+    pub(crate) fn of_target(target: Option<u32>) -> Self {
+        Self { target, ..Self::default() }
+    }
+
+    /// The process whose files are meant, if they may be others than this process sees.
+    fn process(&mut self) -> Option<&Process> {
+        let target = self.target;
+        let look = || {
+            let pid = target?;
+            Process::of(pid).unwrap_or_else(|error| {
+                log::warn!(
+                    "cannot look at the files of process {pid} ({error}), so files are those that probe sees"
+                );
+                None
+            })
+        };
+        self.process.get_or_insert_with(look).as_ref()
+    }
+
+    /// The functions whose names do not tell everything.
+    fn clones(&mut self) -> &Clones {
+        self.clones.get_or_insert_with(Clones::read)
+    }
+
+    /// Tracefs, opened once.
+    fn tracefs(&mut self) -> Result<&Tracefs> {
+        let tracefs = match self.tracefs.take() {
+            Some(tracefs) => tracefs,
+            None => Tracefs::open()?,
+        };
+        Ok(self.tracefs.insert(tracefs))
+    }
+
+    /// What a spec means. Without a provider, `sched:sched_switch` is the tracepoint, as perf writes it, unless a module
+    /// of this name has such a function.
+    pub(crate) fn meant(&mut self, spec: ProbeSpec) -> ProbeSpec {
+        let Some((module, name)) = spec.module_or_category() else { return spec };
+        let Some(tracepoint) = spec.as_tracepoint() else { return spec };
+        let events = self.tracefs().map(|tracefs| tracefs.category(module));
+        let is_function = match events {
+            Err(_) | Ok(None) => true,
+            Ok(Some(_)) if !symbols::is_loaded(module) => false,
+            Ok(Some(_)) if spec.is_glob() => true,
+            Ok(Some(category)) => {
+                let functions = symbols::addresses(module).unwrap_or_default();
+                functions.contains_key(name) || !category.join(name).is_dir()
+            }
+        };
+        if is_function { spec } else { tracepoint }
+    }
+
+    /// The functions that match a pattern and none of `exclude`, and what is left out. Without tracefs,
+    /// they are searched in the symbol table.
+    fn functions(
+        &mut self,
+        pattern: &ProbeSpec,
+        exclude: &[Glob],
+    ) -> Result<(Vec<String>, LeftOut)> {
+        let traceable = self.tracefs().ok().map(Tracefs::traceable);
+        let glob = Glob::new(pattern.name())?;
+        let found = Functions::find(&glob, exclude, pattern.module(), traceable)
+            .map_err(|source| TraceError::Symbols { source })?;
+        let (denied, ambiguous) = (found.denied, found.ambiguous.len());
+        Ok((found.names, LeftOut { denied, ambiguous, ..LeftOut::new(pattern) }))
+    }
+}

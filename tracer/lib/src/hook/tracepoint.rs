@@ -1,0 +1,62 @@
+//! Tracepoints: a perf event for each.
+
+use super::attach::{Attacher, Link, Part};
+use super::{Fields, Hook, Host, compat};
+use crate::error::{Result, TraceError};
+use crate::object::Side;
+use crate::resolve::TracepointFields;
+use crate::spec::{Predicate, ProbeSpec};
+use probe_perf::pattern::Glob;
+use probe_sys::perf_event::PerfEvent;
+
+/// A tracepoint, by its category and name.
+pub(super) struct Tracepoint;
+
+impl Hook for Tracepoint {
+    fn may_be_skipped(&self) -> bool {
+        true
+    }
+
+    fn default_prefix(&self) -> Option<&'static str> {
+        Some("tracepoint:*:")
+    }
+
+    fn list(&self, spec: &ProbeSpec, host: &mut Host) -> Result<Vec<String>> {
+        let tracefs = host.tracefs()?;
+        let found = tracefs.matching(&Glob::new(spec.name())?);
+        if found.is_empty() && !spec.is_glob() {
+            // The error suggests similar names.
+            tracefs.id(spec)?;
+        }
+        Ok(found)
+    }
+
+    fn fields(&self, spec: &ProbeSpec, _as_call: bool, host: &mut Host) -> Fields {
+        let (category, name) = spec.tracepoint().ok_or(TraceError::NoProbe)?;
+        let format = host.tracefs()?.format(spec)?;
+        let fields = TracepointFields::new(category, name, format);
+        let fields = fields.with_names(&mut || host.types.kernel());
+        Ok(Box::new(match spec.predicate().is_some_and(Predicate::has_names) {
+            true => fields.with_types(host.types.kernel()),
+            false => fields,
+        }))
+    }
+
+    fn note(&self, spec: &ProbeSpec, host: &mut Host) -> Option<String> {
+        spec.tracepoint().filter(|(category, _)| *category == "syscalls")?;
+        compat::note(host)
+    }
+
+    fn attach(
+        &self,
+        attacher: &mut Attacher<'_>,
+        spec: &ProbeSpec,
+        _part: Part,
+        number: u32,
+    ) -> Result<Link> {
+        let id = attacher.host.tracefs()?.id(spec)?;
+        let event = PerfEvent::tracepoint(id)
+            .map_err(|source| TraceError::Attach { spec: spec.clone(), source })?;
+        attacher.perf_event(spec, event, Side::Kernel, "tracepoint", number)
+    }
+}

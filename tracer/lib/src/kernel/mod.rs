@@ -1,0 +1,11 @@
+//! The running kernel: its functions, their types, its features, and the capabilities of this process.
+
+pub(crate) mod btf;
+pub(crate) mod capabilities;
+pub(crate) mod clones;
+pub(crate) mod deny;
+pub(crate) mod features;
+pub(crate) mod functions;
+pub(crate) mod lockdown;
+pub(crate) mod symbols;
+pub(crate) mod types;

@@ -1,0 +1,182 @@
+//! The kernel's symbol table and kprobe blacklist.
+
+use probe_perf::nearest::nearest;
+use std::collections::{BTreeSet, HashMap};
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader};
+
+/// The module name that selects functions outside modules.
+pub(crate) const NO_MODULE: &str = "vmlinux";
+
+/// The result of looking up a function's name.
+#[derive(Debug, Default)]
+pub(crate) struct Lookup {
+    /// The number of functions of this name.
+    pub(crate) count: usize,
+    /// Similar names, the nearest first.
+    pub(crate) near: Vec<String>,
+}
+
+/// Looks a function up in `/proc/kallsyms`.
+pub(crate) fn look_up(name: &str) -> Lookup {
+    let Ok(symbols) = fs::read_to_string("/proc/kallsyms") else { return Lookup::default() };
+    let (own, others): (Vec<_>, Vec<_>) =
+        functions(&symbols).map(|(symbol, _)| symbol).partition(|symbol| *symbol == name);
+    let others = others.into_iter().filter(|other| !is_hidden(other));
+    Lookup { count: own.len(), near: nearest(name, others.map(str::to_owned)) }
+}
+
+/// The addresses of a module's functions, by name; [`NO_MODULE`] selects functions outside modules. An address is 0
+/// if the kernel hides it from this process. A name that several functions share has several addresses.
+pub(crate) fn addresses(module: &str) -> io::Result<HashMap<String, Vec<u64>>> {
+    let symbols = fs::read_to_string("/proc/kallsyms")?;
+    let mut addresses = HashMap::<_, Vec<_>>::new();
+    for symbol in all(&symbols).filter(|symbol| symbol.module.unwrap_or(NO_MODULE) == module) {
+        addresses.entry(symbol.name.to_owned()).or_default().push(symbol.address);
+    }
+    Ok(addresses)
+}
+
+/// Where a function is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Extent {
+    /// Its address; 0 if the kernel hides it from this process.
+    pub(crate) begin: u64,
+    /// The distance to what follows it, in bytes.
+    pub(crate) size: u64,
+}
+
+/// The functions of a name, in `module` only if it is given.
+pub(crate) fn extents(name: &str, module: Option<&str>) -> io::Result<Vec<Extent>> {
+    Ok(extents_in(&fs::read_to_string("/proc/kallsyms")?, name, module))
+}
+
+fn extents_in(symbols: &str, name: &str, module: Option<&str>) -> Vec<Extent> {
+    let is_it = |symbol: &Symbol<'_>| {
+        let is_there = module.is_none_or(|module| symbol.module.unwrap_or(NO_MODULE) == module);
+        symbol.name == name && is_there
+    };
+    let extent = |begin: u64| {
+        let later = all(symbols).filter_map(|other| other.address.checked_sub(begin));
+        Extent { begin, size: later.filter(|&size| size > 0).min().unwrap_or(u64::MAX) }
+    };
+    all(symbols).filter(is_it).map(|symbol| extent(symbol.address)).collect()
+}
+
+/// The function that an address is in, with the offset in it: `name+0x10`. `None` if the kernel hides addresses.
+pub(crate) fn containing(address: u64) -> Option<String> {
+    containing_in(&fs::read_to_string("/proc/kallsyms").ok()?, address)
+}
+
+fn containing_in(symbols: &str, address: u64) -> Option<String> {
+    let before = all(symbols).filter(|symbol| (1..=address).contains(&symbol.address));
+    // Of several names, that of the function, not that of padding.
+    let nearest = before.max_by_key(|symbol| (symbol.address, !is_hidden(symbol.name)))?;
+    Some(match address - nearest.address {
+        0 => nearest.name.to_owned(),
+        offset => format!("{}+{offset:#x}", nearest.name),
+    })
+}
+
+/// Whether the kernel hides the addresses of its functions from this process, so that addresses have no names.
+pub(crate) fn are_hidden() -> bool {
+    let Ok(symbols) = File::open("/proc/kallsyms") else { return true };
+    // The first line that shows an address decides.
+    let shows = |line: io::Result<String>| {
+        line.is_ok_and(|line| {
+            line.bytes().take_while(|byte| *byte != b' ').any(|byte| byte != b'0')
+        })
+    };
+    !BufReader::new(symbols).lines().any(shows)
+}
+
+/// What to change if they are hidden.
+pub(crate) const TO_SEE: &str = "sysctl kernel.kptr_restrict=1, and CAP_SYSLOG";
+
+/// A function in a symbol table.
+struct Symbol<'t> {
+    address: u64,
+    name: &'t str,
+    module: Option<&'t str>,
+}
+
+fn all(symbols: &str) -> impl Iterator<Item = Symbol<'_>> {
+    symbols.lines().filter_map(|line| {
+        // "ffffffff81000000 T name\t[module]"
+        let mut words = line.split_ascii_whitespace();
+        let (address, kind, name) = (words.next()?, words.next()?, words.next()?);
+        let address = u64::from_str_radix(address, 16).ok()?;
+        let module = words.next().map(unbracketed);
+        matches!(kind, "t" | "T" | "w" | "W").then_some(Symbol { address, name, module })
+    })
+}
+
+/// The functions in a symbol table, with their modules.
+pub(crate) fn functions(symbols: &str) -> impl Iterator<Item = (&str, Option<&str>)> {
+    all(symbols).map(|symbol| (symbol.name, symbol.module))
+}
+
+/// The module's name, out of the `[name]` that follows its functions.
+pub(crate) fn unbracketed(module: &str) -> &str {
+    module.trim_start_matches('[').trim_end_matches(']')
+}
+
+/// Whether a module of this name is loaded. Built-in modules do not count.
+pub(crate) fn is_loaded(module: &str) -> bool {
+    fs::exists(format!("/sys/module/{module}/initstate")).unwrap_or(false)
+}
+
+/// Whether the name marks padding that the compiler puts before a function, not a function that is called.
+pub(crate) fn is_hidden(name: &str) -> bool {
+    ["__pfx_", "__cfi_", "__ftrace_invalid_address__"].iter().any(|one| name.starts_with(one))
+}
+
+/// Whether the function is on the kprobe blacklist. `false` if debugfs is not readable.
+pub(crate) fn is_blacklisted(name: &str) -> bool {
+    blacklist().contains(name)
+}
+
+/// The functions on the kprobe blacklist. Empty if debugfs is not readable.
+pub(crate) fn blacklist() -> BTreeSet<String> {
+    let list = fs::read_to_string("/sys/kernel/debug/kprobes/blacklist").unwrap_or_default();
+    blacklisted(&list).map(str::to_owned).collect()
+}
+
+/// Parses lines like "0xffffffff81000000-0xffffffff81000010\tname".
+fn blacklisted(list: &str) -> impl Iterator<Item = &str> {
+    list.lines().filter_map(|line| line.split_ascii_whitespace().nth(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_offset_is_in_a_function_or_in_another_one() {
+        let symbols = "ffff1000 T a\nffff1040 t __pfx_b\nffff1050 T b\nffff1050 t __pfx_b2\nffff2000 t a\t[m]\n\
+            ffff1020 d data\nffff3000 t end\t[m]\n";
+        let size =
+            |module| extents_in(symbols, "a", module).iter().map(|it| it.size).collect::<Vec<_>>();
+        assert_eq!(
+            [None, Some("vmlinux"), Some("m")].map(size),
+            [vec![0x40, 0x1000], vec![0x40], vec![0x1000]]
+        );
+        assert_eq!(extents_in(symbols, "c", None), []);
+        let containing = |address| containing_in(symbols, address).unwrap_or_default();
+        let found = [0xffff_1050, 0xffff_1041, 0xffff_1060, 0xffff_0000].map(containing);
+        assert_eq!(found, ["b", "__pfx_b+0x1", "b+0x10", ""]);
+        let hidden = "0 T a\n0 T b\n";
+        assert_eq!(extents_in(hidden, "a", None)[0].begin, 0);
+        assert_eq!(containing_in(hidden, 0x10), None);
+    }
+
+    #[test]
+    fn the_kernels_lists_are_parsed() {
+        let symbols = "ffffffff81000000 T a\nffffffff81000010 t b.isra.0\nffffffff81000020 d data\n\
+            0000000000000000 W c\t[fuse]\n\nffffffff81000030 t\n";
+        let expected = [("a", None), ("b.isra.0", None), ("c", Some("fuse"))];
+        assert_eq!(functions(symbols).collect::<Vec<_>>(), expected);
+        let list = "0xffffffff81000000-0xffffffff81000010\ta\n\n0x1-0x2\tb\n";
+        assert_eq!(blacklisted(list).collect::<Vec<_>>(), ["a", "b"]);
+    }
+}

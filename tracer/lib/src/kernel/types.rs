@@ -1,0 +1,101 @@
+//! The types of the kernel and of its modules, loaded on demand.
+
+use super::btf::{Btf, NoPrototype, TypeId};
+use super::symbols::NO_MODULE;
+use std::sync::Arc;
+
+/// The types in the kernel's BTF.
+#[derive(Debug, Default)]
+pub(crate) struct KernelTypes {
+    /// The kernel's own types, once loaded; the inner `None` means that it has no BTF.
+    kernel: Option<Option<Arc<Btf>>>,
+    /// The types of its modules, by name, once loaded.
+    modules: Option<Vec<(String, Arc<Btf>)>>,
+    /// Whether to look functions up in an index.
+    expects_many: bool,
+}
+
+/// A function with BTF, for which the kernel can build a trampoline.
+#[derive(Debug)]
+pub(crate) struct TypedFunction {
+    /// The BTF that contains the function.
+    pub(crate) types: Arc<Btf>,
+    pub(crate) id: TypeId,
+    /// The module of this BTF; `None` for the kernel itself.
+    pub(crate) module: Option<String>,
+}
+
+impl KernelTypes {
+    /// Builds indexes for looking up many functions.
+    pub(crate) fn expect_many(&mut self) {
+        self.expects_many = true;
+        if let Some(kernel) = self.kernel() {
+            kernel.index_functions();
+        }
+        for (_, module) in self.modules.iter().flatten() {
+            module.index_functions();
+        }
+    }
+
+    /// The kernel's own types, if it has BTF.
+    pub(crate) fn kernel(&mut self) -> Option<Arc<Btf>> {
+        let read = || match Btf::kernel() {
+            Ok(btf) => Some(Arc::new(btf)),
+            Err(error) => {
+                log::debug!("arguments have no names: {error}");
+                None
+            }
+        };
+        self.kernel.get_or_insert_with(read).clone()
+    }
+
+    /// The types of the loaded modules that have BTF, or of one of them.
+    pub(crate) fn modules(
+        &mut self,
+        only: Option<&str>,
+    ) -> impl Iterator<Item = &(String, Arc<Btf>)> {
+        let is_indexed = self.expects_many;
+        let kernel = self.kernel();
+        let open = |name: String| {
+            let module = Btf::module(&name, kernel.clone()?).ok()?;
+            if is_indexed {
+                module.index_functions();
+            }
+            Some((name, Arc::new(module)))
+        };
+        let all = self
+            .modules
+            .get_or_insert_with(|| Btf::modules().into_iter().filter_map(open).collect());
+        all.iter().filter(move |(name, _)| only.is_none_or(|only| only == name))
+    }
+
+    /// Finds a function, in `module` only if it is given ([`NO_MODULE`]: outside modules). The name must be unique.
+    pub(crate) fn function(
+        &mut self,
+        name: &str,
+        module: Option<&str>,
+    ) -> Result<TypedFunction, NoPrototype> {
+        if module.is_none_or(|module| module == NO_MODULE)
+            && let Some(types) = self.kernel()
+        {
+            match types.own_function(name) {
+                Err(NoPrototype::Unknown) => {}
+                found => return found.map(|id| TypedFunction { types, id, module: None }),
+            }
+        }
+        if module == Some(NO_MODULE) {
+            return Err(NoPrototype::Unknown);
+        }
+        let mut found = Err(NoPrototype::Unknown);
+        for (module, types) in self.modules(module) {
+            found = match (types.own_function(name), found) {
+                (Err(NoPrototype::Unknown), found) => found,
+                (Ok(id), Err(NoPrototype::Unknown)) => {
+                    Ok(TypedFunction { types: types.clone(), id, module: Some(module.clone()) })
+                }
+                _ => return Err(NoPrototype::Ambiguous),
+            };
+        }
+        found
+    }
+}

@@ -1,0 +1,233 @@
+//! The tracer's eBPF object: embedded, configured, its programs loaded as they are needed.
+
+mod maps;
+pub(crate) mod namespaces;
+pub(crate) mod per_cpu;
+mod programs;
+
+use crate::error::{Result, TraceError};
+use aya::Ebpf;
+use aya::maps::{Array, CgroupArray, Map, MapError};
+use maps::{GATE, Maps, NUMBER, fd_of};
+use probe_common::control::FLUSH_PROGRAM;
+use probe_sys::bpf;
+use probe_sys::bpf::load::{Purpose, Trampoline};
+use probe_sys::process::DeferredSignals;
+use probe_tracer_common::counter;
+use probe_tracer_common::fetch::{FetchTable, PROBES};
+use probe_user::OpenError;
+use probe_user::PipeParts;
+use programs::Linked;
+use std::collections::HashMap;
+use std::error::Error;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+pub(crate) use maps::{Config, Sampling};
+pub(crate) use programs::Refused;
+
+type AnyError = Box<dyn Error + Send + Sync>;
+
+static OBJECT: &[u8] = aya::include_bytes_aligned!("../../ebpf/probe.bpf.o");
+
+/// The side that a program's functions are on. Calls are kept apart by side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Side {
+    /// The kernel, also for hooks that are not functions.
+    Kernel,
+    /// Programs and libraries.
+    Process,
+}
+
+/// A program's name, and the side that its functions are on.
+type Variant = (String, Side);
+
+/// The object, with its maps created.
+#[derive(Debug)]
+pub(crate) struct Object {
+    code: aya_obj::Object,
+    /// The types of its functions, if the kernel accepts any.
+    types: Option<OwnedFd>,
+    maps: Maps,
+    linked: HashMap<Variant, Linked>,
+    /// The programs that are loaded once for all probes, and whether each is for kprobe.multi.
+    loaded: HashMap<(Variant, bool), OwnedFd>,
+    /// The owner of the log map, if programs log.
+    log: Option<Ebpf>,
+}
+
+impl Object {
+    /// Reads the object and creates its maps. Probe `n` reads what `tables[n]` says.
+    pub(crate) fn load(config: &Config, tables: &[FetchTable]) -> Result<Self> {
+        Self::create(config, tables).map_err(TraceError::load)
+    }
+
+    fn create(config: &Config, tables: &[FetchTable]) -> Result<Self, AnyError> {
+        // aya tries the kernel's features, and takes a call that a signal interrupts for a missing one.
+        let _deferred = DeferredSignals::new()?;
+        let mut code = aya_obj::Object::parse(OBJECT)?;
+        maps::configure(&mut code, config, tables)?;
+        let types = programs::load_types(&mut code)?;
+        let log = (config.log_level > 0).then(maps::create_log).transpose()?;
+        let maps = maps::create(&code, types.as_ref().map(OwnedFd::as_fd), log.as_ref())?;
+        let (linked, loaded) = (HashMap::new(), HashMap::new());
+        let mut this = Self { code, types, maps, linked, loaded, log };
+        let mut probes: Array<_, [u8; size_of::<FetchTable>()]> =
+            this.map_mut(PROBES)?.try_into()?;
+        for (number, table) in (0..).zip(tables) {
+            let bytes: [u8; size_of::<FetchTable>()] = zerocopy::transmute!(*table);
+            probes.set(number, bytes, 0)?;
+        }
+        Ok(this)
+    }
+
+    /// A map of the object.
+    pub(crate) fn map(&self, name: &str) -> Result<&Map, MapError> {
+        self.maps.get(name).ok_or_else(|| MapError::InvalidName { name: name.to_owned() })
+    }
+
+    fn map_mut(&mut self, name: &str) -> Result<&mut Map, MapError> {
+        self.maps.get_mut(name).ok_or_else(|| MapError::InvalidName { name: name.to_owned() })
+    }
+
+    /// Takes the owner of the log map, for a reader.
+    pub(crate) fn take_log(&mut self) -> Option<Ebpf> {
+        self.log.take()
+    }
+
+    /// Traces only the tasks of this cgroup, given its directory.
+    pub(crate) fn only_in(&mut self, cgroup: BorrowedFd<'_>) -> Result<(), MapError> {
+        CgroupArray::try_from(self.map_mut("CGROUP")?)?.set(0, cgroup, 0)
+    }
+
+    /// The maps of the counters, each indexed by CPU.
+    pub(crate) fn counters(&self) -> Result<Vec<BorrowedFd<'_>>, MapError> {
+        counter::MAPS.iter().map(|name| self.map_fd(name)).collect()
+    }
+
+    /// The array with the generation of each CPU's counters.
+    pub(crate) fn counter_generations(&self) -> Result<BorrowedFd<'_>, MapError> {
+        self.map_fd(counter::GENERATIONS)
+    }
+
+    fn map_fd(&self, name: &str) -> Result<BorrowedFd<'_>, MapError> {
+        fd_of(self.map(name)?).ok_or_else(|| MapError::InvalidName { name: name.to_owned() })
+    }
+
+    /// Returns the parts that a pipe needs, and loads the flush program.
+    pub(crate) fn pipe_parts(&mut self) -> Result<PipeParts, OpenError> {
+        let flush = self
+            .program(FLUSH_PROGRAM)
+            .map_err(|error| OpenError::Program { name: FLUSH_PROGRAM, why: error.to_string() })?;
+        let flush = flush.try_clone_to_owned().map_err(|cause| OpenError::MapInfo { cause })?;
+        PipeParts::gather(flush, |name| self.maps.get(name).and_then(fd_of))
+    }
+
+    /// Loads a program on first use, and returns its descriptor.
+    pub(crate) fn program(&mut self, name: &str) -> Result<BorrowedFd<'_>> {
+        self.program_on(Side::Kernel, name)
+    }
+
+    /// Like [`program`](Self::program), for functions on either side.
+    pub(crate) fn program_on(&mut self, side: Side, name: &str) -> Result<BorrowedFd<'_>> {
+        let purpose = programs::purpose(&self.code, name).map_err(TraceError::load)?;
+        self.loaded_for((name.to_owned(), side), purpose, false)
+    }
+
+    /// Like [`program`](Self::program), for a program that kprobe.multi attaches (5.18+).
+    pub(crate) fn multi_program(&mut self, name: &str) -> Result<BorrowedFd<'_>> {
+        self.loaded_for((name.to_owned(), Side::Kernel), Purpose::ManyFunctions, true)
+    }
+
+    fn loaded_for(
+        &mut self,
+        variant: Variant,
+        purpose: Purpose<'_>,
+        is_multi: bool,
+    ) -> Result<BorrowedFd<'_>> {
+        let key = (variant, is_multi);
+        if !self.loaded.contains_key(&key) {
+            let variant = &key.0;
+            self.link(variant)?;
+            let types = self.types.as_ref().map(OwnedFd::as_fd);
+            let linked = &self.linked[variant];
+            let program = linked.load(&linked.instructions, types, purpose);
+            self.loaded.insert(key.clone(), program.map_err(TraceError::load)?);
+        }
+        Ok(self.loaded[&key].as_fd())
+    }
+
+    /// Loads a program for the probe of this number.
+    pub(crate) fn program_of(&mut self, side: Side, name: &str, number: u32) -> Result<OwnedFd> {
+        let purpose = programs::purpose(&self.code, name).map_err(TraceError::load)?;
+        let variant = (name.to_owned(), side);
+        self.load_numbered(&variant, purpose, number)?.map_err(TraceError::load)
+    }
+
+    /// Loads a trampoline's program for the probe of this number. The inner error means that the
+    /// kernel refused it.
+    pub(crate) fn trampoline(
+        &mut self,
+        name: &str,
+        function: Trampoline<'_>,
+        number: u32,
+    ) -> Result<Result<OwnedFd, Refused>> {
+        let variant = (name.to_owned(), Side::Kernel);
+        self.load_numbered(&variant, Purpose::Trampoline(function), number)
+    }
+
+    fn load_numbered(
+        &mut self,
+        variant: &Variant,
+        purpose: Purpose<'_>,
+        number: u32,
+    ) -> Result<Result<OwnedFd, Refused>> {
+        self.link(variant)?;
+        let types = self.types.as_ref().map(OwnedFd::as_fd);
+        // Once it is loaded, the program holds this map.
+        let own = maps::create_number(&self.code, types, number).map_err(TraceError::load)?;
+        let linked = self.map_fd(NUMBER).map_err(TraceError::load)?;
+        let program = &self.linked[variant];
+        let instructions = program.numbered(linked, own.as_fd()).map_err(TraceError::load)?;
+        Ok(program.load(&instructions, types, purpose))
+    }
+
+    /// Links a program on first use.
+    fn link(&mut self, variant: &Variant) -> Result<()> {
+        if !self.linked.contains_key(variant) {
+            let linked = Linked::new(&self.code, &self.maps, variant).map_err(TraceError::load)?;
+            self.linked.insert(variant.clone(), linked);
+        }
+        Ok(())
+    }
+
+    /// The number of hits that the kernel did not pass on to the programs that serve several probes,
+    /// because another program was running on the CPU (6.7+; 0 before).
+    pub(crate) fn skipped(&self) -> Result<u64> {
+        let programs = self.loaded.iter().filter(|(((name, _), _), _)| name != FLUSH_PROGRAM);
+        let misses = programs.map(|(_, program)| bpf::recursion_misses(program.as_fd()));
+        let sum = misses.map(|misses| Ok(misses?.unwrap_or(0))).sum::<io::Result<u64>>();
+        sum.map_err(TraceError::Counts)
+    }
+
+    /// The number of tasks that should have been followed but found no room.
+    pub(crate) fn not_followed(&self) -> Result<u64> {
+        let map = self.map("NOT_FOLLOWED").map_err(TraceError::load)?;
+        let counter: Array<_, u64> = map.try_into().map_err(TraceError::load)?;
+        counter.get(&0, 0).map_err(TraceError::load)
+    }
+
+    /// Makes hits of all probes count from now on, or no longer. Before this is called, none counts.
+    pub(crate) fn set_gate(&self, is_open: bool) -> Result<()> {
+        let gate = self.map_fd(GATE).map_err(TraceError::load)?;
+        bpf::map_set_bytes(gate, 0, &u32::from(is_open).to_ne_bytes()).map_err(TraceError::load)
+    }
+
+    /// Makes `cpu` send its block.
+    pub(crate) fn flush(&self, cpu: u32) -> io::Result<()> {
+        match self.loaded.get(&((FLUSH_PROGRAM.to_owned(), Side::Kernel), false)) {
+            Some(program) => bpf::run_on(program.as_fd(), cpu).map(drop),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! Chrome's trace event format, for Perfetto and `chrome://tracing`: a JSON array with one object on each line.
+//! The closing bracket is optional, so truncated traces open, too.
+
+use super::clock::Stamp;
+use super::form::{Form, Notice};
+use super::json;
+use super::names::Names;
+use crate::resolve::event::{TraceEvent, Value};
+use crate::resolve::probe::Probe;
+use crate::resolve::shape::Shape;
+use probe_tracer_common::trace::{COMM_LEN, Task};
+use std::collections::HashMap;
+
+/// Writes each event on the track of its thread.
+#[derive(Debug, Default)]
+pub(super) struct Perfetto {
+    threads: HashMap<u32, Comm>,
+    processes: HashMap<u32, Comm>,
+    /// The time of the last event. Losses are shown there, as they have no time of their own.
+    last: u64,
+}
+
+type Comm = [u8; COMM_LEN];
+
+impl Perfetto {
+    /// Names a thread and its process, once and again whenever the name changes.
+    fn name(&mut self, out: &mut Vec<u8>, task: &Task) {
+        if self.threads.insert(task.tid, task.comm) != Some(task.comm) {
+            name(out, "thread_name", task);
+        }
+        // A process has the name of its first thread, or of any other thread until that one is seen.
+        let is_its_name = task.tid == task.pid || !self.processes.contains_key(&task.pid);
+        if is_its_name && self.processes.insert(task.pid, task.comm) != Some(task.comm) {
+            name(out, "process_name", task);
+        }
+    }
+}
+
+impl Form for Perfetto {
+    fn event(
+        &mut self,
+        out: &mut Vec<u8>,
+        event: &TraceEvent<'_>,
+        probe: &Probe,
+        _: Stamp<'_>,
+        names: &mut Names<'_>,
+    ) {
+        self.name(out, event.task);
+        self.last = event.time;
+        out.extend_from_slice(br#"{"name":"#);
+        json::string(out, probe.spec().site().as_bytes());
+        out.extend_from_slice(br#","cat":"#);
+        json::string(out, probe.spec().provider().name().as_bytes());
+        match latency(event, probe) {
+            Some(latency) => {
+                let start = event.time.saturating_sub(latency);
+                microseconds(out, br#","ph":"X","ts":"#, start);
+                microseconds(out, br#","dur":"#, latency);
+            }
+            None => microseconds(out, br#","ph":"i","s":"t","ts":"#, event.time),
+        }
+        json::ids(out, event.task);
+        json::keyed(out, br#","args":{"cpu":"#, event.cpu);
+        for (field, value) in event.values(probe) {
+            out.push(b',');
+            json::string(out, field.name.as_bytes());
+            out.push(b':');
+            json::value(out, &field.shape, value, names);
+        }
+        json::meanings(out, event, probe, names);
+        json::list_fields(out, "truncated", event, probe, json::is_truncated);
+        out.extend_from_slice(b"}},\n");
+    }
+
+    fn notice(&mut self, out: &mut Vec<u8>, notice: &Notice<'_>) {
+        match notice {
+            Notice::Trace { .. } => out.extend_from_slice(b"[\n"),
+            Notice::Lost(lost) => {
+                let start = br#"{"name":"LOST","cat":"probe","ph":"i","s":"g","ts":"#;
+                microseconds(out, start, self.last);
+                // Process 0 shows events without a process.
+                out.extend_from_slice(br#","pid":0,"tid":0,"args":"#);
+                json::serialize(out, lost);
+                out.extend_from_slice(b"},\n");
+            }
+            Notice::Ledger { account, .. } => {
+                out.extend_from_slice(br#"{"name":"ledger","ph":"M","pid":0,"args":{"ledger":"#);
+                json::string(out, account.to_string().as_bytes());
+                // The last object has no comma after it.
+                out.extend_from_slice(b"}}\n]\n");
+            }
+            _ => {}
+        }
+    }
+}
+
+/// How long an event took, if it has a valid `latency`. Such an event is shown as a slice that ends at the
+/// event's time, and any other as an instant.
+fn latency(event: &TraceEvent<'_>, probe: &Probe) -> Option<u64> {
+    event.values(probe).find_map(|(field, value)| match (&field.shape, value) {
+        (Shape::Duration, Value::Integer(nanoseconds)) => Some(nanoseconds),
+        _ => None,
+    })
+}
+
+/// Writes `key` and a time in the format's unit, which may have fractions.
+fn microseconds(out: &mut Vec<u8>, key: &[u8], nanoseconds: u64) {
+    json::keyed(out, key, nanoseconds / 1000);
+    let fraction = nanoseconds % 1000;
+    let digit = |divisor| b'0' + (fraction / divisor % 10) as u8;
+    out.extend_from_slice(&[b'.', digit(100), digit(10), digit(1)]);
+}
+
+fn name(out: &mut Vec<u8>, what: &str, task: &Task) {
+    put!(out, r#"{{"name":"{what}","ph":"M""#);
+    json::ids(out, task);
+    out.extend_from_slice(br#","args":{"name":"#);
+    json::string(out, task.comm());
+    out.extend_from_slice(b"}},\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::form::Lost;
+    use super::super::tests::{probe, write};
+    use super::*;
+    use crate::output::Origin;
+    use crate::resolve::event::tests::Hit;
+    use crate::session::ledger::{Account, TraceLedger};
+    use serde_json::{Value as Json, json};
+
+    /// A timeline after its start.
+    fn begin() -> (Perfetto, Vec<u8>) {
+        let (mut form, mut out) = (Perfetto::default(), Vec::new());
+        form.notice(&mut out, &Notice::start(&[], &Origin::here()));
+        (form, out)
+    }
+
+    /// The objects of a timeline, whether or not its array is closed.
+    fn parsed(bytes: &[u8]) -> Vec<Json> {
+        let text = str::from_utf8(bytes).unwrap().trim_end().trim_end_matches([',', ']']);
+        serde_json::from_str(&format!("{text}]")).unwrap()
+    }
+
+    #[test]
+    fn threads_have_names_and_events_are_on_their_tracks() {
+        let (mut form, mut out) = begin();
+        let read = probe("vfs_read", &[("count", Shape::Unsigned), ("faulty", Shape::Text)]);
+        let hit = Hit::new(b"cat", 2, &[Value::Integer(7), Value::Fault]);
+        write(&mut form, &mut out, &hit, &read, Stamp::Mono);
+        write(&mut form, &mut out, &hit, &read, Stamp::Mono);
+        let renamed = Hit::new(b"\"dog", 2, &[Value::Integer(7), Value::Fault]);
+        write(&mut form, &mut out, &renamed, &read, Stamp::Mono);
+        form.notice(&mut out, &Notice::Lost(Lost { cpu: 1, records: Some(9), outputs: 2 }));
+        // The timeline is valid without its end, too.
+        assert_eq!(parsed(&out).len(), 7);
+        let account = Account::from(&TraceLedger::default());
+        form.notice(&mut out, &Notice::Ledger { events: 3, account: &account });
+        let whole: Vec<Json> = serde_json::from_slice(&out).unwrap();
+        assert_eq!(whole.len(), 8);
+        assert_eq!(&whole[..7], parsed(&out[..out.len() - 2]).split_at(7).0);
+        let named = |what, tid, name: &str| json!({"name": what, "ph": "M", "pid": 100, "tid": tid, "args": {"name": name}});
+        assert_eq!(whole[0], named("thread_name", 101, "cat"));
+        assert_eq!(whole[1], named("process_name", 101, "cat"));
+        assert_eq!(
+            whole[2],
+            json!({"name": "vfs_read", "cat": "kprobe", "ph": "i", "s": "t", "ts": 12_000_000.345,
+                "pid": 100, "tid": 101, "args": {"cpu": 3, "count": 7, "faulty": null}})
+        );
+        assert_eq!(whole[3], whole[2]);
+        assert_eq!(whole[4], named("thread_name", 101, "\"dog"));
+        assert_eq!((&whole[6]["name"], &whole[6]["args"]["records"]), (&"LOST".into(), &9.into()));
+        assert_eq!(whole[7]["args"]["ledger"], TraceLedger::default().to_string());
+    }
+
+    #[test]
+    fn truncated_values_are_named() {
+        let (mut form, mut out) = begin();
+        let open = probe("f", &[("path", Shape::Text)]);
+        let hit = Hit::new(b"cat", 0, &[Value::Truncated(b"/a")]);
+        write(&mut form, &mut out, &hit, &open, Stamp::Mono);
+        let args = json!({"cpu": 3, "path": "/a", "truncated": ["path"]});
+        assert_eq!(parsed(&out).last().unwrap()["args"], args);
+    }
+
+    #[test]
+    fn an_event_with_a_latency_is_a_slice_that_ends_at_its_time() {
+        let (mut form, mut out) = begin();
+        let timed = probe("vfs_read", &[("latency", Shape::Duration)]);
+        let hit = Hit::new(b"cat", 0, &[Value::Integer(1_000_000_001)]);
+        write(&mut form, &mut out, &hit, &timed, Stamp::Mono);
+        // Only nanoseconds count as a duration.
+        let named = probe("vfs_read", &[("latency", Shape::Unsigned)]);
+        write(&mut form, &mut out, &hit, &named, Stamp::Mono);
+        let events = parsed(&out);
+        let slice = &events[2];
+        assert_eq!((&slice["ph"], &slice["dur"]), (&"X".into(), &1_000_000.001.into()));
+        assert_eq!(slice["ts"], 11_000_000.344);
+        assert_eq!((&events[3]["ph"], &events[3]["dur"]), (&"i".into(), &Json::Null));
+    }
+}

@@ -1,0 +1,244 @@
+//! Writes a recording.
+
+use super::format::{ALIGN, BLOCK_AT, MAGIC, Preamble, SectionHeader, Tag, VERSION};
+use super::header::Header;
+use super::notes::{CpuNote, LossNote, MalformedNote};
+use crate::output::pieces::Pieces;
+use crate::output::{ClockChange, Names, Origin, RunningOffset, log_cpu_change};
+use crate::resolve::event::{TraceEvent, Value};
+use crate::resolve::probe::Probe;
+use crate::session::ledger::Account;
+use crate::symbolize::Symbols;
+use probe_common::block::record_span;
+use probe_common::limits::{MAX_PAYLOAD, RECORD_ALIGN};
+use probe_common::record::RecordHeader;
+use probe_common::{BlockPrefix, RawRecord};
+use probe_user::{Consumer, CpuChange, Loss, Malformed};
+use serde::Serialize;
+use std::io::{self, Write};
+use std::ops::ControlFlow;
+use zerocopy::IntoBytes;
+
+/// Writes everything that it receives, up to a limit of events, for a [`Recording`](super::Recording) to
+/// replay.
+///
+/// It breaks the drain at the limit and when writing fails; [`finish`](Self::finish) returns the error.
+#[derive(Debug)]
+pub struct Recorder<W> {
+    pieces: Pieces<W>,
+    /// Pieces are passed on only while the block is empty, so that no event in it counts as passed on.
+    block: Block,
+    probes: Vec<Probe>,
+    symbols: Symbols,
+    origin: Origin,
+    /// The wall clock, unless the events come from elsewhere.
+    clock: Option<RunningOffset>,
+    /// Whether the wall clock was looked at since the last wait for events.
+    has_time: bool,
+}
+
+impl<W: Write> Recorder<W> {
+    /// Records events of [`Tracer::probes`](crate::Tracer::probes), and the names that `symbols` has for their
+    /// addresses. `writer` receives many events at a time.
+    pub fn new(writer: W, probes: Vec<Probe>, symbols: Symbols) -> Self {
+        let (pieces, block) = (Pieces::new(writer), Block::default());
+        let origin = Origin::here();
+        let clock = Some(RunningOffset::new(origin.realtime_offset));
+        let symbols = symbols.noting();
+        Self { pieces, block, probes, symbols, origin, clock, has_time: false }
+    }
+
+    /// Stops after this many events.
+    #[must_use]
+    pub fn limit(mut self, events: Option<u64>) -> Self {
+        self.pieces.left = events;
+        self
+    }
+
+    /// The origin of the events; by default, this process.
+    #[must_use]
+    pub fn origin(mut self, origin: Origin) -> Self {
+        self.origin = origin;
+        self.clock = None;
+        self
+    }
+
+    /// Follows the wall clock as if the trace had begun with this offset.
+    #[cfg(test)]
+    pub(super) fn clock(mut self, clock: RunningOffset) -> Self {
+        self.clock = Some(clock);
+        self
+    }
+
+    /// The number of events recorded.
+    pub fn recorded(&self) -> u64 {
+        self.pieces.events
+    }
+
+    /// Writes the header. Call this before any event arrives.
+    ///
+    /// # Errors
+    ///
+    /// If writing fails.
+    pub fn start(&mut self) -> io::Result<()> {
+        let preamble = Preamble { magic: MAGIC, version: VERSION.into(), reserved: 0.into() };
+        self.pieces.out.extend_from_slice(preamble.as_bytes());
+        let header = Header::new(self.origin.clone(), &self.probes);
+        self.section(Tag::Header, 0, &header)?;
+        self.pieces.start()
+    }
+
+    /// Writes everything still buffered, and the ledger. A recording without a ledger counts as truncated.
+    ///
+    /// # Errors
+    ///
+    /// If writing fails or has failed before.
+    pub fn finish(&mut self, ledger: impl Into<Account>) -> io::Result<()> {
+        if !self.pieces.has_failed() {
+            self.block.write(&mut self.pieces.out);
+            self.section(Tag::Ledger, 0, &ledger.into())?;
+        }
+        self.pieces.finish()
+    }
+
+    /// Writes a section after what was recorded before.
+    fn section(&mut self, tag: Tag, cpu: u32, content: &impl Serialize) -> io::Result<()> {
+        self.block.write(&mut self.pieces.out);
+        let bytes = serde_json::to_vec(content)?;
+        let Some(header) = SectionHeader::new(tag, cpu, bytes.len()) else {
+            let what = format!("a section cannot hold {} bytes", bytes.len());
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        };
+        let out = &mut self.pieces.out;
+        out.extend_from_slice(header.as_bytes());
+        out.extend_from_slice(&bytes);
+        out.resize(out.len().next_multiple_of(ALIGN), 0);
+        Ok(())
+    }
+
+    /// Writes a section between events.
+    fn note(&mut self, tag: Tag, cpu: u32, content: &impl Serialize) -> ControlFlow<()> {
+        self.pieces.accepts()?;
+        match self.section(tag, cpu, content) {
+            Ok(()) => self.pieces.flush_piece(),
+            Err(error) => self.pieces.fail(error),
+        }
+    }
+
+    /// Notes a change of the wall clock before the first record after a wait, whose time is `since`.
+    fn look_at_clock(&mut self, since: u64) -> ControlFlow<()> {
+        if std::mem::replace(&mut self.has_time, true) {
+            return ControlFlow::Continue(());
+        }
+        match self.clock.as_mut().and_then(RunningOffset::change) {
+            Some(realtime_offset) => {
+                self.note(Tag::Clock, 0, &ClockChange { since, realtime_offset })
+            }
+            None => ControlFlow::Continue(()),
+        }
+    }
+
+    /// Looks up every address of the event, as outputs do. Writes the names that no earlier event has needed.
+    fn name(&mut self, event: &TraceEvent<'_>, probe: usize) -> ControlFlow<()> {
+        let mut names = Names::of(event, &mut self.symbols);
+        for (field, value) in event.values(&self.probes[probe]) {
+            match value {
+                Value::Stack(addresses) => drop(names.stack(&field.shape, addresses)),
+                Value::Integer(address) if field.is_symbol() => drop(names.symbol(address)),
+                _ => {}
+            }
+        }
+        let learnt = self.symbols.learnt();
+        if learnt.is_empty() {
+            return ControlFlow::Continue(());
+        }
+        self.note(Tag::Symbols, 0, &learnt)
+    }
+}
+
+impl<W: Write> Consumer for Recorder<W> {
+    fn record(&mut self, cpu: u32, record: RawRecord<'_>) -> ControlFlow<()> {
+        self.pieces.accepts()?;
+        if record.payload.len() > MAX_PAYLOAD {
+            let what = "the record is longer than a ring can carry";
+            return self.pieces.fail(io::Error::new(io::ErrorKind::InvalidInput, what));
+        }
+        self.look_at_clock(record.time)?;
+        let event = TraceEvent::decode(cpu, record);
+        let event = event.filter(|event| (event.probe as usize) < self.probes.len());
+        if let Some(event) = &event {
+            self.name(event, event.probe as usize)?;
+        }
+        if !self.block.has_room(cpu, &record) {
+            self.block.write(&mut self.pieces.out);
+            self.pieces.flush_piece()?;
+        }
+        self.block.push(cpu, &record);
+        if event.is_some() { self.pieces.count() } else { ControlFlow::Continue(()) }
+    }
+
+    fn lost(&mut self, Loss { cpu, count: outputs, records, .. }: Loss) -> ControlFlow<()> {
+        self.note(Tag::Lost, cpu, &LossNote { outputs, records })
+    }
+
+    fn malformed(&mut self, malformed: Malformed) -> ControlFlow<()> {
+        log::warn!("{malformed}");
+        self.note(Tag::Malformed, malformed.cpu, &MalformedNote::of(&malformed))
+    }
+
+    fn cpu_changed(&mut self, change: CpuChange<'_>) {
+        log_cpu_change(&change);
+        // The next record breaks instead.
+        let _ = self.note(Tag::Cpu, change.cpu(), &CpuNote::of(&change));
+    }
+
+    fn caught_up(&mut self) -> ControlFlow<()> {
+        self.has_time = false;
+        self.block.write(&mut self.pieces.out);
+        self.pieces.flush()
+    }
+}
+
+/// The space for records in a block, in bytes.
+const ROOM: usize = record_span(MAX_PAYLOAD);
+const _: () = assert!(ROOM / RECORD_ALIGN <= u16::MAX as usize);
+
+/// Consecutive records of one CPU, collected into a section.
+#[derive(Debug, Default)]
+struct Block {
+    cpu: u32,
+    records: Vec<u8>,
+}
+
+impl Block {
+    /// Whether a record can be appended.
+    fn has_room(&self, cpu: u32, record: &RawRecord<'_>) -> bool {
+        let is_its_cpu = self.cpu == cpu || self.records.is_empty();
+        is_its_cpu && self.records.len() + record_span(record.payload.len()) <= ROOM
+    }
+
+    fn push(&mut self, cpu: u32, record: &RawRecord<'_>) {
+        let &RawRecord { kind, time, payload } = record;
+        self.cpu = cpu;
+        let end = self.records.len() + record_span(payload.len());
+        let header = RecordHeader { kind, len: payload.len() as u32, time };
+        self.records.extend_from_slice(header.as_bytes());
+        self.records.extend_from_slice(payload);
+        self.records.resize(end, 0);
+    }
+
+    /// Writes the section if it has any records, and starts a new one.
+    fn write(&mut self, out: &mut Vec<u8>) {
+        let words = self.records.len() / RECORD_ALIGN;
+        let prefix = BlockPrefix::new(words as u16, 0, 0);
+        let len = BLOCK_AT + size_of::<BlockPrefix>() + self.records.len();
+        if words > 0
+            && let Some(header) = SectionHeader::new(Tag::Records, self.cpu, len)
+        {
+            out.extend_from_slice(header.as_bytes());
+            out.extend_from_slice(&[0; BLOCK_AT]);
+            out.extend_from_slice(prefix.as_bytes());
+            out.append(&mut self.records);
+        }
+    }
+}

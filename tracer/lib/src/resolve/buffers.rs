@@ -1,0 +1,190 @@
+//! Buffers: arguments that point to bytes whose number another argument, or the return value, says.
+//!
+//! The length of a well-known buffer is in the tables here; for any other, the spec names it: `buf:bytes[count]`. The
+//! length becomes a field of the table, on which the buffer depends. If only the return has the length, the buffer is read
+//! then, at the address that the entry had.
+
+use super::shape::Shape;
+use super::slots::{Slots, is_integer};
+use super::value::MOST;
+use super::{FieldSource, Reading, ResolveError};
+use crate::spec::{At, FieldBase, FieldPath, FieldSpec, FieldType};
+use probe_tracer_common::fetch::{FetchField, STEPS, base, kind};
+
+/// How many bytes of a well-known buffer are read, unless the spec says so.
+const BYTES: u16 = 512;
+
+/// A function, its buffer, and the argument that has the buffer's length, or `retval`.
+type Buffer = (&'static str, &'static str, &'static str);
+
+const SYSCALLS: &[Buffer] = &[
+    ("write", "buf", "count"),
+    ("pwrite64", "buf", "count"),
+    ("sendto", "buff", "len"),
+    ("sendto", "addr", "addr_len"),
+    ("connect", "uservaddr", "addrlen"),
+    ("bind", "umyaddr", "addrlen"),
+    ("send", "buff", "len"),
+    ("mq_timedsend", "u_msg_ptr", "msg_len"),
+    ("setxattr", "value", "size"),
+    ("lsetxattr", "value", "size"),
+    ("fsetxattr", "value", "size"),
+    ("setsockopt", "optval", "optlen"),
+    ("sethostname", "name", "len"),
+    ("setdomainname", "name", "len"),
+    ("add_key", "_payload", "plen"),
+    ("read", "buf", "retval"),
+    ("pread64", "buf", "retval"),
+    ("recvfrom", "ubuf", "retval"),
+    ("recv", "ubuf", "retval"),
+    ("readlink", "buf", "retval"),
+    ("readlinkat", "buf", "retval"),
+    ("getcwd", "buf", "retval"),
+    ("getrandom", "buf", "retval"),
+    ("getrandom", "ubuf", "retval"),
+    ("getxattr", "value", "retval"),
+    ("lgetxattr", "value", "retval"),
+    ("fgetxattr", "value", "retval"),
+    ("mq_timedreceive", "u_msg_ptr", "retval"),
+];
+
+const FUNCTIONS: &[Buffer] = &[
+    ("vfs_write", "buf", "count"),
+    ("ksys_write", "buf", "count"),
+    ("ksys_pwrite64", "buf", "count"),
+    ("kernel_write", "buf", "count"),
+    ("__kernel_write", "buf", "count"),
+    ("__sys_sendto", "buff", "len"),
+    ("vfs_read", "buf", "retval"),
+    ("ksys_read", "buf", "retval"),
+    ("ksys_pread64", "buf", "retval"),
+    ("kernel_read", "buf", "retval"),
+    ("__kernel_read", "buf", "retval"),
+    ("__sys_recvfrom", "ubuf", "retval"),
+    ("do_readlinkat", "buf", "retval"),
+];
+
+/// The field that has the length of a system call's buffer.
+pub(super) fn of_syscall(name: &str, argument: &str) -> Option<&'static str> {
+    find(SYSCALLS, name, argument)
+}
+
+/// The field that has the length of a kernel function's buffer.
+pub(super) fn of_function(name: &str, argument: &str) -> Option<&'static str> {
+    find(FUNCTIONS, name, argument)
+}
+
+fn find(buffers: &[Buffer], name: &str, argument: &str) -> Option<&'static str> {
+    let found = buffers.iter().find(|one| (one.0, one.1) == (name, argument))?;
+    Some(found.2)
+}
+
+/// The name of the field that has the length of a well-known buffer. The source may not have this field.
+fn length_name(source: &dyn FieldSource, path: &FieldPath) -> Option<&'static str> {
+    match &path.base {
+        FieldBase::Name(name) if path.steps.is_empty() => source.length(name),
+        _ => None,
+    }
+}
+
+/// The length of the buffer at a path, if the source knows it and has it.
+fn known_length(source: &dyn FieldSource, path: &FieldPath) -> Option<FetchField> {
+    let base = match length_name(source, path)? {
+        "retval" => FieldBase::Return,
+        name => FieldBase::Name(name.to_owned()),
+    };
+    let path = FieldPath { at: path.at, ..base.into() };
+    let (length, _) = source.own(&path, None, path.at)?.ok()?;
+    is_integer(&length).then_some(length)
+}
+
+/// Resolves a field of a spec. A buffer depends on its length. Of a buffer that is not filled yet, only the address is read.
+pub(super) fn field(source: &dyn FieldSource, spec: &FieldSpec, slots: &mut Slots) -> Reading {
+    let FieldSpec { path, ty, ty_at, length, .. } = spec;
+    let at = path.at;
+    if let Some(length) = length {
+        let (mut field, shape) = source.field(path, *ty, *ty_at)?;
+        let (length_field, _) = source.field(&length.path, length.ty, length.path.at)?;
+        if !is_integer(&length_field) {
+            let what = format!("{} is not an integer, so it is no length", length.path);
+            return Err(ResolveError::new(length.path.at, what));
+        }
+        bound(source, &mut field, length_field, slots, at)?;
+        return Ok((field, if shape == Shape::Bytes { Shape::Buffer } else { shape }));
+    }
+    match (known_length(source, path), ty) {
+        (Some(length), None) => buffer(source, path, length, slots),
+        (Some(length), Some(FieldType::Str | FieldType::Ustr)) => {
+            let (mut field, shape) = source.field(path, *ty, *ty_at)?;
+            bound(source, &mut field, length, slots, at)?;
+            Ok((field, shape))
+        }
+        (None, None) if length_name(source, path).is_some() => address(source, path),
+        _ => source.field(path, *ty, *ty_at),
+    }
+}
+
+/// The address of a buffer that is not filled yet.
+fn address(source: &dyn FieldSource, path: &FieldPath) -> Reading {
+    let (field, _) = source.field(path, Some(FieldType::Hex(64)), path.at)?;
+    Ok((field, Shape::Pointer))
+}
+
+fn buffer(
+    source: &dyn FieldSource,
+    path: &FieldPath,
+    length: FetchField,
+    slots: &mut Slots,
+) -> Reading {
+    let (mut field, _) = source.field(path, Some(FieldType::Bytes(BYTES.min(MOST))), path.at)?;
+    bound(source, &mut field, length, slots, path.at)?;
+    Ok((field, Shape::Buffer))
+}
+
+/// Bounds a string that a predicate compares, if its length is known by then.
+pub(super) fn bound_early(
+    source: &dyn FieldSource,
+    path: &FieldPath,
+    field: &mut FetchField,
+    slots: &mut Slots,
+) -> Result<(), ResolveError> {
+    match known_length(source, path) {
+        Some(length) if field.kind == kind::STRING && !source.is_late(&length) => {
+            bound(source, field, length, slots, path.at)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Makes a field depend on its length.
+fn bound(
+    source: &dyn FieldSource,
+    field: &mut FetchField,
+    length: FetchField,
+    slots: &mut Slots,
+    at: At,
+) -> Result<(), ResolveError> {
+    if source.is_late(&length) && !source.is_late(field) {
+        let (address, rest) = apart(*field);
+        *field = rest;
+        field.from = slots.add(address, at)? as u8;
+    }
+    field.length = slots.add(length, at)? as u8 + 1;
+    Ok(())
+}
+
+/// Takes a field behind a pointer apart: the pointer's value, and what is read from there.
+fn apart(field: FetchField) -> (FetchField, FetchField) {
+    let last = usize::from(field.steps);
+    let mut offsets = [0; STEPS + 1];
+    let mut pointer = FetchField { kind: kind::VALUE, size: 0, flags: 0, ..field };
+    if last > 0 {
+        offsets[0] = field.offsets[last];
+        pointer.offsets[last] = 0;
+        pointer.steps -= 1;
+        pointer.user &= !(1 << last);
+        (pointer.kind, pointer.size) = (kind::INTEGER, 8);
+    }
+    let user = field.user >> last & 1;
+    (pointer, FetchField { offsets, base: base::FIELD, steps: 0, user, ..field })
+}

@@ -1,0 +1,161 @@
+//! Trace events, decoded from the tracer's records.
+
+use super::PlannedField;
+use super::probe::Probe;
+use super::shape::{Field, Shape};
+use probe_common::{RawRecord, Record};
+use probe_tracer_common::fetch::TRUNCATED;
+use probe_tracer_common::trace::{ProbeHit, Task};
+
+/// A hit of a probe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TraceEvent<'r> {
+    /// The time of the hit: `CLOCK_MONOTONIC`, in nanoseconds.
+    pub time: u64,
+    /// The CPU of the hit.
+    pub cpu: u32,
+    /// The task that hit the probe.
+    pub task: &'r Task,
+    /// The index of the probe, in the order in which the tracer's probes were given.
+    pub probe: u32,
+    /// A bit per field, set if the field could not be read.
+    faults: u32,
+    /// One word per field, followed by strings and arrays.
+    tail: &'r [u8],
+}
+
+/// The value of a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Value<'r> {
+    /// An integer, to be interpreted by its [`Shape`].
+    Integer(u64),
+    /// A string, bytes, or the bytes of a list.
+    Bytes(&'r [u8]),
+    /// The beginning of a string, bytes or a list that is longer than what was read.
+    Truncated(&'r [u8]),
+    /// A stack, innermost frame first.
+    Stack(Addresses<'r>),
+    /// The value could not be read: the address is invalid, or the page is not resident. For a
+    /// [counter](crate::TracerBuilder::counter), the count is not known.
+    Fault,
+}
+
+/// The addresses of a stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Addresses<'r>(&'r [[u8; 8]]);
+
+impl<'r> Addresses<'r> {
+    /// `bytes` are words of 8 bytes in native byte order.
+    pub fn new(bytes: &'r [u8]) -> Self {
+        Self(bytes.as_chunks().0)
+    }
+
+    /// The addresses, innermost frame first. The first is the address of the hook, the others are return addresses.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = u64> + use<'r> {
+        self.0.iter().copied().map(u64::from_ne_bytes)
+    }
+}
+
+impl<'r> TraceEvent<'r> {
+    /// Decodes a record. `None` if its kind is not one of the tracer's, or it is too short for its kind.
+    #[inline]
+    pub fn decode(cpu: u32, record: RawRecord<'r>) -> Option<Self> {
+        if record.kind != ProbeHit::KIND {
+            return None;
+        }
+        let (hit, tail) = record.read::<ProbeHit>()?;
+        let &ProbeHit { probe, faults, .. } = hit;
+        Some(Self { time: record.time, cpu, task: &hit.task, probe, faults, tail })
+    }
+
+    /// The fields and their values. `probe` must be the probe that was hit.
+    pub fn values<'e>(
+        &'e self,
+        probe: &'e Probe,
+    ) -> impl ExactSizeIterator<Item = (&'e Field, Value<'r>)> + use<'e, 'r> {
+        probe.slots().iter().map(|field| (&field.field, self.value(field)))
+    }
+
+    fn value(&self, field: &PlannedField) -> Value<'r> {
+        if self.faults.checked_shr(field.slot.into()).is_none_or(|faults| faults & 1 != 0) {
+            return Value::Fault;
+        }
+        let Some(word) = self.tail.get(8 * usize::from(field.slot)..).and_then(<[u8]>::first_chunk)
+        else {
+            return Value::Fault;
+        };
+        let word = u64::from_ne_bytes(*word);
+        let bytes = || {
+            let (begin, len) = ((word & 0xffff_ffff) as usize, (word & !TRUNCATED) >> 32);
+            self.tail.get(begin..).and_then(|rest| rest.get(..len as usize))
+        };
+        match field.field.shape {
+            Shape::Text | Shape::Bytes | Shape::Buffer | Shape::List { .. } | Shape::Bits => {
+                let of = if word & TRUNCATED == 0 { Value::Bytes } else { Value::Truncated };
+                bytes().map_or(Value::Fault, of)
+            }
+            Shape::KernelStack | Shape::UserStack => {
+                bytes().map_or(Value::Fault, |bytes| Value::Stack(Addresses::new(bytes)))
+            }
+            _ => Value::Integer(word),
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use probe_tracer_common::trace::COMM_LEN;
+    use zerocopy::{FromBytes, IntoBytes};
+
+    /// The bytes of a record: integers and strings, field by field.
+    pub(crate) struct Hit {
+        bytes: Vec<u64>,
+        len: usize,
+    }
+
+    impl Hit {
+        pub(crate) fn new(comm: &[u8], faults: u32, values: &[Value<'_>]) -> Self {
+            let mut name = [0; COMM_LEN];
+            name[..comm.len()].copy_from_slice(comm);
+            let task = Task { pid: 100, tid: 101, comm: name };
+            let hit = ProbeHit { task, probe: 0, faults };
+            let (mut words, mut data) = (Vec::new(), Vec::new());
+            for value in values {
+                let begin = 8 * values.len() + data.len();
+                let mut append = |bytes: &[u8]| {
+                    data.extend_from_slice(bytes);
+                    begin as u64 | (bytes.len() as u64) << 32
+                };
+                words.push(match value {
+                    Value::Integer(integer) => *integer,
+                    Value::Bytes(bytes) => append(bytes),
+                    Value::Truncated(bytes) => append(bytes) | TRUNCATED,
+                    Value::Stack(addresses) => append(addresses.0.as_flattened()),
+                    Value::Fault => 0,
+                });
+            }
+            let bytes = [hit.as_bytes(), words.as_bytes(), &data].concat();
+            let mut aligned = vec![0u64; bytes.len().div_ceil(8)];
+            aligned.as_mut_bytes()[..bytes.len()].copy_from_slice(&bytes);
+            Self { bytes: aligned, len: bytes.len() }
+        }
+
+        /// This process's own event.
+        pub(crate) fn set_pid(&mut self, pid: u32) {
+            let (hit, _) = ProbeHit::mut_from_prefix(self.bytes.as_mut_bytes()).unwrap();
+            hit.task.pid = pid;
+        }
+
+        pub(crate) fn record(&self) -> RawRecord<'_> {
+            let payload = &self.bytes.as_bytes()[..self.len];
+            RawRecord { kind: ProbeHit::KIND, time: 12_000_000_345, payload }
+        }
+
+        pub(crate) fn event(&self) -> TraceEvent<'_> {
+            TraceEvent::decode(3, self.record()).unwrap()
+        }
+    }
+}

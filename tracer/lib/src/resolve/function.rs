@@ -1,0 +1,178 @@
+//! The fields of a kernel function or a raw tracepoint, by its prototype.
+
+use super::access::Access;
+use super::arguments::{self, Argument};
+use super::buffers;
+use super::call::{self, Moment};
+use super::shape::Shape;
+use super::signature::{self, Member, NotShown, Signature};
+use super::{FieldSource, Reading, ResolveError};
+use crate::kernel::btf::{Btf, NoPrototype, Prototype, Type, TypeId};
+use crate::spec::{At, FieldBase, FieldPath, FieldType};
+use probe_tracer_common::fetch::{FetchField, TRAMPOLINE_WORDS, base};
+use std::sync::Arc;
+
+/// The fields of a kernel function or a raw tracepoint.
+pub(crate) struct FunctionFields {
+    btf: Arc<Btf>,
+    name: String,
+    arguments: Vec<Argument>,
+    /// `None` for a raw tracepoint.
+    returns: Option<TypeId>,
+    /// The register of the return value, where that is available.
+    result: Option<u8>,
+    moment: Moment,
+}
+
+impl FunctionFields {
+    /// The fields of a function.
+    pub(crate) fn new(btf: Arc<Btf>, function: &str, moment: Moment) -> Result<Self, NoPrototype> {
+        Self::with(btf, function, moment, arguments::of_function)
+    }
+
+    /// The fields of a function that a trampoline is for.
+    pub(crate) fn trampoline(
+        btf: Arc<Btf>,
+        function: &str,
+        moment: Moment,
+    ) -> Result<Self, NoPrototype> {
+        Self::with(btf, function, moment, arguments::of_trampoline)
+    }
+
+    fn with(
+        btf: Arc<Btf>,
+        function: &str,
+        moment: Moment,
+        locate: fn(&Btf, &str, Prototype<'_>) -> Vec<Argument>,
+    ) -> Result<Self, NoPrototype> {
+        let id = btf.function(function)?;
+        let Some(Type::Prototype(prototype)) = btf.at(id) else {
+            return Err(NoPrototype::Unknown);
+        };
+        let (name, returns) = (function.to_owned(), Some(prototype.returns));
+        let mut arguments = locate(&btf, function, prototype);
+        let result = match moment {
+            Moment::Entry => None,
+            Moment::Return | Moment::Call => Some(base::RETVAL),
+            // The word after those of the arguments.
+            Moment::Exit => {
+                let size = |argument: &Argument| btf.size_of(argument.ty).unwrap_or(0).div_ceil(8);
+                let words = u8::try_from(arguments.iter().map(size).sum::<u32>()).ok();
+                words.filter(|&word| usize::from(word) < TRAMPOLINE_WORDS)
+            }
+        };
+        // These names are the call's own. An argument of the same name is available by number only.
+        let own: &[&str] = match moment {
+            Moment::Entry | Moment::Return => &[],
+            Moment::Exit => &[call::RETVAL],
+            Moment::Call => &[call::RETVAL, call::LATENCY],
+        };
+        arguments::rename(&mut arguments, own);
+        Ok(Self { btf, name, arguments, returns, result, moment })
+    }
+
+    /// The fields of a raw tracepoint, by the prototype of its callbacks. Its arguments have names if a kernel function
+    /// with the same arguments is found.
+    pub(crate) fn raw_tracepoint(btf: Arc<Btf>, name: &str) -> Result<Self, NoPrototype> {
+        let id = btf.raw_tracepoint(name)?;
+        let Some(Type::Prototype(prototype)) = btf.at(id) else {
+            return Err(NoPrototype::Unknown);
+        };
+        let (arguments, name) = (arguments::of_raw_tracepoint(prototype), name.to_owned());
+        Ok(Self { btf, name, arguments, returns: None, result: None, moment: Moment::Entry })
+    }
+
+    /// The return value, if the function has one and it is available.
+    fn result(&self, at: At) -> Option<Access<'_>> {
+        let (register, returns) = (self.result?, self.returns?);
+        let is_void = matches!(self.btf.resolve(returns)?.ty, Type::Void);
+        let ty = (returns, false);
+        (!is_void).then(|| Access::new(&self.btf, register, ty, call::RETVAL, at))
+    }
+
+    fn default_result(&self) -> Option<(String, FetchField, Shape)> {
+        let (field, shape) = self.result(At(0))?.take(None, At(0), true).ok()?;
+        Some((call::RETVAL.to_owned(), field, shape))
+    }
+}
+
+impl FieldSource for FunctionFields {
+    fn own(&self, path: &FieldPath, ty: Option<FieldType>, ty_at: At) -> Option<Reading> {
+        let error = |what| Some(Err(ResolveError::new(path.at, what)));
+        let is_function = self.returns.is_some();
+        let found = match arguments::find(&self.arguments, &path.base).transpose() {
+            Ok(found) => found,
+            Err(what) => return error(what),
+        };
+        match (&path.base, found) {
+            // At the entry, an argument may have this name.
+            (FieldBase::Return, found)
+                if is_function && (found.is_none() || self.moment.has_result()) =>
+            {
+                match self.result(path.at) {
+                    Some(access) => Some(access.follow(path, ty, ty_at, true)),
+                    None if !self.moment.has_result() => {
+                        Some(Err(call::not_returned(&self.name, path)))
+                    }
+                    None => error(format!("{} returns nothing", self.name)),
+                }
+            }
+            (_, Some(argument)) if self.moment.has_arguments() => {
+                Some(argument.follow(&self.btf, path, ty, ty_at))
+            }
+            (_, Some(argument)) => error(format!(
+                "{0} is no longer available when {1} returns, only retval is; use --ret with \
+                 kprobe:{1} for both",
+                argument.name, self.name
+            )),
+            _ if is_function => {
+                call::latency_of(&self.name, self.moment == Moment::Call, path, ty, ty_at)
+            }
+            _ => None,
+        }
+    }
+
+    fn unknown(&self, path: &FieldPath) -> ResolveError {
+        arguments::unknown(&self.arguments, path, &self.name)
+    }
+
+    fn defaults(&self) -> Vec<(String, FetchField, Shape)> {
+        let arguments = self.arguments.iter().filter(|_| self.moment.has_arguments());
+        let arguments = arguments.filter_map(|one| one.default(&self.btf));
+        let latency = (self.moment == Moment::Call).then(call::default_latency);
+        arguments.chain(self.default_result()).chain(latency).collect()
+    }
+
+    fn signature(&self) -> Option<Signature> {
+        Some(signature::of_arguments(&self.btf, &self.arguments, self.returns))
+    }
+
+    fn look(&self, path: &FieldPath) -> Option<(String, Vec<Member>)> {
+        let ty = match &path.base {
+            FieldBase::Return if self.moment.has_result() => self.result(path.at)?.end(path)?,
+            _ if !self.moment.has_arguments() => return None,
+            base => arguments::find(&self.arguments, base)?.ok()?.leads_to(&self.btf, path)?,
+        };
+        Some((self.btf.type_name(ty), signature::members(&self.btf, ty, &path.to_string())))
+    }
+
+    fn left_out(&self) -> Vec<NotShown> {
+        let arguments = self.arguments.iter().filter(|_| self.moment.has_arguments());
+        let why = |argument: &Argument| argument.not_shown(&self.btf);
+        arguments
+            .filter_map(|one| Some(NotShown { name: one.name.clone(), why: why(one)? }))
+            .collect()
+    }
+
+    fn length(&self, argument: &str) -> Option<&'static str> {
+        buffers::of_function(&self.name, argument).filter(|_| self.moment.has_arguments())
+    }
+
+    fn is_late(&self, field: &FetchField) -> bool {
+        self.moment == Moment::Call && call::is_late(field)
+    }
+
+    fn enumerator(&self, name: &str) -> Option<i128> {
+        self.btf.enumerator(name)
+    }
+}

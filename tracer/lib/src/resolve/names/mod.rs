@@ -1,0 +1,251 @@
+//! Names for the numbers of fields: constants and flags, functions, devices and addresses.
+
+mod address;
+mod constants;
+pub(crate) mod errno;
+mod expression;
+mod print_format;
+mod syscall;
+
+pub(super) use constants::value_of as constant;
+pub(super) use print_format::names as of_print_format;
+pub(super) use syscall::names as of_argument;
+
+use super::shape::{Enumeration, Shape};
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+
+/// What the numbers of a field mean.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum ValueNames {
+    /// Constants. The name of a value consists of the names of these parts of it, one after the other.
+    Constants(Vec<BitNames>),
+    /// The address of a kernel function.
+    Function,
+    /// A device, as the kernel encodes it: `8:1`.
+    Device,
+    /// A device, as system calls encode it.
+    UserDevice,
+    /// An IP address of 4 or 16 bytes.
+    Ip,
+    /// A socket address, which starts with its family: `127.0.0.1:80`.
+    SocketAddress,
+}
+
+/// Some bits of a value, and their constants.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct BitNames {
+    /// The bits.
+    pub bits: u64,
+    /// The text between the names of constants.
+    pub separator: String,
+    /// The name of 0. Without it, 0 may be the value of a constant.
+    pub zero: Option<String>,
+    /// The constants. The first that match have their names shown.
+    pub constants: Vec<Constant>,
+}
+
+/// A constant.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Constant {
+    /// The bits that have to have the value: all bits of a part, or those of a flag.
+    pub mask: u64,
+    /// The value.
+    pub value: u64,
+    /// The name.
+    pub name: String,
+}
+
+impl Constant {
+    fn new(mask: u64, value: u64, name: impl Into<String>) -> Self {
+        Self { mask, value, name: name.into() }
+    }
+}
+
+impl ValueNames {
+    /// The names of an enumeration.
+    pub(crate) fn of_enumeration(Enumeration { names, .. }: &Enumeration) -> Self {
+        let constant = |(value, name): &(u64, String)| Constant::new(u64::MAX, *value, name);
+        let constants = names.iter().map(constant).collect();
+        Self::Constants(vec![BitNames { bits: u64::MAX, constants, ..BitNames::default() }])
+    }
+
+    /// Whether values of this shape can have such names.
+    pub(super) fn fits(&self, shape: &Shape) -> bool {
+        match self {
+            Self::Ip => matches!(shape, Shape::Bytes | Shape::Unsigned | Shape::Signed),
+            Self::SocketAddress => matches!(shape, Shape::Bytes | Shape::Buffer),
+            Self::Function => matches!(shape, Shape::Pointer | Shape::Unsigned),
+            _ => matches!(shape, Shape::Unsigned | Shape::Signed),
+        }
+    }
+
+    /// The name of an integer. `None` if it has none; a function's name is not looked up here.
+    pub(crate) fn of_integer(&self, value: u64) -> Option<Cow<'_, str>> {
+        match self {
+            Self::Constants(parts) => of_parts(parts, value),
+            Self::Device => Some(format!("{}:{}", value >> 20, value & 0xf_ffff).into()),
+            Self::UserDevice => {
+                let (major, minor) = (value >> 8 & 0xfff, value & 0xff | value >> 12 & 0xf_ff00);
+                Some(format!("{major}:{minor}").into())
+            }
+            Self::Ip => address::ip(&(value as u32).to_ne_bytes()).map(Cow::Owned),
+            Self::Function | Self::SocketAddress => None,
+        }
+    }
+
+    /// The name of bytes, if they have one.
+    pub(crate) fn of_bytes(&self, bytes: &[u8]) -> Option<String> {
+        match self {
+            Self::Ip => address::ip(bytes),
+            Self::SocketAddress => address::socket(bytes),
+            _ => None,
+        }
+    }
+
+    /// The value of a name, or of several names as in `A|B`.
+    pub(crate) fn value_of(&self, names: &str) -> Option<u64> {
+        let Self::Constants(parts) = self else { return None };
+        let value = |name: &str| {
+            parts.iter().find_map(|part| match &part.zero {
+                Some(zero) if zero == name => Some(0),
+                _ => Some(part.constants.iter().find(|known| known.name == name)?.value),
+            })
+        };
+        value(names)
+            .or_else(|| names.split('|').try_fold(0, |all, name| Some(all | value(name.trim())?)))
+    }
+
+    /// All names.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &str> {
+        let parts = match self {
+            Self::Constants(parts) => &parts[..],
+            _ => &[],
+        };
+        parts.iter().flat_map(|part| {
+            let constants = part.constants.iter().map(|constant| constant.name.as_str());
+            part.zero.as_deref().into_iter().chain(constants).filter(|name| !name.is_empty())
+        })
+    }
+
+    /// Replaces every name.
+    pub(crate) fn map(&mut self, replace: impl Fn(&str) -> String) {
+        let Self::Constants(parts) = self else { return };
+        for part in parts {
+            part.separator = replace(&part.separator);
+            part.zero.iter_mut().for_each(|zero| *zero = replace(zero));
+            part.constants.iter_mut().for_each(|constant| constant.name = replace(&constant.name));
+        }
+    }
+}
+
+/// The name of a value. It has none if its parts do not cover it.
+fn of_parts(parts: &[BitNames], value: u64) -> Option<Cow<'_, str>> {
+    let covered = parts.iter().fold(0, |covered, part| covered | part.bits);
+    if value & !covered != 0 {
+        return None;
+    }
+    let mut text = Cow::Borrowed("");
+    for part in parts {
+        text += part.name(value & part.bits)?;
+    }
+    (!text.is_empty()).then_some(text)
+}
+
+impl BitNames {
+    /// The name of a part's bits: those of its constants, and what remains in hexadecimal.
+    fn name(&self, value: u64) -> Option<Cow<'_, str>> {
+        if let (0, Some(zero)) = (value, &self.zero) {
+            return Some(zero.into());
+        }
+        let (mut left, mut text) = (self.bits, None);
+        for Constant { mask, value: wanted, name } in &self.constants {
+            if *mask == 0 || left & mask != *mask || value & mask != *wanted {
+                continue;
+            }
+            left &= !mask;
+            text = Some(match text {
+                None => Cow::Borrowed(name.as_str()),
+                Some(text) => text + &*self.separator + name.as_str(),
+            });
+            if left == 0 {
+                break;
+            }
+        }
+        match (text?, value & left) {
+            (text, 0) => Some(text),
+            (text, rest) => Some(format!("{text}{}{rest:#x}", self.separator).into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(bits: u64, zero: Option<&str>, constants: &[(u64, u64, &str)]) -> BitNames {
+        BitNames {
+            bits,
+            separator: "|".to_owned(),
+            zero: zero.map(str::to_owned),
+            constants: constants
+                .iter()
+                .map(|&(mask, value, name)| Constant::new(mask, value, name))
+                .collect(),
+        }
+    }
+
+    #[test]
+    fn values_have_the_names_of_their_constants() {
+        let open = [
+            (3, 0, "RDONLY"),
+            (3, 1, "WRONLY"),
+            (0x30, 0x30, "SYNC"),
+            (0x10, 0x10, "DSYNC"),
+            (0x40, 0x40, "CREAT"),
+        ];
+        let open = ValueNames::Constants(vec![part(u64::MAX, None, &open)]);
+        let state = ValueNames::Constants(vec![
+            part(0xff, Some("R"), &[(1, 1, "S"), (2, 2, "D")]),
+            part(0x100, Some(""), &[(0x100, 0x100, "+")]),
+        ]);
+        let all = u64::MAX;
+        let minus = ValueNames::Constants(vec![part(all, None, &[(all, all - 99, "FDCWD")])]);
+        for (names, value, name) in [
+            (&open, 0, Some("RDONLY")),
+            (&open, 0x41, Some("WRONLY|CREAT")),
+            (&open, 0x70, Some("RDONLY|SYNC|CREAT")),
+            (&open, 0x10, Some("RDONLY|DSYNC")),
+            (&open, 0x1041, Some("WRONLY|CREAT|0x1000")),
+            (&open, 3, None),
+            (&state, 0, Some("R")),
+            (&state, 0x100, Some("R+")),
+            (&state, 0x103, Some("S|D+")),
+            (&state, 0x200, None),
+            (&state, 4, None),
+            (&minus, all - 99, Some("FDCWD")),
+            (&minus, 3, None),
+            (&ValueNames::Device, 8 << 20 | 17, Some("8:17")),
+            (&ValueNames::UserDevice, 0x120_0834, Some("8:4660")),
+            (&ValueNames::Ip, u32::from_ne_bytes([127, 0, 0, 1]).into(), Some("127.0.0.1")),
+            (&ValueNames::Function, 4096, None),
+        ] {
+            assert_eq!(names.of_integer(value).as_deref(), name, "{names:?} {value:#x}");
+        }
+        for (names, name, value) in [
+            (&open, "RDONLY", Some(0)),
+            (&open, "WRONLY|CREAT", Some(0x41)),
+            (&open, "WRONLY | 3", None),
+            (&state, "R", Some(0)),
+            (&minus, "FDCWD", Some(all - 99)),
+            (&ValueNames::Device, "8:1", None),
+        ] {
+            assert_eq!(names.value_of(name), value, "{name}");
+        }
+        assert_eq!(state.all().collect::<Vec<_>>(), ["R", "S", "D", "+"]);
+    }
+}

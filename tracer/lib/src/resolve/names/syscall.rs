@@ -1,0 +1,124 @@
+//! The constants of system calls, by their arguments.
+
+use super::ValueNames;
+use super::constants::{self as of, Set};
+
+/// System calls, by the kernel's names and with `*` for any others; an argument; and its constants. The first row
+/// that fits counts.
+const ARGUMENTS: &[(&str, &str, &Set)] = &[
+    ("open openat", "flags", &of::OPEN),
+    ("mq_open", "oflag", &of::OPEN),
+    ("fanotify_init", "event_f_flags", &of::OPEN),
+    ("open_by_handle_at", "flags", &of::OPEN),
+    ("pipe2 dup3", "flags", &of::PIPE),
+    ("*", "dfd", &of::DIRECTORY),
+    ("*", "olddfd", &of::DIRECTORY),
+    ("*", "newdfd", &of::DIRECTORY),
+    ("*", "from_dfd", &of::DIRECTORY),
+    ("*", "to_dfd", &of::DIRECTORY),
+    ("unlinkat", "flag", &of::UNLINK),
+    ("newfstatat fchownat name_to_handle_at", "flag", &of::AT),
+    ("statx linkat execveat utimensat faccessat2 fchmodat2 fspick mount_setattr", "flags", &of::AT),
+    ("*", "at_flags", &of::AT),
+    ("access faccessat faccessat2", "mode", &of::ACCESS),
+    ("lseek", "whence", &of::SEEK),
+    ("mmap mprotect pkey_mprotect remap_file_pages", "prot", &of::PROTECTION),
+    ("mmap remap_file_pages", "flags", &of::MAP),
+    ("mremap", "flags", &of::MREMAP),
+    ("msync", "flags", &of::MSYNC),
+    ("mlockall", "flags", &of::MLOCK),
+    ("madvise process_madvise", "behavior", &of::ADVICE),
+    ("fadvise64", "advice", &of::FILE_ADVICE),
+    ("socket socketpair", "family", &of::FAMILY),
+    ("socket socketpair", "type", &of::SOCKET),
+    ("accept4", "flags", &of::ACCEPT),
+    ("sendto sendmsg sendmmsg recvfrom recvmsg recvmmsg", "flags", &of::MESSAGE),
+    ("setsockopt getsockopt", "level", &of::LEVEL),
+    ("shutdown", "how", &of::SHUTDOWN),
+    (
+        "kill tkill tgkill rt_sigaction rt_sigqueueinfo rt_tgsigqueueinfo pidfd_send_signal",
+        "sig",
+        &of::SIGNAL,
+    ),
+    ("rt_sigprocmask", "how", &of::SIGNAL_MASK),
+    ("clone", "clone_flags", &of::CLONE),
+    ("unshare", "unshare_flags", &of::NAMESPACE),
+    ("setns", "flags", &of::NAMESPACE),
+    ("wait4 waitid", "options", &of::WAIT),
+    ("waitid", "which", &of::WAIT_FOR),
+    ("fcntl", "cmd", &of::FCNTL),
+    ("ioctl", "cmd", &of::IOCTL),
+    ("flock", "cmd", &of::FLOCK),
+    ("fallocate", "mode", &of::FALLOCATE),
+    ("renameat2", "flags", &of::RENAME),
+    ("setxattr lsetxattr fsetxattr", "flags", &of::ATTRIBUTE),
+    ("mount", "flags", &of::MOUNT),
+    ("umount", "flags", &of::UNMOUNT),
+    ("statx", "mask", &of::STATX),
+    ("preadv2 pwritev2", "flags", &of::READ_WRITE),
+    ("splice tee vmsplice", "flags", &of::SPLICE),
+    ("sync_file_range", "flags", &of::SYNC_RANGE),
+    ("futex", "op", &of::FUTEX),
+    ("*", "which_clock", &of::CLOCK),
+    ("*", "clockid", &of::CLOCK),
+    ("clock_nanosleep timer_settime", "flags", &of::TIMER),
+    ("timerfd_settime", "flags", &of::TIMER_FILE),
+    ("timerfd_create", "flags", &of::TIMER_FILE_OPEN),
+    ("getitimer setitimer", "which", &of::INTERVAL),
+    ("epoll_ctl", "op", &of::EPOLL),
+    ("epoll_create1", "flags", &of::EPOLL_OPEN),
+    ("eventfd2", "flags", &of::EVENT_FILE),
+    ("signalfd4", "flags", &of::SIGNAL_FILE),
+    ("inotify_add_watch", "mask", &of::INOTIFY),
+    ("inotify_init1", "flags", &of::INOTIFY_OPEN),
+    ("memfd_create", "flags", &of::MEMORY_FILE),
+    ("getrandom", "flags", &of::RANDOM),
+    ("close_range", "flags", &of::CLOSE_RANGE),
+    ("pidfd_open", "flags", &of::PIDFD),
+    ("getrlimit setrlimit prlimit64", "resource", &of::RESOURCE),
+    ("getrusage", "who", &of::USAGE),
+    ("getpriority setpriority", "which", &of::PRIORITY),
+    ("sched_setscheduler sched_get_priority_max sched_get_priority_min", "policy", &of::SCHEDULER),
+    ("prctl", "option", &of::PROCESS),
+    ("ptrace", "request", &of::TRACE),
+    ("seccomp", "op", &of::SECCOMP),
+    ("seccomp", "flags", &of::SECCOMP_FLAGS),
+    ("msgget msgsnd msgrcv", "msgflg", &of::IPC),
+    ("semget", "semflg", &of::IPC),
+    ("shmget", "shmflg", &of::IPC),
+];
+
+/// The names of the values of an argument.
+pub(in crate::resolve) fn names(call: &str, argument: &str) -> Option<ValueNames> {
+    if matches!((call, argument), ("mknod" | "mknodat", "dev")) {
+        return Some(ValueNames::UserDevice);
+    }
+    let mut rows = ARGUMENTS.iter();
+    let (.., set) = rows.find(|(calls, name, _)| {
+        *name == argument && calls.split(' ').any(|one| one == call || one == "*")
+    })?;
+    Some(set.names())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_have_the_constants_of_their_system_call() {
+        let shown = |call, argument, value| {
+            names(call, argument)?.of_integer(value).map(|name| name.into_owned())
+        };
+        for (call, argument, value, expected) in [
+            ("openat", "flags", 0, Some("O_RDONLY")),
+            ("openat", "dfd", -100_i64 as u64, Some("AT_FDCWD")),
+            ("execveat", "flags", 0x1000, Some("AT_EMPTY_PATH")),
+            ("kill", "sig", 15, Some("SIGTERM")),
+            ("rseq", "sig", 15, None),
+            ("mknodat", "dev", 0x103, Some("1:3")),
+            ("openat", "mode", 0o644, None),
+        ] {
+            assert_eq!(shown(call, argument, value).as_deref(), expected, "{call} {argument}");
+        }
+    }
+}

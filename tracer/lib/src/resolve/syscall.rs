@@ -1,0 +1,158 @@
+//! The fields of a system call. Its arguments are in the registers of the process at the entry.
+
+use super::call;
+use super::names::ValueNames;
+use super::reach::Reach;
+use super::shape::Shape;
+use super::signature::{Member, NotShown, Signature};
+use super::tracepoint::TracepointFields;
+use super::value::{ValueKind, take_register};
+use super::{FieldSource, Reading, ResolveError};
+use crate::spec::{At, FieldBase, FieldPath, FieldType};
+use crate::tracefs::Format;
+use probe_tracer_common::fetch::{ARGUMENTS, FetchField, base};
+use std::sync::Arc;
+
+/// The offsets of the arguments in `struct pt_regs`, in bytes (`arch/x86/include/uapi/asm/ptrace.h`): `rdi`, `rsi`,
+/// `rdx`, `r10`, `r8` and `r9`.
+#[cfg(not(target_arch = "aarch64"))]
+const REGISTERS: [i32; ARGUMENTS] = [112, 104, 96, 56, 72, 64];
+/// The offsets of the arguments in `struct pt_regs`, in bytes (`arch/arm64/include/uapi/asm/ptrace.h`): `x0` to `x5`.
+#[cfg(target_arch = "aarch64")]
+const REGISTERS: [i32; ARGUMENTS] = [0, 8, 16, 24, 32, 40];
+
+/// The offset of the first argument in the data of a system call's tracepoint, which has one word per argument.
+const FIRST: i32 = 16;
+
+/// The fields of a system call at its entry, or of a whole call, including its result.
+#[derive(Clone, Debug)]
+pub(crate) struct SyscallFields {
+    entry: TracepointFields,
+    name: String,
+    is_call: bool,
+}
+
+impl SyscallFields {
+    pub(crate) fn new(name: &str, format: Format, is_call: bool) -> Self {
+        let entry = TracepointFields::new("syscalls", &format!("sys_enter_{name}"), format);
+        Self { entry, name: name.to_owned(), is_call }
+    }
+}
+
+impl FieldSource for SyscallFields {
+    fn own(&self, path: &FieldPath, ty: Option<FieldType>, ty_at: At) -> Option<Reading> {
+        if let Some(own) = self.entry.own(path, ty, ty_at) {
+            return Some(own.and_then(|(field, shape)| match of_registers(field) {
+                Some(field) => Ok((field, shape)),
+                None => Err(self.unknown(path)),
+            }));
+        }
+        match path.base {
+            FieldBase::Return if self.is_call => {
+                let kind = ValueKind::Integer { size: 8, is_signed: true, shape: Shape::Result };
+                Some(take_register(base::RETVAL, &kind, call::RETVAL, path, (ty, ty_at)))
+            }
+            FieldBase::Return => Some(Err(call::not_returned(&self.name, path))),
+            _ => call::latency_of(&self.name, self.is_call, path, ty, ty_at),
+        }
+    }
+
+    fn unknown(&self, path: &FieldPath) -> ResolveError {
+        let unknown = self.entry.unknown(path);
+        let what = unknown.what.replace("this tracepoint has no field", "it has no argument");
+        ResolveError { what, ..unknown }
+    }
+
+    fn defaults(&self) -> Vec<(String, FetchField, Shape)> {
+        let argument = |(name, field, shape)| Some((name, of_registers(field)?, shape));
+        let mut defaults: Vec<_> = self.entry.defaults().into_iter().filter_map(argument).collect();
+        if self.is_call {
+            let result = Reach::register(base::RETVAL).integer(64, true);
+            defaults.extend(result.map(|field| (call::RETVAL.to_owned(), field, Shape::Result)));
+            defaults.push(call::default_latency());
+        }
+        defaults
+    }
+
+    fn signature(&self) -> Option<Signature> {
+        self.entry.signature()
+    }
+
+    fn look(&self, path: &FieldPath) -> Option<(String, Vec<Member>)> {
+        self.entry.look(path)
+    }
+
+    fn names(&self, path: &FieldPath) -> Option<Arc<ValueNames>> {
+        self.entry.names(path)
+    }
+
+    fn enumerator(&self, name: &str) -> Option<i128> {
+        self.entry.enumerator(name)
+    }
+
+    fn left_out(&self) -> Vec<NotShown> {
+        self.entry.left_out()
+    }
+
+    fn length(&self, argument: &str) -> Option<&'static str> {
+        self.entry.length(argument)
+    }
+
+    fn is_late(&self, field: &FetchField) -> bool {
+        self.is_call && call::is_late(field)
+    }
+}
+
+/// Translates a field of the tracepoint's data to the registers that the function's first argument points to. `None` if
+/// the field is not an argument.
+fn of_registers(mut field: FetchField) -> Option<FetchField> {
+    let argument = usize::try_from(field.offsets[0].checked_sub(FIRST)?).ok()?;
+    // An argument never extends into the next word.
+    let register = REGISTERS.get(argument / 8)?;
+    field.base = 0;
+    field.offsets[0] = register + (argument % 8) as i32;
+    Some(field)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resolve::tests::{names, resolve};
+    use crate::resolve::tracepoint::tests::openat;
+    use probe_tracer_common::fetch::kind;
+
+    fn fields(is_call: bool) -> SyscallFields {
+        SyscallFields::new("openat", openat(), is_call)
+    }
+
+    #[test]
+    fn arguments_are_in_the_registers_of_the_process() {
+        for (n, name) in ["dfd", "filename", "flags", "mode"].into_iter().enumerate() {
+            let (field, _) = resolve(&fields(false), name).unwrap();
+            assert_eq!((field.base, field.offsets[0]), (0, REGISTERS[n]), "{name}");
+        }
+        let (filename, shape) = resolve(&fields(false), "filename").unwrap();
+        assert_eq!((filename.kind, filename.steps, shape), (kind::STRING, 1, Shape::Text));
+        assert_eq!(filename.user, 0b10);
+        let (result, shape) = resolve(&fields(true), "retval").unwrap();
+        assert_eq!((result.base, shape), (base::RETVAL, Shape::Result));
+    }
+
+    #[test]
+    fn only_calls_have_results() {
+        let entry = ["dfd", "filename", "flags", "mode"];
+        assert_eq!(names(&fields(false).defaults()), entry);
+        let call = [&entry[..], &["retval", "latency"]].concat();
+        assert_eq!(names(&fields(true).defaults()), call);
+        for (is_call, field, message) in [
+            (false, "retval", "openat has not returned yet"),
+            (false, "latency", "--ret with"),
+            (true, "retval.next", "retval has no members"),
+            (false, "__syscall_nr", "it has no argument __syscall_nr"),
+            (false, "file", "it has no argument file"),
+        ] {
+            let error = resolve(&fields(is_call), field).unwrap_err().what;
+            assert!(error.contains(message), "{field}: {error}");
+        }
+    }
+}

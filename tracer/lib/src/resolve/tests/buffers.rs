@@ -1,0 +1,92 @@
+//! Buffers whose lengths are fields.
+
+use super::*;
+use crate::resolve::SyscallFields;
+use crate::resolve::tracepoint::tests::format_of;
+use probe_tracer_common::fetch::{base, kind};
+
+const WRITE: &str = "\tfield:unsigned int fd;\toffset:16;\tsize:8;\tsigned:0;\n\
+    \tfield:const char * buf;\toffset:24;\tsize:8;\tsigned:0;\n\
+    \tfield:size_t count;\toffset:32;\tsize:8;\tsigned:0;\n";
+
+fn syscall(name: &str, is_call: bool) -> SyscallFields {
+    SyscallFields::new(name, format_of(WRITE), is_call)
+}
+
+fn fetch<'t>(plan: &'t Plan, name: &str) -> &'t FetchField {
+    let field = plan.fields.iter().find(|field| field.field.name == name).unwrap();
+    &plan.table.fields[usize::from(field.slot)]
+}
+
+/// The slot of a field's length.
+fn length_of(field: &FetchField) -> Option<u8> {
+    field.length.checked_sub(1)
+}
+
+#[test]
+fn a_buffer_depends_on_the_argument_that_is_its_length() {
+    let source = syscall("write", false);
+    let plan = |fields: &[&str]| {
+        let fields: Vec<_> = fields.iter().map(|field| parse(field)).collect();
+        plan(&source, (!fields.is_empty()).then_some(&fields), &[], None)
+    };
+    let default = plan(&[]).unwrap();
+    let slot = |name| default.fields.iter().find(|one| one.field.name == name).unwrap().slot;
+    let buffer = fetch(&default, "buf");
+    assert_eq!(
+        (buffer.kind, buffer.size, length_of(buffer)),
+        (kind::BYTES, 512, Some(slot("count")))
+    );
+    assert_eq!(default.fields[1].field.shape, Shape::Buffer);
+    for (field, kind, size) in [
+        ("buf", kind::BYTES, 512),
+        ("buf:ustr", kind::STRING, 4097),
+        ("buf:bytes[count]", kind::BYTES, 4096),
+        ("buf:ustr[fd:s32]", kind::STRING, 4097),
+    ] {
+        let plan = plan(&[field]).unwrap();
+        let [planned] = &plan.fields[..] else { panic!("{field}") };
+        let fetch = &plan.table.fields[usize::from(planned.slot)];
+        // The length is another field of the table, which is not shown.
+        assert_eq!((fetch.kind, fetch.size, length_of(fetch)), (kind, size, Some(0)), "{field}");
+        assert_eq!((plan.table.field_count, plan.table.late_fields), (2, 0), "{field}");
+    }
+    // Explicit numbers, and other system calls, have no such length.
+    let fixed = plan(&["buf:bytes[7]"]).unwrap();
+    assert_eq!((fixed.table.field_count, fixed.table.fields[0].length), (1, 0));
+    let error = plan(&["buf:bytes[buf]"]).unwrap_err().what;
+    assert_eq!(error, "buf is not an integer, so it is no length");
+    let other = super::plan(&syscall("other", false), None, &[], None).unwrap();
+    assert_eq!(fetch(&other, "buf").length, 0);
+}
+
+#[test]
+fn a_buffer_that_the_call_fills_is_read_at_its_return() {
+    let source = syscall("read", true);
+    let plan = plan(&source, None, &[], None).unwrap();
+    let slot = |name| plan.fields.iter().find(|one| one.field.name == name).unwrap().slot;
+    let buffer = fetch(&plan, "buf");
+    assert_eq!(
+        (buffer.base, buffer.kind, buffer.user, buffer.steps),
+        (base::FIELD, kind::BYTES, 1, 0)
+    );
+    assert_eq!(length_of(buffer), Some(slot("retval")));
+    assert_eq!(plan.table.late_fields >> slot("buf") & 1, 1);
+    // The address is that of the entry.
+    let address = &plan.table.fields[usize::from(buffer.from)];
+    assert_eq!((address.kind, address.size, address.steps), (kind::INTEGER, 8, 0));
+    assert_eq!(plan.table.late_fields >> buffer.from & 1, 0);
+    // At the entry, only the address is known.
+    let entry = super::plan(&syscall("read", false), Some(&[parse("buf:x64")]), &[], None).unwrap();
+    assert_eq!(fetch(&entry, "buf").length, 0);
+}
+
+#[test]
+fn a_predicate_compares_the_bounded_string() {
+    let spec: ProbeSpec = "t:a:b/buf == \"hello\"/".parse().unwrap();
+    let source = syscall("write", false);
+    let plan = plan(&source, Some(&[]), &[], spec.predicate()).unwrap();
+    let text = usize::from(plan.table.checks[0].field);
+    assert_eq!(plan.table.fields[text].kind, kind::STRING);
+    assert_eq!(length_of(&plan.table.fields[text]), Some(0));
+}

@@ -1,0 +1,129 @@
+//! Dropping privileges, once a trace is armed.
+//!
+//! Attaching probes takes capabilities; reading their events takes hardly any. An attacker who takes over
+//! the process later does not get the capabilities that it has dropped.
+//!
+//! Capabilities belong to a thread: these functions change the calling thread, and the threads that
+//! it starts later. So call them after probes are attached and before you start threads. They also
+//! set `no_new_privs`: no program that the thread executes later gains privileges, set-user-ID
+//! programs included. A [`TracedCommand`](crate::TracedCommand) that was held before keeps the
+//! privileges of its user.
+//!
+//! The capabilities that are still needed depend on the kernel and its settings. These functions
+//! find them by trying.
+
+use crate::kernel::capabilities::{Capabilities, keep_for_good};
+use crate::kernel::features::is_refusal;
+use crate::session::tracer::Tracer;
+use probe_perf::Sampler;
+use rustix::process::{Resource, getrlimit};
+use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
+use std::fs::OpenOptions;
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+/// Drops the thread's capabilities, except those that the tracer needs for CPUs that come online
+/// later, and those in `also`. Returns what is left.
+///
+/// The tracer needs `CAP_BPF` and `CAP_PERFMON`; `CAP_IPC_LOCK` where `RLIMIT_MEMLOCK` limits the
+/// memory of rings; and `CAP_SYS_ADMIN` only where the kernel refuses a perf event without it:
+/// before 5.8, and with `kernel.perf_event_paranoid` at 3, which is a patch of Debian's.
+///
+/// # Errors
+///
+/// If the kernel does not let the thread drop them.
+pub fn keep_for_hotplug(tracer: &Tracer, also: Capabilities) -> io::Result<Capabilities> {
+    let wanted = also | to_map_rings() | Capabilities::BPF | Capabilities::PERFMON;
+    keep([wanted, wanted | Capabilities::SYS_ADMIN], || {
+        tracer.may_finish() && tracer.may_open_events()
+    })
+}
+
+/// Drops the thread's capabilities, except those that the sampler needs for CPUs that come online
+/// later, and those in `also`. Returns what is left.
+///
+/// A sampler of threads needs none. A sampler of CPUs needs `CAP_PERFMON`, unless the sysctl
+/// `kernel.perf_event_paranoid` lets every user sample; and `CAP_IPC_LOCK` and `CAP_SYS_ADMIN` as
+/// for [`keep_for_hotplug`].
+///
+/// # Errors
+///
+/// If the kernel does not let the thread drop them.
+pub fn keep_for_samples(sampler: &Sampler, also: Capabilities) -> io::Result<Capabilities> {
+    if !sampler.follows_hotplug() {
+        return keep_only(also);
+    }
+    let memory = also | to_map_rings();
+    let wanted = memory | Capabilities::PERFMON;
+    keep(
+        [memory, wanted, wanted | Capabilities::SYS_ADMIN],
+        || !matches!(sampler.try_reopen(), Err(error) if is_refusal(&error)),
+    )
+}
+
+/// Drops the thread's capabilities, except `these`. Returns what is left.
+///
+/// # Errors
+///
+/// If the kernel does not let the thread drop them.
+pub fn keep_only(these: Capabilities) -> io::Result<Capabilities> {
+    keep([these], || true)
+}
+
+/// Drops the thread's capabilities, except those in `also`, and the one that creating files in
+/// `dir` needs, if any. Returns what is left.
+///
+/// # Errors
+///
+/// If the kernel does not let the thread drop them.
+pub fn keep_for_files(dir: &Path, also: Capabilities) -> io::Result<Capabilities> {
+    keep([also, also | Capabilities::DAC_OVERRIDE], || {
+        // The file vanishes when it is closed. Where the file system has no such files, a missing
+        // permission is still reported first.
+        let file = OpenOptions::new().write(true).custom_flags(libc::O_TMPFILE).open(dir);
+        !matches!(file, Err(error) if is_refusal(&error))
+    })
+}
+
+/// Drops all of the thread's capabilities. CPUs that come online later are not traced then. Returns
+/// what is left.
+///
+/// Nothing is left from kernel 5.19 on. Before, and with `kernel.unprivileged_bpf_disabled`,
+/// `CAP_BPF` is left: without it, the tracer could neither read its own maps nor flush open blocks.
+///
+/// # Errors
+///
+/// If the kernel does not let the thread drop them.
+pub fn drop_all(tracer: &Tracer) -> io::Result<Capabilities> {
+    let candidates =
+        [Capabilities::NONE, Capabilities::BPF, Capabilities::BPF | Capabilities::SYS_ADMIN];
+    keep(candidates, || tracer.may_finish())
+}
+
+/// The capabilities that mapping the rings of new CPUs takes.
+fn to_map_rings() -> Capabilities {
+    match getrlimit(Resource::Memlock).current {
+        Some(_) => Capabilities::IPC_LOCK,
+        None => Capabilities::NONE,
+    }
+}
+
+/// Keeps the first of `candidates` with which it `works`, or the last one.
+fn keep<const N: usize>(
+    candidates: [Capabilities; N],
+    works: impl Fn() -> bool,
+) -> io::Result<Capabilities> {
+    let before = capabilities(None)?;
+    let mut kept = CapabilitySet::empty();
+    for candidate in candidates {
+        kept = before.effective & candidate.0;
+        // What stays permitted, the next attempt can use again.
+        set_capabilities(None, CapabilitySets { effective: kept, ..before })?;
+        if works() {
+            break;
+        }
+    }
+    keep_for_good(kept)?;
+    Ok(Capabilities(kept))
+}

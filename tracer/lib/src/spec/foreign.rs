@@ -1,0 +1,145 @@
+//! What other tracers write, and what to write here instead.
+
+/// Categories of tracepoints whose names resemble a provider's.
+const CATEGORIES: [&str; 5] = ["syscalls", "raw_syscalls", "kprobes", "uprobes", "synthetic"];
+
+/// Whether what looks like a provider is a category of tracepoints, as perf writes them: `syscalls:sys_enter_openat`.
+pub(super) fn is_category(name: &str) -> bool {
+    CATEGORIES.contains(&name)
+}
+
+/// What exists here instead of another tracer's provider.
+pub(super) fn provider(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "usdt" | "U" => {
+            "there are no probes on USDT markers; probe a function of the file instead: \
+             uprobe:FILE:FUNCTION (`probe list 'uprobe:FILE:*'` lists them)"
+        }
+        "profile" | "p" => {
+            "a probe is an event, not a timer; `probe sample -a -F 99` samples stacks at a fixed rate"
+        }
+        "interval" | "i" => {
+            "a probe is an event, not a timer; `probe count` prints its counts at the end, after -d 10s or Ctrl-C"
+        }
+        "software" | "s" | "hardware" | "h" => {
+            "perf events have a command of their own: `probe sample -e page-faults -c 100`; in calls, \
+             --counter reports them"
+        }
+        "watchpoint" | "w" | "asyncwatchpoint" | "aw" => {
+            "there are no probes on memory accesses; `probe sample -e mem:ADDRESS:w` samples them"
+        }
+        "iter" | "it" => "there are no iterators; `probe list` lists what can be probed",
+        "begin" | "end" | "BEGIN" | "END" | "self" | "bench" | "test" => {
+            "there are no scripts, so nothing runs at the beginning or at the end; name a probe"
+        }
+        "kretsyscall" => {
+            "a system call's result is in the event of its call: `probe trace --ret ksyscall:NAME`"
+        }
+        "lsm" => "there are no probes on LSM hooks; probe the function: security_NAME",
+        _ => return None,
+    })
+}
+
+/// What to write instead of a spec that only another tracer understands, and the position of the mistake.
+pub(super) fn spec(text: &str) -> Option<(usize, &'static str)> {
+    const COMMAND: &str = "this looks like a program: a command to trace goes after --, as in `probe trace PROBE -- \
+                           CMD`, and a function of a program is written uprobe:FILE:FUNCTION";
+    const FUNCTION: &str = "a function of a file is written uprobe:FILE:FUNCTION";
+    const SCRIPT: &str = "there are no scripts: write the values to print as fields, and the condition as a \
+                          predicate: 'PROBE(FIELD, FIELD:ustr)/FIELD > 0/'";
+    if text.starts_with(['/', '.', '~']) {
+        return Some((0, if text.contains(':') { FUNCTION } else { COMMAND }));
+    }
+    if matches!(text, "BEGIN" | "END" | "begin" | "end") {
+        return Some((0, provider(text)?));
+    }
+    // A brace in a string or in an escaped character is not a script's.
+    let at = text.find('{')?;
+    (!text[..at].contains(['"', '\\'])).then_some((at, SCRIPT))
+}
+
+/// What to write instead of a function of fields: `str(filename)`.
+pub(super) fn function(name: &str) -> String {
+    let instead = match name {
+        "str" | "kstr" => {
+            "a string is written PATH:ustr in the memory of a process, PATH:str in the kernel's"
+        }
+        "buf" => "bytes are written PATH:bytes[N]",
+        "ksym" | "usym" | "kaddr" | "uaddr" => {
+            "an address in the kernel is shown as its symbol by PATH:sym"
+        }
+        "count" | "sum" | "avg" | "min" | "max" | "hist" | "lhist" | "stats" => {
+            "`probe count` counts hits, and `probe latency` prints a histogram of durations"
+        }
+        "printf" | "print" => "the fields in parentheses are printed",
+        _ => "a field is a path, like file->f_path.dentry->d_name.name:str",
+    };
+    format!("{name}(...) is not a field, and there are no functions; {instead}")
+}
+
+/// What to write instead of another tracer's variable, as the end of a message. Empty if it is none.
+pub(crate) fn variable(name: &str) -> &'static str {
+    match name {
+        "nsecs" | "elapsed" | "timestamp" => "; every event has its time without a field",
+        "curtask" => "; pid, tid, comm and uid describe the task",
+        "gid" | "username" | "cgroup" | "cgid" | "numaid" | "rand" | "jiffies" => {
+            "; of the task there are pid, tid, uid, cpu and comm"
+        }
+        "func" | "probe" => "; every event has the name of its probe without a field",
+        "stack" => "; stacks are kstack and ustack",
+        "ret" | "retcode" => "; a function's result is retval",
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::spec::ProbeSpec;
+
+    #[test]
+    fn what_other_tracers_write_is_answered() {
+        for (spec, answer) in [
+            ("usdt:./x:y", "uprobe:FILE:FUNCTION"),
+            ("profile:hz:99", "probe sample -a -F 99"),
+            ("interval:s:1", "probe count"),
+            ("software:page-faults:1", "probe sample -e"),
+            ("hardware:cache-misses:1000", "probe sample -e"),
+            ("BEGIN", "there are no scripts"),
+            ("END", "there are no scripts"),
+            ("/bin/ls", "goes after --"),
+            ("./a.out", "goes after --"),
+            ("./a.out:main", "uprobe:FILE:FUNCTION"),
+            ("kprobe:vfs_read { @[comm] = count(); }", "there are no scripts"),
+            ("{", "there are no scripts"),
+            ("vfs_read(str(buf))", "PATH:ustr"),
+            ("vfs_open/str(path->dentry->d_name.name) == \"x\"/", "PATH:str"),
+        ] {
+            let error = spec.parse::<ProbeSpec>().unwrap_err().to_string();
+            let (first, _) = error.split_once('\n').unwrap();
+            assert!(first.contains(answer), "{spec}: {error}");
+        }
+    }
+
+    #[test]
+    fn names_of_perf_and_bpftrace_are_accepted() {
+        for (spec, meant) in [
+            ("raw_tracepoint:sys_enter", "rawtp:sys_enter"),
+            ("rawtracepoint:sys_enter", "rawtp:sys_enter"),
+            ("kfunc:vfs_read", "fentry:vfs_read"),
+            ("f/comm == \"{\"/", "kprobe:f/comm == \"{\"/"),
+        ] {
+            assert_eq!(spec.parse::<ProbeSpec>().unwrap().to_string(), meant);
+        }
+        for (spec, names) in [
+            ("syscalls:sys_enter_openat", Some(("syscalls", "sys_enter_openat"))),
+            ("sched:sched_*(next_pid)/next_pid > 0/", Some(("sched", "sched_*"))),
+            ("kprobe:sched:sched_switch", None),
+            ("vfs_read", None),
+        ] {
+            let parsed: ProbeSpec = spec.parse().unwrap();
+            assert_eq!(parsed.module_or_category(), names);
+            let tracepoint = parsed.as_tracepoint().map(|spec| spec.to_string());
+            assert_eq!(tracepoint, names.map(|_| format!("tracepoint:{spec}")));
+        }
+    }
+}

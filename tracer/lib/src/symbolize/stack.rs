@@ -1,0 +1,215 @@
+//! Stacks of function names, and their counts.
+
+use crate::resolve::event::Addresses;
+use crate::symbolize::{Frame, Symbols};
+use probe_sys::escape::Escaped;
+use probe_tracer_common::trace::Task;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// The stack of a hit: the task, followed by its functions down to the innermost one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Stack(pub(crate) Arc<[StackEntry]>);
+
+/// An entry of a stack.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct StackEntry {
+    /// Its name, safe to print; the address if the name is unknown.
+    pub name: String,
+    /// What it is.
+    pub kind: EntryKind,
+}
+
+/// What an entry of a stack is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum EntryKind {
+    /// The task, by its name.
+    Task,
+    /// A function of a process.
+    User,
+    /// A function of the kernel.
+    Kernel,
+}
+
+impl Stack {
+    /// The task, followed by the functions, each called by the previous entry.
+    pub fn entries(&self) -> &[StackEntry] {
+        &self.0
+    }
+
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|entry| entry.name.as_str())
+    }
+}
+
+/// The task of a hit, and its stacks. A stack that is not known is empty.
+#[derive(Clone, Copy)]
+pub(crate) struct TaskStacks<'s> {
+    pub(crate) task: &'s Task,
+    pub(crate) user: Addresses<'s>,
+    pub(crate) kernel: Addresses<'s>,
+}
+
+/// Counts hits by stack.
+#[derive(Debug)]
+pub struct StackTable {
+    symbols: Symbols,
+    /// The index of each stack that was counted, by its task and addresses.
+    known: HashMap<Box<[u64]>, usize>,
+    by_name: HashMap<Stack, usize>,
+    stacks: Vec<(Stack, u64)>,
+    /// The key of the current hit.
+    key: Vec<u64>,
+}
+
+impl StackTable {
+    /// Counts hits; `symbols` resolves their addresses.
+    pub fn new(symbols: Symbols) -> Self {
+        let (known, by_name) = (HashMap::new(), HashMap::new());
+        Self { symbols, known, by_name, stacks: Vec::new(), key: Vec::new() }
+    }
+
+    /// The number of hits counted.
+    pub fn hits(&self) -> u64 {
+        self.stacks.iter().map(|(_, hits)| hits).sum()
+    }
+
+    /// Every stack with its number of hits, the most frequent first.
+    pub fn stacks(&self) -> Vec<(Stack, u64)> {
+        let mut stacks = self.stacks.clone();
+        stacks.sort_by(|(a, a_hits), (b, b_hits)| {
+            b_hits.cmp(a_hits).then_with(|| a.names().cmp(b.names()))
+        });
+        stacks
+    }
+
+    /// Counts a hit of a task, with its user and kernel stacks.
+    pub fn count(
+        &mut self,
+        task: &Task,
+        user: Option<Addresses<'_>>,
+        kernel: Option<Addresses<'_>>,
+    ) {
+        let [user, kernel] = [user, kernel].map(|stack| stack.unwrap_or(Addresses::new(&[])));
+        let hit = TaskStacks { task, user, kernel };
+        if !self.count_known(hit) {
+            let names = self.names(hit);
+            self.count_in(hit, &names, tracing);
+        }
+    }
+
+    /// Counts a hit whose task and addresses were counted before. Returns `false` otherwise.
+    pub(crate) fn count_known(&mut self, hit: TaskStacks<'_>) -> bool {
+        self.key.clear();
+        self.key.extend(identity(hit.task));
+        for stack in [hit.user, hit.kernel] {
+            self.key.push(stack.iter().len() as u64);
+            self.key.extend(stack.iter());
+        }
+        let known = self.known.get(self.key.as_slice());
+        if let Some(&number) = known {
+            self.stacks[number].1 += 1;
+        }
+        known.is_some()
+    }
+
+    /// Counts a hit whose user functions are given.
+    pub(crate) fn count_named(&mut self, hit: TaskStacks<'_>, names: &[Arc<[Frame]>]) {
+        if !self.count_known(hit) {
+            self.count_in(hit, names, |_| 0);
+        }
+    }
+
+    /// Counts a hit that was not counted before. `others` is the number of innermost kernel functions to leave out.
+    fn count_in(
+        &mut self,
+        hit: TaskStacks<'_>,
+        names: &[Arc<[Frame]>],
+        others: fn(&[Arc<[Frame]>]) -> usize,
+    ) {
+        let kernel: Vec<u64> = hit.kernel.iter().collect();
+        let kernel_names = self.symbols.of_kernel_stack(&kernel);
+        let mut entries = vec![entry(hit.task.comm(), EntryKind::Task)];
+        entries.extend(outermost_first(EntryKind::User, hit.user, names, 0));
+        let left_out = others(&kernel_names);
+        entries.extend(outermost_first(EntryKind::Kernel, hit.kernel, &kernel_names, left_out));
+        let number = self.by_name.entry(Stack(entries.into())).or_insert_with_key(|stack| {
+            self.stacks.push((stack.clone(), 0));
+            self.stacks.len() - 1
+        });
+        self.known.insert(self.key.as_slice().into(), *number);
+        self.stacks[*number].1 += 1;
+    }
+
+    /// The functions at each address of the user stack; empty where they are unknown.
+    pub(crate) fn names(&mut self, hit: TaskStacks<'_>) -> Vec<Arc<[Frame]>> {
+        let addresses: Vec<u64> = hit.user.iter().collect();
+        self.symbols.of_process_stack(hit.task, &addresses)
+    }
+
+    /// The source of names.
+    pub(crate) fn symbols(&mut self) -> &mut Symbols {
+        &mut self.symbols
+    }
+}
+
+fn entry(name: &[u8], kind: EntryKind) -> StackEntry {
+    StackEntry { name: Escaped(name).to_string(), kind }
+}
+
+/// The number of innermost functions in a kernel stack that are the tracer's own program, and what the kernel called to
+/// run it. A program on a raw tracepoint or a trampoline sees itself in the stack.
+pub(crate) fn tracing(names: &[Arc<[Frame]>]) -> usize {
+    const PREFIXES: [&str; 6] = [
+        "bpf_prog_",
+        "bpf_trace_run",
+        "bpf_trampoline_",
+        "__bpf_trace_",
+        "__traceiter_",
+        "bpf_get_stack",
+    ];
+    let is_tracing = |frames: &Arc<[Frame]>| {
+        let outer = frames.last();
+        outer.is_some_and(|frame| PREFIXES.iter().any(|one| frame.name.starts_with(one)))
+    };
+    names.iter().take_while(|frames| is_tracing(frames)).count()
+}
+
+/// The entries of a stack, without this many of its innermost addresses.
+fn outermost_first(
+    kind: EntryKind,
+    addresses: Addresses<'_>,
+    names: &[Arc<[Frame]>],
+    left_out: usize,
+) -> Vec<StackEntry> {
+    let mut entries = Vec::new();
+    for (address, frames) in addresses.iter().zip(names).skip(left_out) {
+        if frames.is_empty() {
+            entries.push(entry(format!("{address:#x}").as_bytes(), kind));
+        }
+        entries.extend(frames.iter().map(|Frame { name, .. }| entry(name.as_bytes(), kind)));
+    }
+    entries.reverse();
+    entries
+}
+
+/// The process, and the task's name.
+fn identity(task: &Task) -> [u64; 3] {
+    let (words, _) = task.comm.as_chunks();
+    let [first, second] = [words[0], words[1]].map(u64::from_ne_bytes);
+    [task.pid.into(), first, second]
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A stack of kernel functions, and its hits.
+    pub(crate) fn example(task: &str, functions: &[&str], hits: u64) -> (Stack, u64) {
+        let entry = |name: &str, kind| StackEntry { name: name.to_owned(), kind };
+        let functions = functions.iter().map(|name| entry(name, EntryKind::Kernel));
+        (Stack([entry(task, EntryKind::Task)].into_iter().chain(functions).collect()), hits)
+    }
+}

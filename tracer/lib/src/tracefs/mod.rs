@@ -1,0 +1,169 @@
+//! Tracefs, which has the ids and formats of tracepoints.
+
+mod format;
+mod syscall;
+
+pub(crate) use format::{FieldLocation, Format, FormatField};
+
+use crate::error::{Result, TraceError};
+use crate::spec::ProbeSpec;
+use probe_perf::nearest::nearest;
+use probe_perf::pattern::Glob;
+use probe_perf::tracefs;
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A mounted tracefs.
+#[derive(Debug)]
+pub(crate) struct Tracefs {
+    root: PathBuf,
+}
+
+impl Tracefs {
+    /// Finds tracefs at its usual mount points, or mounts it.
+    pub(crate) fn open() -> Result<Self> {
+        let root = tracefs::root().map_err(|source| TraceError::Tracefs { source })?;
+        Ok(Self { root })
+    }
+
+    /// The mount point.
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The path of the list of traceable functions.
+    pub(crate) fn traceable(&self) -> PathBuf {
+        self.root.join("available_filter_functions")
+    }
+
+    /// The directory of a category of tracepoints, if there is one of this name.
+    pub(crate) fn category(&self, name: &str) -> Option<PathBuf> {
+        let path = self.root.join("events").join(name);
+        (!name.starts_with('.') && path.is_dir()).then_some(path)
+    }
+
+    /// The id by which perf events refer to a tracepoint.
+    pub(crate) fn id(&self, spec: &ProbeSpec) -> Result<u64> {
+        let (path, id) = self.read(spec, "id")?;
+        let path = || path.display().to_string();
+        id.trim().parse().map_err(|_| TraceError::Format { path: path(), what: "a number" })
+    }
+
+    /// The format of a tracepoint's data.
+    pub(crate) fn format(&self, spec: &ProbeSpec) -> Result<Format> {
+        Ok(Format::parse(&self.read(spec, "format")?.1))
+    }
+
+    /// Reads a file of a tracepoint. Returns its path, too.
+    fn read(&self, spec: &ProbeSpec, file: &str) -> Result<(PathBuf, String)> {
+        let (category, name) = spec.tracepoint().ok_or(TraceError::NoProbe)?;
+        let name = self.own_name(category, name);
+        let path = self.root.join("events").join(category).join(&*name).join(file);
+        match fs::read_to_string(&path) {
+            Ok(text) => Ok((path, text)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let near = nearest(spec.name(), self.all());
+                Err(TraceError::UnknownTracepoint { spec: spec.clone(), near })
+            }
+            Err(source) => Err(TraceError::Tracefs { source }),
+        }
+    }
+
+    /// The kernel's name of a tracepoint, which users may know by another name.
+    pub(crate) fn own_name<'n>(&self, category: &str, name: &'n str) -> Cow<'n, str> {
+        let events = self.root.join("events").join(category);
+        let mut own = syscall::own_names(category, name).into_iter();
+        own.find(|own| events.join(own).exists()).map_or(name.into(), Into::into)
+    }
+
+    /// The tracepoints that match, as `category:name`, sorted.
+    pub(crate) fn matching(&self, glob: &Glob) -> Vec<String> {
+        matching(self.all(), glob)
+    }
+
+    /// Names similar to a raw tracepoint's.
+    pub(crate) fn near_raw(&self, name: &str) -> Vec<String> {
+        let names = self.all().into_iter();
+        nearest(name, names.filter_map(|event| Some(event.split_once(':')?.1.to_owned())))
+    }
+
+    /// All tracepoints, as `category:name`.
+    fn all(&self) -> Vec<String> {
+        tracefs::tracepoints(&self.root)
+    }
+}
+
+/// The tracepoints that match, out of these, as `category:name`, sorted.
+fn matching(all: Vec<String>, glob: &Glob) -> Vec<String> {
+    let all: BTreeSet<_> = all.into_iter().collect();
+    let is_hidden = |name: &str| syscall::newer(name).iter().any(|newer| all.contains(newer));
+    // Another name of a tracepoint counts unless it is the name of a tracepoint that can be hit.
+    let is_known = |name: &String| glob.matches(name) && (!all.contains(name) || is_hidden(name));
+    // The entries of ftrace itself are only formats; they are never hit.
+    let is_hit = |name: &&String| {
+        !name.starts_with("ftrace:")
+            && !is_hidden(name)
+            && (glob.matches(name) || syscall::known_as(name).iter().any(is_known))
+    };
+    all.iter().filter(is_hit).cloned().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tracepoints_are_found() {
+        let all = ["sched:b", "sched:a", "ftrace:a", "tcp:a", "sched:a"].map(str::to_owned);
+        let found = |pattern| matching(all.to_vec(), &Glob::new(pattern).unwrap());
+        assert_eq!(found("*:a"), ["sched:a", "tcp:a"]);
+        assert_eq!(found("sched:*"), ["sched:a", "sched:b"]);
+        assert_eq!(found("x:*"), [""; 0]);
+    }
+
+    #[test]
+    fn system_calls_are_found_by_the_names_in_manual_pages() {
+        let own =
+            ["newuname", "uname", "getdents", "getdents64", "umount", "sendfile", "sendfile64"];
+        let all: Vec<_> = own.map(|name| format!("syscalls:sys_enter_{name}")).into();
+        for (pattern, expected) in [
+            ("uname", &["newuname"][..]),
+            ("newuname", &["newuname"]),
+            ("*uname", &["newuname"]),
+            ("sendfile", &["sendfile64"]),
+            ("umount*", &["umount"]),
+            ("umount2", &["umount"]),
+            ("getdents", &["getdents"]),
+            ("getdents*", &["getdents", "getdents64"]),
+        ] {
+            let glob = Glob::new(&format!("syscalls:sys_*_{pattern}")).unwrap();
+            let expected = expected.iter().map(|name| format!("syscalls:sys_enter_{name}"));
+            assert_eq!(matching(all.clone(), &glob), expected.collect::<Vec<_>>(), "{pattern}");
+        }
+    }
+
+    #[test]
+    fn a_name_in_manual_pages_leads_to_the_kernels() {
+        let root = tempfile::tempdir().unwrap();
+        for name in ["newuname", "uname", "umount", "getdents", "getdents64", "sendfile64"] {
+            let path = root.path().join(format!("events/syscalls/sys_exit_{name}"));
+            fs::create_dir_all(path).unwrap();
+        }
+        let tracefs = Tracefs { root: root.path().to_owned() };
+        for (name, own) in [
+            ("uname", "newuname"),
+            ("sendfile", "sendfile64"),
+            ("umount2", "umount"),
+            ("umount", "umount"),
+            ("getdents", "getdents"),
+            ("none", "none"),
+        ] {
+            let [name, own] = [name, own].map(|name| format!("sys_exit_{name}"));
+            assert_eq!(tracefs.own_name("syscalls", &name), own);
+            assert_eq!(tracefs.own_name("sched", &name), name);
+        }
+    }
+}

@@ -1,0 +1,360 @@
+//! The tests that need a kernel. One script runs their executables; the counts come from its output.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::process::tail;
+use crate::report::libtest::{self, Counts, failures};
+use crate::run::{Executable, executables};
+use crate::setup::apt;
+use crate::vm::splat;
+use crate::workspace::{FEATURES, cargo_quiet};
+use crate::{process, say};
+
+const MARK: &str = "xtask-suite:";
+/// Lines of output to show of an executable that crashed.
+const CRASH_LINES: usize = 40;
+/// Lines to show of a report in the kernel's log.
+const SPLAT_LINES: usize = 40;
+
+/// The executable of a crate's kernel tests.
+const KERNEL: &str = "kernel";
+
+/// The name of functions that are not tests but workloads: tests start them in a process of their own and trace them.
+/// They are marked as tests because the executable's only entry point is libtest's.
+const WORKLOAD: &str = "workload";
+
+/// A group selects its tests by full name, and shows the output of passing tests too, which has the reasons of skips.
+const OPTIONS: &str = "--ignored --exact --test-threads=1 --show-output";
+
+/// Prefixes of the groups that need kprobes.
+const NEED_KPROBES: [&str; 3] = ["kprobe", "calls", "patterns"];
+
+/// Prefixes of the groups that test user space. They run on this machine, or, if it cannot run them, in one virtual
+/// machine.
+const OF_USER_SPACE: &[&str] =
+    &["cli", "discover", "ordered", "output", "perf_script", "recording", "terminal"];
+
+/// Prefixes of the groups that run on every kernel: what programs may do, and how they are attached, has changed often.
+/// The other groups run on the oldest and the newest kernel.
+const OF_EVERY_KERNEL: &[&str] = &["adaptive", "calls", "hotplug", "kprobe", "nesting", "pipe"];
+
+/// The machine that the tests run on.
+#[derive(Clone, Copy)]
+pub(crate) enum Machine {
+    /// This machine, where tests must not disturb other work.
+    Here {
+        /// Whether its kernel has kprobes.
+        kprobes: bool,
+        /// Whether each system call fails with each errno, and not with one of them only.
+        all_faults: bool,
+    },
+    /// A virtual machine that runs only the tests.
+    Virtual(Share),
+}
+
+/// The groups that a virtual machine runs in addition to those that all of them run.
+#[derive(Clone, Copy)]
+pub(crate) struct Share {
+    /// The groups that test user space.
+    pub(crate) user_space: bool,
+    /// The groups for the oldest and the newest kernel.
+    pub(crate) extremes: bool,
+}
+
+impl Machine {
+    /// Whether the named group runs on this machine.
+    fn takes(self, group: &str) -> bool {
+        match self {
+            Self::Virtual(share) => {
+                let is_of = |names: &[&str]| names.iter().any(|begin| group.starts_with(begin));
+                match is_of(OF_USER_SPACE) {
+                    true => share.user_space,
+                    false => share.extremes || is_of(OF_EVERY_KERNEL),
+                }
+            }
+            Self::Here { kprobes, .. } => {
+                let needs_kprobes = NEED_KPROBES.iter().any(|begin| group.starts_with(begin));
+                !group.starts_with("hotplug") && (kprobes || !needs_kprobes)
+            }
+        }
+    }
+}
+
+/// Tests that run in one process: a module of a `kernel` executable, or the unit tests of a crate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Group {
+    name: String,
+    /// The folder of the package, where the tests run.
+    folder: PathBuf,
+    executable: PathBuf,
+    /// Full names.
+    tests: Vec<String>,
+}
+
+impl Group {
+    /// The groups of an executable. Their tests are those that need a kernel, which a plain `cargo test` ignores.
+    fn all(built: &Executable) -> Result<Vec<Self>> {
+        let mut list = Command::new(&built.path);
+        list.args(["--ignored", "--list", "--format", "terse"]);
+        let printed = process::read(list.env_clear().envs(crate::workspace::environment()))?;
+        Ok(Self::of_list(built, &printed))
+    }
+
+    fn of_list(built: &Executable, printed: &str) -> Vec<Self> {
+        let mut groups: Vec<Self> = Vec::new();
+        let tests = printed.lines().filter_map(|line| line.strip_suffix(": test"));
+        for test in tests.filter(|test| test.rsplit("::").next() != Some(WORKLOAD)) {
+            let name = match test.split_once("::") {
+                Some((module, _)) if built.target == KERNEL => module,
+                _ => &built.target,
+            };
+            match groups.iter_mut().find(|group| group.name == name) {
+                Some(group) => group.tests.push(test.to_owned()),
+                None => groups.push(Self {
+                    name: name.to_owned(),
+                    folder: built.package.clone(),
+                    executable: built.path.clone(),
+                    tests: vec![test.to_owned()],
+                }),
+            }
+        }
+        groups
+    }
+
+    /// The commands that run the group and print its exit status.
+    fn script(&self) -> Result<String> {
+        let quoted = |path: &Path| {
+            let path = path.to_str().context("a path is not UTF-8")?;
+            Ok::<_, anyhow::Error>(shlex::try_quote(path)?.into_owned())
+        };
+        let Self { name, tests, .. } = self;
+        let (folder, executable) = (quoted(&self.folder)?, quoted(&self.executable)?);
+        let tests = tests.join(" ");
+        let mut script = String::new();
+        writeln!(script, "echo {MARK} begin {name}\ncd {folder}")?;
+        writeln!(script, "{executable} {OPTIONS} {tests} </dev/null")?;
+        writeln!(script, r#"printf '\n%s\n' "{MARK} end {name} $?""#)?;
+        Ok(script)
+    }
+}
+
+/// The kernel tests of all crates.
+pub(crate) struct Suite {
+    groups: Vec<Group>,
+}
+
+impl Suite {
+    pub(crate) fn build() -> Result<Self> {
+        // Tests compare our reading of the kernel's types with bpftool's.
+        apt::install(&["bpftool"])?;
+        // The same command as for the unit tests, which are built already. Single packages would have other features.
+        let built = executables(cargo_quiet("test").arg("--no-run").args(FEATURES))?;
+        let groups = built.iter().filter(|built| built.is_test).map(Group::all);
+        let mut groups = groups.collect::<Result<Vec<_>>>()?.concat();
+        groups.sort_by(|one, other| one.name.cmp(&other.name));
+        if let Some(pair) = groups.windows(2).find(|pair| pair[0].name == pair[1].name) {
+            bail!("two groups of tests have the name `{}`; rename a module", pair[0].name);
+        }
+        Ok(Self { groups })
+    }
+
+    /// Whether no group runs on this machine.
+    pub(crate) fn is_empty(&self, machine: Machine) -> bool {
+        self.select(machine).next().is_none()
+    }
+
+    fn select(&self, machine: Machine) -> impl Iterator<Item = &Group> {
+        self.groups.iter().filter(move |one| machine.takes(&one.name))
+    }
+
+    /// A script that runs every group, even after a failure, and then prints the kernel's log.
+    pub(crate) fn script(&self, machine: Machine) -> Result<String> {
+        let mut script = String::from("exec 2>&1\n");
+        let faults = match machine {
+            Machine::Here { all_faults: true, .. } => "all",
+            Machine::Here { all_faults: false, .. } => "one-errno",
+            // An emulated machine is too slow for more.
+            Machine::Virtual(_) => "few",
+        };
+        writeln!(script, "export PROBE_FAULTS={faults}")?;
+        for group in self.select(machine) {
+            script += &group.script()?;
+        }
+        writeln!(script, "echo {MARK} kernel log\ndmesg")?;
+        Ok(script)
+    }
+
+    /// Counts the results in the script's output, and shows the failures.
+    pub(crate) fn judge(&self, name: &str, machine: Machine, log: &str) -> Counts {
+        let mut counts = Counts::default();
+        for group in self.select(machine) {
+            let (one, why) = judge_one(&group.name, log);
+            counts = counts.plus(one);
+            if let Some(why) = why {
+                say::line(format_args!("{} failed on {name}:\n{why}", group.name));
+            }
+        }
+        let mark = format!("{MARK} kernel log\n");
+        let (tests, kernel) = log.split_once(&mark).unwrap_or((log, ""));
+        libtest::report_skipped(name, tests);
+        counts.plus(judge_kernel(name, kernel))
+    }
+}
+
+/// Counts one failure if the kernel's log has a report.
+pub(crate) fn judge_kernel(name: &str, log: &str) -> Counts {
+    let reports = splat::find(log);
+    if reports.is_empty() {
+        return Counts::default();
+    }
+    say::line(format_args!(
+        "the kernel log of {name} has reports ({}):\n{}",
+        reports.len(),
+        splat::excerpt(log, SPLAT_LINES)
+    ));
+    Counts::FAILED
+}
+
+/// The counts of one group, and the output to show if it failed.
+fn judge_one(target: &str, log: &str) -> (Counts, Option<String>) {
+    let failed = Counts::FAILED;
+    let Some((printed, status)) = printed_by(target, log) else {
+        return (failed, Some("the group did not run".to_owned()));
+    };
+    match (Counts::of(printed), status) {
+        (Some(counts), Some("0")) if counts.failed == 0 => (counts, None),
+        (Some(counts), Some(_)) if counts.failed > 0 => {
+            (counts, Some(failures(printed).trim_end().to_owned()))
+        }
+        (counts, status) => {
+            let status =
+                status.map_or("no exit status".to_owned(), |code| format!("status {code}"));
+            let why =
+                format!("the executable ended with {status}:\n{}", tail(printed, CRASH_LINES));
+            (counts.unwrap_or_default().plus(failed), Some(why))
+        }
+    }
+}
+
+/// A group's output, and its exit status if it ended.
+fn printed_by<'l>(target: &str, log: &'l str) -> Option<(&'l str, Option<&'l str>)> {
+    let (_, printed) = log.split_once(&format!("{MARK} begin {target}\n"))?;
+    let end = format!("\n{MARK} end {target} ");
+    Some(match printed.split_once(&end) {
+        Some((printed, rest)) => (printed, rest.lines().next()),
+        None => (printed.split(MARK).next().unwrap_or_default(), None),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OK: &str = "test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out\n";
+
+    fn log(target: &str, printed: &str, status: &str) -> String {
+        format!("{MARK} begin {target}\n{printed}\n{MARK} end {target} {status}\n")
+    }
+
+    #[test]
+    fn good_executable_is_counted() {
+        let log = log("one", OK, "0") + &log("two", OK, "0");
+        assert_eq!(judge_one("two", &log), (Counts { passed: 3, failed: 0, skipped: 0 }, None));
+    }
+
+    #[test]
+    fn failing_tests_are_shown() {
+        let printed = "test a ... FAILED\n\nfailures:\n\n---- a stdout ----\nwhy\n\n\
+            test result: FAILED. 2 passed; 1 failed; 0 ignored\n";
+        let (counts, why) = judge_one("one", &log("one", printed, "101"));
+        assert_eq!(counts, Counts { passed: 2, failed: 1, skipped: 0 });
+        assert!(why.unwrap().starts_with("failures:"));
+    }
+
+    #[test]
+    fn crash_hang_and_silence_are_failures() {
+        let one = Counts::FAILED;
+        let crashed = log("one", "running 1 test\ntest a ... ", "139");
+        assert_eq!(judge_one("one", &crashed).0, one);
+        let hung = format!("{MARK} begin one\nrunning 1 test\ntest a ... ");
+        assert_eq!(judge_one("one", &hung).0, one);
+        assert_eq!(judge_one("one", "").0, one);
+        // Tests that passed before the crash count, and so does the crash.
+        let died_late = log("one", OK, "134");
+        assert_eq!(judge_one("one", &died_late).0, Counts { passed: 3, failed: 1, skipped: 0 });
+    }
+
+    #[test]
+    fn kernel_reports_fail_a_run_with_passing_tests() {
+        let suite = Suite { groups: Vec::new() };
+        let here = Machine::Here { kprobes: true, all_faults: false };
+        let judge = |line: &str| suite.judge("x", here, &format!("{MARK} kernel log\n{line}\n"));
+        assert_eq!(judge("[ 1.0] all is well"), Counts::default());
+        let hung = "[ 1.0] INFO: task probe:9 blocked for more than 120 seconds.";
+        assert_eq!(judge(hung), Counts::FAILED);
+    }
+
+    fn built(target: &str) -> Executable {
+        Executable {
+            package: "/w/pipe".into(),
+            target: target.to_owned(),
+            is_test: true,
+            path: format!("/t/{target}-1").into(),
+        }
+    }
+
+    #[test]
+    fn a_module_of_a_kernel_executable_is_a_group() {
+        let printed = "hotplug::a: test\nhotplug::b::c: test\npipe::a: test\nx: benchmark\n";
+        let groups = Group::of_list(&built("kernel"), printed);
+        let names = groups.iter().map(|group| (&*group.name, group.tests.len()));
+        assert_eq!(names.collect::<Vec<_>>(), [("hotplug", 2), ("pipe", 1)]);
+        assert_eq!(
+            groups[0].script().unwrap(),
+            "echo xtask-suite: begin hotplug\ncd /w/pipe\n\
+             /t/kernel-1 --ignored --exact --test-threads=1 --show-output hotplug::a hotplug::b::c </dev/null\n\
+             printf '\\n%s\\n' \"xtask-suite: end hotplug $?\"\n"
+        );
+        let units = Group::of_list(&built("probe_user"), printed);
+        assert_eq!((units.len(), &*units[0].name, units[0].tests.len()), (1, "probe_user", 3));
+        assert!(Group::of_list(&built("kernel"), "").is_empty());
+    }
+
+    #[test]
+    fn a_workload_is_not_a_test() {
+        let printed = "uprobe::workload: test\nuprobe::a_workload: test\nworkload::b: test\n";
+        let groups = Group::of_list(&built("kernel"), printed);
+        let tests = groups.into_iter().flat_map(|group| group.tests);
+        assert_eq!(tests.collect::<Vec<_>>(), ["uprobe::a_workload", "workload::b"]);
+        assert!(Group::of_list(&built("kernel"), "uprobe::workload: test\n").is_empty());
+    }
+
+    #[test]
+    fn groups_run_where_they_can() {
+        const NAMES: [&str; 5] = ["hotplug", "kprobe_args", "pipe", "recording", "sampler"];
+        let printed = NAMES.map(|name| format!("{name}::a: test\n")).concat();
+        let suite = Suite { groups: Group::of_list(&built("kernel"), &printed) };
+        let run = |machine| {
+            let script = suite.script(machine).unwrap();
+            NAMES.map(|one| script.contains(&format!(" {one}::a ")))
+        };
+        let vm = |user_space, extremes| run(Machine::Virtual(Share { user_space, extremes }));
+        assert_eq!(vm(true, true), [true; 5]);
+        assert_eq!(vm(true, false), [true, true, true, true, false]);
+        assert_eq!(vm(false, false), [true, true, true, false, false]);
+        assert_eq!(vm(false, true), [true, true, true, false, true]);
+        assert_eq!(
+            run(Machine::Here { kprobes: true, all_faults: false }),
+            [false, true, true, true, true]
+        );
+        assert_eq!(
+            run(Machine::Here { kprobes: false, all_faults: false }),
+            [false, false, true, true, true]
+        );
+        assert!(!suite.is_empty(Machine::Here { kprobes: false, all_faults: false }));
+    }
+}
