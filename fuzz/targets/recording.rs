@@ -9,7 +9,7 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| probe_tracer::fuzzing::recording(data,
 fn check(line: &str) {
     use std::sync::LazyLock;
     static VALIDATOR: LazyLock<jsonschema::Validator> = LazyLock::new(|| {
-        let schema = include_str!("../../docs/events.schema.json");
+        let schema = include_str!("../../tracer/lib/events.schema.json");
         let schema = serde_json::from_str(schema).expect("the schema is valid JSON");
         jsonschema::validator_for(&schema).expect("the schema is valid")
     });

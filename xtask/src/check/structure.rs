@@ -1,4 +1,4 @@
-//! The structure of the crates: what depends on what, and how many entries a folder has.
+//! The structure of the crates: what depends on what, how many entries a folder has, and that all files are files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -8,7 +8,7 @@ use syn::visit::{self, Visit};
 use syn::{Attribute, File, Ident, Item, ItemMod, ItemUse, UseName, UseRename, UseTree};
 
 use crate::process;
-use crate::setup::files::{entries, read_text};
+use crate::setup::files::{all_below, entries, read_text};
 use crate::workspace::{self, Workspace, cargo};
 
 /// How many entries the `src` of a crate may have.
@@ -38,6 +38,9 @@ pub(crate) fn check() -> Result<()> {
             wrong.push(format!("modules of {name} depend on each other: {}", cycle.join(" → ")));
         }
     }
+    // Archives, and copies on other file systems, turn symbolic links into files that contain a path.
+    let links = all_below(&root, &["target", ".git"])?.into_iter().filter(|path| path.is_symlink());
+    wrong.extend(links.map(|link| format!("{} is a symbolic link", link.display())));
     let tree =
         ["tree", "--package", "probe-user", "--edges", "normal", "--prefix", "none", "--no-dedupe"];
     let packages = process::read(cargo().args(tree).args(["--format", "{p}"]))?;

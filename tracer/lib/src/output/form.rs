@@ -30,7 +30,7 @@ pub(super) trait Form: fmt::Debug + Send {
     fn notice(&mut self, out: &mut Vec<u8>, notice: &Notice<'_>);
 }
 
-/// Everything in an output that is not an event. It serializes to its line in `docs/events.schema.json`. Notices
+/// Everything in an output that is not an event. It serializes to its line in `events.schema.json`. Notices
 /// are rare, so they are built only when they are written.
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]

@@ -1,4 +1,4 @@
-//! JSON lines: one object on each line, as described by `docs/events.schema.json`.
+//! JSON lines: one object on each line, as described by `events.schema.json`.
 
 use super::clock::Stamp;
 use super::form::{Form, Notice};

@@ -79,7 +79,7 @@ pub fn stderr(output: &Output) -> String {
 /// Parses a line of JSON and validates it against the published schema.
 pub fn json_line(line: &str) -> Value {
     static VALIDATOR: LazyLock<Validator> = LazyLock::new(|| {
-        let schema = include_str!("../../../../../docs/events.schema.json");
+        let schema = include_str!("../../../../../tracer/lib/events.schema.json");
         jsonschema::validator_for(&serde_json::from_str(schema).unwrap()).unwrap()
     });
     let value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{line:?}: {error}"));
