@@ -21,8 +21,12 @@ pub enum Target {
     Thread(u32),
     /// A process, by its id: all threads that it has when the event is opened.
     Process(u32),
+    /// Several processes, by their ids: all threads that they have when the event is opened.
+    Processes(Vec<u32>),
     /// A process, and the threads and processes that it creates afterwards.
     ProcessAndChildren(u32),
+    /// Several processes, and the threads and processes that they create afterwards.
+    ProcessesAndChildren(Vec<u32>),
     /// A CPU, whatever it runs.
     Cpu(u32),
     /// Several CPUs, whatever they run.
@@ -77,8 +81,14 @@ impl Target {
         Ok(match self {
             Self::ThisProcess => Self::Process(std::process::id()).sites(by_cpu)?,
             &Self::Thread(thread) => vec![Site::of_thread(thread)],
-            &Self::Process(process) => threads(process)?.into_iter().map(Site::of_thread).collect(),
+            &Self::Process(process) => Self::Processes(vec![process]).sites(by_cpu)?,
+            Self::Processes(processes) => {
+                threads_of(processes)?.into_iter().map(Site::of_thread).collect()
+            }
             &Self::ProcessAndChildren(process) => {
+                Self::ProcessesAndChildren(vec![process]).sites(by_cpu)?
+            }
+            Self::ProcessesAndChildren(processes) => {
                 let cpus = by_cpu.then(present).transpose()?;
                 let sites = |thread| {
                     let whole = Site { inherits: true, ..Site::of_thread(thread) };
@@ -88,7 +98,7 @@ impl Target {
                         None => vec![whole],
                     }
                 };
-                threads(process)?.into_iter().flat_map(sites).collect()
+                threads_of(processes)?.into_iter().flat_map(sites).collect()
             }
             &Self::Cpu(cpu) => Self::Cpus(vec![cpu]).sites(by_cpu)?,
             Self::Cpus(cpus) => {
@@ -112,6 +122,14 @@ fn present() -> Result<Vec<(u32, bool)>, PerfError> {
     let online = online()?;
     let present = cpus::present().map_err(PerfError::Cpus)?;
     Ok(present.into_iter().map(|cpu| (cpu, !online.contains(&cpu))).collect())
+}
+
+/// The threads of several processes.
+fn threads_of(processes: &[u32]) -> Result<BTreeSet<u32>, PerfError> {
+    processes.iter().try_fold(BTreeSet::new(), |mut all, &process| {
+        all.extend(threads(process)?);
+        Ok(all)
+    })
 }
 
 /// The threads of a process.
@@ -151,6 +169,8 @@ mod tests {
         let (send, wait) = std::sync::mpsc::channel::<()>();
         let waiting = std::thread::spawn(move || wait.recv());
         let pid = std::process::id();
+        let same = Target::Processes(vec![pid, pid]);
+        assert_eq!(same.sites(true).unwrap(), Target::Process(pid).sites(true).unwrap());
         for target in [Target::ThisProcess, Target::Process(pid)] {
             let sites = target.sites(true).unwrap();
             assert!(sites.len() >= 2, "{sites:?}");

@@ -3,7 +3,7 @@
 use super::complete;
 use super::format::{self, one_of};
 use super::target::AtEnd;
-use super::value::{self, CpuList, EventList};
+use super::value::{self, CpuList, EventList, PidList};
 use clap::ValueHint;
 use clap_complete::engine::ArgValueCompleter;
 use probe_perf::{Event, Flags, Target};
@@ -52,10 +52,10 @@ pub(crate) struct Sample {
         conflicts_with_all = ["pid", "tid", "all_cpus"])]
     pub(crate) cpus: Option<CpuList>,
 
-    /// Sample this process and the children that it creates from now on, and end with them
-    #[arg(short, long, value_name = "PID", value_parser = value::pid,
+    /// Sample these processes and the children that they create from now on, and end with them
+    #[arg(short, long, value_name = "PID,...", value_parser = value::any_pids,
         conflicts_with_all = ["command", "tid"])]
-    pub(crate) pid: Option<u32>,
+    pub(crate) pid: Option<PidList>,
 
     /// Sample this thread, and end with it
     #[arg(short, long, value_name = "TID", value_parser = clap::value_parser!(u32).range(1..),
@@ -107,11 +107,13 @@ impl Sample {
 
     /// Which CPUs or tasks are sampled. `command` is the id of the stopped command.
     pub(crate) fn target(&self, command: Option<u32>) -> Target {
-        match (&self.cpus, command, self.pid, self.tid) {
+        let listed = self.pid.as_ref().map(|list| list.0.clone());
+        let processes = command.map(|pid| vec![pid]).or(listed);
+        match (&self.cpus, processes, self.tid) {
             (Some(cpus), ..) => Target::Cpus(cpus.0.clone()),
             _ if self.all_cpus => Target::System,
-            (_, Some(pid), ..) | (_, _, Some(pid), _) if self.per_thread => Target::Process(pid),
-            (_, Some(pid), ..) | (_, _, Some(pid), _) => Target::ProcessAndChildren(pid),
+            (_, Some(pids), _) if self.per_thread => Target::Processes(pids),
+            (_, Some(pids), _) => Target::ProcessesAndChildren(pids),
             (.., Some(tid)) => Target::Thread(tid),
             _ => Target::System,
         }

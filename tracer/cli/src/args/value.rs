@@ -39,28 +39,20 @@ pub(super) fn cpu_list(text: &str) -> Result<CpuList, String> {
 #[derive(Clone, Debug)]
 pub(crate) struct PidList(pub(crate) Vec<u32>);
 
+/// As many as a trace can select.
 pub(super) fn pids(text: &str) -> Result<PidList, String> {
     /// As many comparisons of 16 for each probe.
     const MOST: usize = 8;
-    let pids: Option<Vec<u32>> = text.split(',').map(above_0).collect();
-    match pids {
-        None => Err("expected process ids, like 17 or 17,18; -n NAME selects by name".into()),
-        Some(pids) if pids.len() > MOST => {
-            Err(format!("at most {MOST} processes can be listed; --cgroup selects more"))
-        }
-        Some(pids) => Ok(PidList(pids)),
+    let list = any_pids(text).map_err(|what| format!("{what}; -n NAME selects by name"))?;
+    match list.0.len() > MOST {
+        true => Err(format!("at most {MOST} processes can be listed; --cgroup selects more")),
+        false => Ok(list),
     }
 }
 
-/// The one process that a sampler can follow.
-pub(super) fn pid(text: &str) -> Result<u32, String> {
-    match above_0(text) {
-        Some(pid) => Ok(pid),
-        None if text.contains(',') => {
-            Err("a sampler follows one process with its children; run one for each".into())
-        }
-        None => Err("expected a process id".into()),
-    }
+pub(super) fn any_pids(text: &str) -> Result<PidList, String> {
+    let pids: Option<Vec<u32>> = text.split(',').map(above_0).collect();
+    pids.map(PidList).ok_or_else(|| "expected process ids, like 17 or 17,18".to_owned())
 }
 
 fn above_0(text: &str) -> Option<u32> {

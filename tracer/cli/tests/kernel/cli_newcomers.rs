@@ -51,7 +51,8 @@ const FIRST: &[(&str, Expected)] = &[
     ("top", Words("`probe sample -a -d 10s`")),
     ("report", Words("`probe replay FILE`")),
     ("script", Words("`probe replay FILE`")),
-    ("sample|-p|1,2", Words("a sampler follows one process")),
+    ("sample|-p|1,2|-d|1ms", Words("samples, 0 lost")),
+    ("trace|sched:sched_process_exec|--filter|comm ~ \"ssh*\"", Words("'PROBE/")),
     ("trace|-C|0|rawtp:sys_enter", Words("'PROBE/cpu == 0/'")),
     // strace
     ("trace|sh", Words("-- sh`")),

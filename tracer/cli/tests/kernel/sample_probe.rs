@@ -75,9 +75,19 @@ fn targets_are_selected_as_for_perf() {
         assert!(of_dd > 0, "{target:?}: {folded}");
         folded.lines().count() - of_dd
     };
-    for target in [&["-p", &*pid][..], &["-p", &pid, "--per-thread"], &["-t", &pid]] {
+    let mut sleeping = Command::new("sleep").arg("60").spawn().unwrap();
+    let both = format!("{},{pid}", sleeping.id());
+    for target in [
+        &["-p", &*pid][..],
+        &["-p", &pid, "--per-thread"],
+        &["-t", &pid],
+        &["-p", &both],
+        &["-p", &both, "--per-thread"],
+    ] {
         assert_eq!(sample(target), 0, "{target:?}");
     }
+    sleeping.kill().unwrap();
+    sleeping.wait().unwrap();
     sample(&["-a"]);
     sample(&["-C", &cpus]);
 }
@@ -89,6 +99,17 @@ fn the_trace_of_a_process_ends_with_it() {
     let output = probe(["sample", "-p", &sleeping.id().to_string()]).output().unwrap();
     sleeping.wait().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
+}
+
+#[test]
+#[ignore = "needs root: cargo xtask test"]
+fn the_trace_of_several_processes_ends_with_the_last_one() {
+    let mut sleeping = ["0.1", "1.1"].map(|time| Command::new("sleep").arg(time).spawn().unwrap());
+    let pids = format!("{},{}", sleeping[0].id(), sleeping[1].id());
+    let output = probe(["sample", "-p", &pids]).output().unwrap();
+    let has_ended = sleeping[1].try_wait().unwrap().is_some();
+    sleeping.iter_mut().for_each(|one| drop(one.wait()));
+    assert!(output.status.success() && has_ended, "{}", stderr(&output));
 }
 
 #[test]
