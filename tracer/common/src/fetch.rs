@@ -177,6 +177,42 @@ pub mod operator {
     pub const HAS: u8 = 5;
     /// The field equals the text with this index (the value), to its end.
     pub const TEXT: u8 = 6;
+    /// The field matches a pattern; the value is a [`Pattern`](super::Pattern).
+    pub const LIKE: u8 = 7;
+    /// The field and the [other](super::Check::other) one are the same string.
+    pub const SAME: u8 = 8;
+}
+
+/// A pattern that strings are compared with: a beginning, an end, and bytes that occur somewhere between them. A text
+/// has the bytes of the beginning, then those of the end, then those between. A zero there stands for any byte.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pattern {
+    /// The index of the text.
+    pub text: u8,
+    /// The length of the beginning.
+    pub begin: u8,
+    /// The length of the end.
+    pub end: u8,
+    /// The length of what is between them.
+    pub between: u8,
+    /// 1 if nothing else may be between them, otherwise 0.
+    pub is_whole: u8,
+}
+
+impl Pattern {
+    /// The pattern as the value of a check.
+    #[inline(always)]
+    pub const fn value(self) -> u64 {
+        let Self { text, begin, end, between, is_whole } = self;
+        u64::from_le_bytes([text, begin, end, between, is_whole, 0, 0, 0])
+    }
+
+    /// The pattern that is the value of a check.
+    #[inline(always)]
+    pub const fn of(value: u64) -> Self {
+        let [text, begin, end, between, is_whole, ..] = value.to_le_bytes();
+        Self { text, begin, end, between, is_whole }
+    }
 }
 
 /// How a predicate ends: values of [`Check::on_true`] and [`Check::on_false`].
@@ -201,10 +237,25 @@ pub struct Check {
     pub on_true: u8,
     /// The same if it does not hold.
     pub on_false: u8,
+    /// 1 plus the index of the field to compare with; 0 for a comparison with `value`.
+    pub other: u8,
     /// Zero.
-    pub reserved: u32,
+    pub reserved: [u8; 3],
     /// The value to compare with.
     pub value: u64,
+}
+
+impl Check {
+    /// A check for unused places of a table.
+    const UNUSED: Self = Self {
+        field: 0,
+        operator: 0,
+        on_true: 0,
+        on_false: 0,
+        other: 0,
+        reserved: [0; 3],
+        value: 0,
+    };
 }
 
 /// What a program reads for one probe.
@@ -217,7 +268,7 @@ pub struct FetchTable {
     pub integer_count: u8,
     /// How many of `checks` are used. With none, every hit is accepted.
     pub check_count: u8,
-    /// A bit for each [`moment`] that has checks on strings. All checks of such a moment wait until its strings are
+    /// A bit for each [`moment`] that has checks of strings. All checks of such a moment wait until its strings are
     /// read.
     pub checks_text: u8,
     /// How many of `checks`, from the first on, are evaluated as soon as the hook is hit. The others are evaluated
@@ -269,8 +320,7 @@ impl FetchTable {
             from: 0,
             reserved: 0,
         }; FIELDS],
-        checks: [Check { field: 0, operator: 0, on_true: 0, on_false: 0, reserved: 0, value: 0 };
-            CHECKS],
+        checks: [Check::UNUSED; CHECKS],
         texts: [[0; TEXT_LEN]; TEXTS],
     };
 }

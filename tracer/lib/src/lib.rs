@@ -69,7 +69,7 @@ pub use session::missed::Missed;
 pub use session::privileges;
 pub use session::tracer::Tracer;
 pub use spec::{
-    At, Builtin, Comparison, FieldBase, FieldPath, FieldSpec, FieldType, Instead, Length, Literal,
+    At, Builtin, Comparison, FieldBase, FieldPath, FieldSpec, FieldType, Instead, Length, Operand,
     Operator, PathStep, Predicate, ProbeSpec, Provider, SpecError,
 };
 pub use symbolize::sampled::SampledStacks;

@@ -14,6 +14,7 @@ mod counter_trace;
 mod discover;
 mod fields;
 mod filters;
+mod filters_patterns;
 mod filters_signs;
 mod flight_probe;
 mod hotplug_probe;

@@ -151,10 +151,10 @@ fn an_unknown_constant_is_an_error_with_a_suggestion() {
     for (spec, expected) in [
         (
             "t:syscalls:sys_enter_kill/sig == SIGKIL/",
-            "unknown constant SIGKIL; did you mean `SIGKILL`",
+            "unknown constant or field SIGKIL; did you mean `SIGKILL`",
         ),
         ("t:syscalls:sys_exit_openat/ret == ENOENT/", "compare with -ENOENT"),
-        ("t:sched:sched_switch/prev_state == Q/", "unknown constant Q"),
+        ("t:sched:sched_switch/prev_state == Q/", "unknown constant or field Q"),
     ] {
         assert_exit(&mut probe(["trace", spec]), 1, expected);
     }

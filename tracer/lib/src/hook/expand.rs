@@ -4,7 +4,7 @@ use super::architecture::Architecture;
 use super::{Bulk, Host, of};
 use crate::error::{Result, TraceError};
 use crate::kernel::features;
-use crate::spec::ProbeSpec;
+use crate::spec::{Predicate, ProbeSpec};
 use probe_perf::pattern::Glob;
 use std::fmt;
 
@@ -128,6 +128,9 @@ impl Choice {
         for spec in specs {
             Architecture::HERE.check(spec)?;
             if let Some(note) = of(spec.provider()).note(spec, host) {
+                log::warn!("{spec}: {note}");
+            }
+            if let Some(note) = spec.predicate().and_then(Predicate::literal_pattern) {
                 log::warn!("{spec}: {note}");
             }
             expansions.push(match spec.is_glob() {

@@ -5,7 +5,7 @@
 
 use super::reach;
 use super::shape::Shape;
-use crate::spec::{Comparison, FieldType, Operator};
+use crate::spec::{Comparison, FieldPath, FieldType, Operator};
 use probe_tracer_common::fetch::{FetchField, flag, kind, operator};
 
 /// The largest errno that an error pointer encodes (`MAX_ERRNO` in `include/linux/err.h`).
@@ -117,6 +117,56 @@ impl Domain {
         })
     }
 
+    /// The operator of a check of two fields, before targets are swapped.
+    pub(super) fn compare_with(
+        self,
+        other: Self,
+        operator: Operator,
+        paths: [&FieldPath; 2],
+    ) -> Result<u8, String> {
+        use Operator::{Equal, HasBits, NotEqual};
+        if operator == HasBits {
+            return Ok(operator::HAS);
+        }
+        let is_equality = matches!(operator, Equal | NotEqual);
+        // Both are words with the bits of the values.
+        let are_signed = self.is_below_2_63() && other.is_below_2_63();
+        let are_unsigned = self.is_unsigned(is_equality) && other.is_unsigned(is_equality);
+        if are_unsigned {
+            return Ok(Self::Unsigned { bits: 64 }.operator(operator));
+        }
+        if are_signed {
+            return Ok(Self::Signed { bits: 64 }.operator(operator));
+        }
+        let [one, two] = paths;
+        Err(format!(
+            "{one} is {}, and {two} is {}: write a type behind the paths, as in {one}:s64 {operator} {two}:s64",
+            self.name_of_pair(),
+            other.name_of_pair()
+        ))
+    }
+
+    /// Whether all its numbers are signed ones of 64 bits.
+    fn is_below_2_63(self) -> bool {
+        matches!(self, Self::Signed { .. } | Self::Unsigned { bits: ..64 })
+    }
+
+    /// Whether its words are its numbers, or tell at least whether two numbers are equal.
+    fn is_unsigned(self, is_equality: bool) -> bool {
+        match self {
+            Self::Unsigned { .. } | Self::Widened { .. } => true,
+            Self::Signed { .. } => false,
+            Self::Unknown | Self::PointerOrError => is_equality,
+        }
+    }
+
+    fn name_of_pair(self) -> String {
+        match self {
+            Self::Unknown => "of an unknown type".to_owned(),
+            other => other.name(),
+        }
+    }
+
     /// The least and the greatest number.
     fn range(self) -> (i128, i128) {
         match self {
@@ -130,8 +180,10 @@ impl Domain {
     }
 
     fn operator(self, operator: Operator) -> u8 {
+        use Operator::{Equal, Like, NotEqual, NotLike};
         match (operator, self) {
-            (Operator::Equal | Operator::NotEqual, _) => operator::EQUAL,
+            // Numbers have no patterns, which is refused before.
+            (Equal | NotEqual | Like | NotLike, _) => operator::EQUAL,
             (Operator::HasBits, _) => operator::HAS,
             (Operator::Less | Operator::GreaterOrEqual, Self::Signed { .. }) => operator::LESS,
             (Operator::Less | Operator::GreaterOrEqual, _) => operator::BELOW,
@@ -144,9 +196,9 @@ impl Domain {
     /// number.
     fn depends_on_sign(self, operator: Operator, value: i128) -> bool {
         match operator {
-            Operator::Equal | Operator::NotEqual | Operator::HasBits => value < 0,
-            Operator::Greater | Operator::LessOrEqual => value <= 0,
             Operator::Less | Operator::GreaterOrEqual => value <= 1,
+            Operator::Greater | Operator::LessOrEqual => value <= 0,
+            _ => value < 0,
         }
     }
 

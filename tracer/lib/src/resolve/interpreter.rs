@@ -1,7 +1,7 @@
 //! An interpreter of tables for tests, with simulated memory.
 
 use probe_tracer_common::fetch::{
-    Check, FetchField, FetchTable, base, flag, kind, operator, verdict,
+    Check, FetchField, FetchTable, Pattern, base, flag, kind, operator, verdict,
 };
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -105,9 +105,18 @@ fn decide(table: &FetchTable, moment: Range<usize>, values: &[Option<Got>]) -> b
     let mut at = moment.start;
     loop {
         let check = &table.checks[at];
-        let is_so = values[usize::from(check.field)]
-            .as_ref()
-            .is_some_and(|value| compare(check, value, table));
+        let value = |field: u8| values[usize::from(field)].as_ref();
+        let is_so = match (value(check.field), check.other.checked_sub(1).map(value)) {
+            (Some(value), None) => compare(check, value, check.value, table),
+            (Some(Got::Integer(one)), Some(Some(Got::Integer(two)))) => {
+                compare(check, &Got::Integer(*one), *two, table)
+            }
+            (Some(Got::Bytes(one)), Some(Some(Got::Bytes(two)))) => {
+                assert_eq!(check.operator, operator::SAME);
+                one == two
+            }
+            _ => false,
+        };
         match if is_so { check.on_true } else { check.on_false } {
             verdict::ACCEPT => return true,
             verdict::REJECT => return false,
@@ -120,14 +129,17 @@ fn decide(table: &FetchTable, moment: Range<usize>, values: &[Option<Got>]) -> b
     }
 }
 
-fn compare(check: &Check, value: &Got, table: &FetchTable) -> bool {
-    let wanted = check.value;
+fn compare(check: &Check, value: &Got, wanted: u64, table: &FetchTable) -> bool {
     match (value, check.operator) {
         (Got::Bytes(bytes), operator::TEXT) => {
             assert_ne!(table.checks_text, 0);
             let text = table.texts[wanted as usize];
             let len = text.iter().position(|&byte| byte == 0).unwrap_or(text.len());
             *bytes == text[..len]
+        }
+        (Got::Bytes(bytes), operator::LIKE) => {
+            assert_ne!(table.checks_text, 0);
+            is_like(bytes, Pattern::of(wanted), table)
         }
         (Got::Integer(value), operator) => match operator {
             operator::EQUAL => *value == wanted,
@@ -140,4 +152,24 @@ fn compare(check: &Check, value: &Got, table: &FetchTable) -> bool {
         },
         (value, operator) => panic!("operator {operator} of {value:?}"),
     }
+}
+
+fn is_like(bytes: &[u8], pattern: Pattern, table: &FetchTable) -> bool {
+    let text = &table.texts[usize::from(pattern.text)][..];
+    let (begin, rest) = text.split_at(pattern.begin.into());
+    let (end, rest) = rest.split_at(pattern.end.into());
+    let between = &rest[..usize::from(pattern.between)];
+    let are = |bytes: &[u8], like: &[u8]| {
+        bytes.len() == like.len()
+            && bytes.iter().zip(like).all(|(byte, like)| *like == 0 || byte == like)
+    };
+    let Some(middle) = bytes.len().checked_sub(begin.len() + end.len()) else { return false };
+    let (first, rest) = bytes.split_at(begin.len());
+    let (middle, last) = rest.split_at(middle);
+    let is_between = match (pattern.is_whole, between.len()) {
+        (0, 0) => true,
+        (0, len) => middle.windows(len).any(|window| are(window, between)),
+        _ => middle.is_empty(),
+    };
+    are(first, begin) && are(last, end) && is_between
 }

@@ -2,17 +2,18 @@
 //!
 //! For a call, the parts of a conjunction that need only fields known at the entry are decided at the entry.
 //!
-//! `!=`, `<=` and `>=` are `==`, `>` and `<` with the targets swapped. A check of a value that cannot be read takes the
-//! target for "false", so such a value is unequal to everything, and neither less nor greater.
+//! `!=`, `<=`, `>=` and `!~` are `==`, `>`, `<` and `~` with the targets swapped. A check of a value that cannot be read
+//! takes the target for "false", so such a value is unequal to everything, and neither less nor greater.
 
 use super::domain::{Compared, Domain};
 use super::names::{ValueNames, errno};
 use super::shape::Shape;
 use super::slots::{Slots, is_integer, is_stack};
 use super::{FieldSource, ResolveError, buffers, suggestion};
-use crate::spec::{At, Comparison, Literal, Operator, Predicate};
+use crate::spec::{At, Comparison, FieldBase, FieldPath, FieldType, Operand, Operator, Predicate};
 use probe_tracer_common::fetch::{
-    CHECKS, Check, FetchField, FetchTable, TEXT_LEN, TEXTS, flag, kind, moment, operator, verdict,
+    CHECKS, Check, FetchField, FetchTable, Pattern, TEXT_LEN, TEXTS, flag, kind, moment, operator,
+    verdict,
 };
 use std::sync::Arc;
 
@@ -61,13 +62,52 @@ fn is_late(source: &dyn FieldSource, predicate: &Predicate) -> Result<bool, Reso
     Ok(match predicate {
         Predicate::Compare(comparison) => {
             let at = comparison.path.at;
-            source.is_late(&source.field(&comparison.path, comparison.ty, at)?.0)
+            let (field, shape) = source.field(&comparison.path, comparison.ty, at)?;
+            let other = Other::of(source, comparison, &field, &shape)?;
+            source.is_late(&field) || other.is_some_and(|other| source.is_late(&other.field))
         }
         Predicate::Not(inner) => is_late(source, inner)?,
         Predicate::All(parts) | Predicate::Any(parts) => {
             parts.iter().try_fold(false, |late, part| Ok(late | is_late(source, part)?))?
         }
     })
+}
+
+/// The field that another one is compared with.
+struct Other {
+    path: FieldPath,
+    field: FetchField,
+    shape: Shape,
+    ty: Option<FieldType>,
+}
+
+impl Other {
+    /// `None` if the field is compared with a constant. The constants of a field come before other fields, and those
+    /// before constants of the kernel.
+    fn of(
+        source: &dyn FieldSource,
+        comparison: &Comparison,
+        field: &FetchField,
+        shape: &Shape,
+    ) -> Result<Option<Self>, ResolveError> {
+        let at = comparison.value_at;
+        let (path, ty) = match &comparison.value {
+            Operand::Integer(_) | Operand::Text(_) => return Ok(None),
+            Operand::Field(path, ty) => (path.clone(), *ty),
+            Operand::Name(name) => {
+                if Own::of(source, comparison, field, shape).value_of(name).is_some() {
+                    return Ok(None);
+                }
+                let base = FieldBase::Name(name.clone());
+                (FieldPath { base, at, steps: Vec::new() }, None)
+            }
+        };
+        match (source.field(&path, ty, path.at), &comparison.value) {
+            (Ok((field, shape)), _) => Ok(Some(Self { path, field, shape, ty })),
+            (Err(_), Operand::Name(_)) => Ok(None),
+            (Err(error), _) => Err(error),
+        }
+    }
 }
 
 /// The target of a check.
@@ -96,15 +136,53 @@ struct Compiler<'s> {
 }
 
 /// The constants of a field.
-struct Own {
+struct Own<'s> {
+    shape: &'s Shape,
     names: Option<Arc<ValueNames>>,
     is_signed: bool,
 }
 
-impl Own {
+impl<'s> Own<'s> {
+    fn of(
+        source: &dyn FieldSource,
+        comparison: &Comparison,
+        field: &FetchField,
+        shape: &'s Shape,
+    ) -> Self {
+        let is_signed = field.flags & flag::SIGNED != 0;
+        Self { shape, names: source.names(&comparison.path), is_signed }
+    }
+
     fn value_of(&self, name: &str) -> Option<i128> {
-        let value = self.names.as_ref()?.value_of(name)?;
-        Some(if self.is_signed { value.cast_signed().into() } else { value.into() })
+        let signed = |is_signed, value: u64| match is_signed {
+            true => i128::from(value.cast_signed()),
+            false => value.into(),
+        };
+        match self.shape {
+            Shape::Bool if name == "true" => return Some(1),
+            Shape::Bool if name == "false" => return Some(0),
+            Shape::Pointer | Shape::PointerOrError | Shape::Symbol if name == "NULL" => {
+                return Some(0);
+            }
+            Shape::Enum(names) => {
+                if let Some(&(value, _)) = names.names.iter().find(|(_, known)| known == name) {
+                    return Some(signed(names.is_signed, value));
+                }
+            }
+            _ => {}
+        }
+        Some(signed(self.is_signed, self.names.as_ref()?.value_of(name)?))
+    }
+
+    /// A proposal for a name that is not among them, or nothing.
+    fn near(&self, name: &str) -> String {
+        match (&self.names, self.shape) {
+            (Some(names), _) => suggestion(name, names.all()),
+            (None, Shape::Enum(names)) => {
+                suggestion(name, names.names.iter().map(|(_, known)| known.as_str()))
+            }
+            (None, _) => String::new(),
+        }
     }
 }
 
@@ -136,7 +214,8 @@ impl Compiler<'_> {
             *check = Check { on_true, on_false, ..step.check };
         }
         table.check_count = (written + count) as u8;
-        let compares_text = self.steps.iter().any(|step| step.check.operator == operator::TEXT);
+        let of_texts = [operator::TEXT, operator::LIKE, operator::SAME];
+        let compares_text = self.steps.iter().any(|step| of_texts.contains(&step.check.operator));
         table.checks_text |= u8::from(compares_text) << moment;
         Ok(())
     }
@@ -173,24 +252,31 @@ impl Compiler<'_> {
         }
         let (mut field, shape) = self.source.field(&comparison.path, comparison.ty, at)?;
         buffers::bound_early(self.source, &comparison.path, &mut field, self.slots)?;
-        let compared = match is_integer(&field) {
-            true => self.integer(comparison, field, &shape),
-            false => self.text(comparison, &field).map(|(operator, value)| Compared {
-                field,
-                operator,
-                value,
-            }),
-        };
-        let Compared { field, operator, value } =
-            compared.map_err(|what| ResolveError::new(comparison.value_at, what))?;
-        let (on_true, on_false) = match comparison.operator {
-            Operator::NotEqual | Operator::LessOrEqual | Operator::GreaterOrEqual => {
-                (on_false, on_true)
+        let refused = |what| ResolveError::new(comparison.value_at, what);
+        let mut other = 0;
+        let compared = match Other::of(self.source, comparison, &field, &shape)? {
+            Some(mut with) => {
+                buffers::bound_early(self.source, &with.path, &mut with.field, self.slots)?;
+                let operator = pair(comparison, (&field, &shape), &with).map_err(refused)?;
+                other = self.slots.add(with.field, comparison.value_at)? as u8 + 1;
+                Compared { field, operator, value: 0 }
             }
+            None if is_integer(&field) => {
+                self.integer(comparison, field, &shape).map_err(refused)?
+            }
+            None => {
+                let (operator, value) = self.text(comparison, &field).map_err(refused)?;
+                Compared { field, operator, value }
+            }
+        };
+        let Compared { field, operator, value } = compared;
+        use Operator::{GreaterOrEqual, LessOrEqual, NotEqual, NotLike};
+        let (on_true, on_false) = match comparison.operator {
+            NotEqual | LessOrEqual | GreaterOrEqual | NotLike => (on_false, on_true),
             _ => (on_true, on_false),
         };
         let field = self.slots.add(field, at)? as u8;
-        let check = Check { field, operator, value, ..Check::default() };
+        let check = Check { field, operator, value, other, ..Check::default() };
         self.steps.push(Step { check, on_true, on_false });
         Ok(Target::Check(self.steps.len() - 1))
     }
@@ -201,85 +287,65 @@ impl Compiler<'_> {
         field: FetchField,
         shape: &Shape,
     ) -> Result<Compared, String> {
-        let is_signed = field.flags & flag::SIGNED != 0;
-        let own = Own { names: self.source.names(&comparison.path), is_signed };
+        if matches!(comparison.operator, Operator::Like | Operator::NotLike) {
+            return Err("~ compares strings, but the field is an integer".into());
+        }
+        let own = Own::of(self.source, comparison, &field, shape);
         let value = match &comparison.value {
-            Literal::Integer(value) => *value,
-            Literal::Text(text) => {
+            Operand::Integer(value) => *value,
+            Operand::Text(text) => {
                 let value = own.value_of(&String::from_utf8_lossy(text));
                 value.ok_or("this is a string, but the field is an integer")?
             }
-            Literal::Name(name) => self.named(name, shape, &own)?,
+            Operand::Name(name) => self.named(name, &own)?,
+            Operand::Field(path, _) => return Err(format!("{path} is not a field")),
         };
         Domain::of(&field, shape, comparison.ty).compare(field, comparison, value)
     }
 
     /// The value of a constant: from the field's own, or otherwise from any.
-    fn named(&self, name: &str, shape: &Shape, own: &Own) -> Result<i128, String> {
-        let mut near = String::new();
-        match shape {
-            Shape::Bool if name == "true" => return Ok(1),
-            Shape::Bool if name == "false" => return Ok(0),
-            Shape::Pointer | Shape::PointerOrError | Shape::Symbol if name == "NULL" => {
-                return Ok(0);
-            }
-            Shape::Enum(names) => {
-                if let Some(&(value, _)) = names.names.iter().find(|(_, known)| known == name) {
-                    return Ok(match names.is_signed {
-                        true => value.cast_signed().into(),
-                        false => value.into(),
-                    });
-                }
-                near = suggestion(name, names.names.iter().map(|(_, known)| known.as_str()));
-            }
-            _ => {}
-        }
+    fn named(&self, name: &str, own: &Own<'_>) -> Result<i128, String> {
         if let Some(value) = own.value_of(name) {
             return Ok(value);
         }
         if name.contains('|') {
             let mut names = name.split('|');
-            return names.try_fold(0, |all, name| Ok(all | self.named(name, shape, own)?));
+            return names.try_fold(0, |all, name| Ok(all | self.named(name, own)?));
         }
         if let Some(errno) = name.strip_prefix('-').and_then(errno::number) {
             return Ok(-i128::from(errno));
         }
         let errno = errno::number(name).map(i128::from);
-        if *shape == Shape::Result && errno.is_some() {
+        if *own.shape == Shape::Result && errno.is_some() {
             return Err(format!("an error is a negative result; compare with -{name}"));
         }
-        if let Some(names) = &own.names {
-            near = suggestion(name, names.all());
-        }
         let any = self.source.enumerator(name).or(errno);
-        any.ok_or_else(|| format!("unknown constant {name}{near}"))
+        any.ok_or_else(|| format!("unknown constant or field {name}{}", own.near(name)))
     }
 
     /// The operator of a check of a string, before targets are swapped, and its value.
     fn text(&mut self, comparison: &Comparison, field: &FetchField) -> Result<(u8, u64), String> {
-        if field.kind == kind::BYTES {
-            return Err("bytes cannot be compared".into());
-        }
         if is_stack(field) {
             return Err("stacks cannot be compared".into());
         }
-        let Literal::Text(text) = &comparison.value else {
+        if !is_string(field) {
+            return Err("bytes cannot be compared".into());
+        }
+        let Operand::Text(text) = &comparison.value else {
             return Err("the field is a string: compare it with a string, as in == \"dd\"".into());
         };
-        if !matches!(comparison.operator, Operator::Equal | Operator::NotEqual) {
-            return Err("strings can be compared with == and != only".into());
-        }
-        let most = match field.kind {
-            kind::STRING if field.flags & flag::ARRAY != 0 => TEXT_LEN.min(field.size.into()),
-            kind::STRING => TEXT_LEN.min(usize::from(field.size).saturating_sub(1)),
-            _ => TEXT_LEN,
+        let pattern = match comparison.operator {
+            Operator::Equal | Operator::NotEqual => None,
+            Operator::Like | Operator::NotLike => Some(pattern(text)?),
+            _ => return Err("strings can be compared with ==, !=, ~ and !~ only".into()),
         };
-        if text.len() > most {
-            let len = text.len();
+        let text = pattern.as_ref().map_or(text, |(_, text)| text);
+        let (len, most) = (text.len(), longest(field).min(TEXT_LEN));
+        if len > most {
             return Err(format!("the string has {len} bytes: at most {most} are compared here"));
         }
-        let is_abstract = field.flags & flag::ABSTRACT != 0 && text.len() > 1;
-        if text[usize::from(is_abstract)..].contains(&0) {
+        let is_abstract = field.flags & flag::ABSTRACT != 0 && len > 1;
+        if pattern.is_none() && text[usize::from(is_abstract)..].contains(&0) {
             return Err("only the name of an abstract socket has a zero byte, its first one".into());
         }
         let known = self.texts.iter().position(|known| known == text);
@@ -290,6 +356,80 @@ impl Compiler<'_> {
         if known.is_none() {
             self.texts.push(text.clone());
         }
-        Ok((operator::TEXT, number as u64))
+        Ok(match pattern {
+            None => (operator::TEXT, number as u64),
+            Some((pattern, _)) => {
+                (operator::LIKE, Pattern { text: number as u8, ..pattern }.value())
+            }
+        })
+    }
+}
+
+fn is_string(field: &FetchField) -> bool {
+    matches!(field.kind, kind::STRING | kind::DATA_LOC | kind::REL_LOC)
+}
+
+/// The most bytes that a string can have.
+fn longest(field: &FetchField) -> usize {
+    let size = usize::from(field.size);
+    match field.kind {
+        kind::STRING if field.flags & flag::ARRAY != 0 => size,
+        kind::STRING => size.saturating_sub(1),
+        _ => usize::MAX,
+    }
+}
+
+/// The pattern of `~`, and its text.
+fn pattern(written: &[u8]) -> Result<(Pattern, Vec<u8>), String> {
+    if written.contains(&0) {
+        return Err("a pattern has no zero byte; ? stands for any byte".into());
+    }
+    let wild = |part: &[u8]| part.iter().map(|&byte| if byte == b'?' { 0 } else { byte }).collect();
+    let mut parts = written.split(|&byte| byte == b'*').map(wild).collect::<Vec<Vec<u8>>>();
+    let begin = parts.remove(0);
+    let (is_whole, end) = match parts.pop() {
+        Some(end) => (0, end),
+        None => (1, Vec::new()),
+    };
+    parts.retain(|part| !part.is_empty());
+    let [begin_len, end_len, between_len] =
+        [&begin, &end, &parts.concat()].map(|part| u8::try_from(part.len()).unwrap_or(u8::MAX));
+    if parts.len() > 1 {
+        return Err("a pattern has at most two * with something between them".into());
+    }
+    if usize::from(begin_len) + usize::from(end_len) + usize::from(between_len) == 0 {
+        return Err("every string matches this pattern".into());
+    }
+    let pattern =
+        Pattern { text: 0, begin: begin_len, end: end_len, between: between_len, is_whole };
+    Ok((pattern, [begin, end, parts.concat()].concat()))
+}
+
+/// The operator of a check of two fields, before targets are swapped.
+fn pair(
+    comparison: &Comparison,
+    (field, shape): (&FetchField, &Shape),
+    other: &Other,
+) -> Result<u8, String> {
+    let (path, with) = (&comparison.path, &other.path);
+    match (is_integer(field), is_integer(&other.field)) {
+        (true, true) => {
+            let one = Domain::of(field, shape, comparison.ty);
+            let two = Domain::of(&other.field, &other.shape, other.ty);
+            one.compare_with(two, comparison.operator, [path, with])
+        }
+        (false, false) => {
+            if !matches!(comparison.operator, Operator::Equal | Operator::NotEqual) {
+                return Err("strings can be compared with == and != only".into());
+            }
+            for (path, field) in [(path, field), (with, &other.field)] {
+                if !is_string(field) {
+                    return Err(format!("only numbers and strings can be compared, not {path}"));
+                }
+            }
+            Ok(operator::SAME)
+        }
+        (true, false) => Err(format!("{path} is an integer, and {with} is none")),
+        (false, true) => Err(format!("{with} is an integer, and {path} is none")),
     }
 }

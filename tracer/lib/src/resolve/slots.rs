@@ -32,7 +32,11 @@ impl Slots {
     ) -> Vec<u8> {
         let mut order: Vec<usize> = (0..self.0.len()).collect();
         let checks = &table.checks[..usize::from(table.check_count)];
-        let is_checked = |n: usize| checks.iter().any(|check| usize::from(check.field) == n);
+        let is_checked = |n: usize| {
+            checks
+                .iter()
+                .any(|check| usize::from(check.field) == n || usize::from(check.other) == n + 1)
+        };
         // There may be no room for all strings, so those that decide about the hit come first.
         order.sort_by_key(|&n| {
             let field = &self.0[n];
@@ -57,6 +61,9 @@ impl Slots {
         table.stack_count = self.0.iter().filter(|field| is_stack(field)).count() as u8;
         for check in &mut table.checks[..usize::from(table.check_count)] {
             check.field = indices[usize::from(check.field)];
+            if let Some(other) = check.other.checked_sub(1) {
+                check.other = indices[usize::from(other)] + 1;
+            }
         }
         indices
     }

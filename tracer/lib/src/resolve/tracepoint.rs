@@ -569,7 +569,11 @@ pub(super) mod tests {
             (&enter, "mode & PROT_EXEC", Ok(4)),
             (&exit, "ret == -ENOENT", Ok(-2)),
             (&exit, "ret == -ERESTARTSYS", Ok(-512)),
-            (&enter, "flags & O_CREATE", Err("unknown constant O_CREATE; did you mean `O_CREAT`?")),
+            (
+                &enter,
+                "flags & O_CREATE",
+                Err("unknown constant or field O_CREATE; did you mean `O_CREAT`?"),
+            ),
             (&exit, "ret == ENOENT", Err("an error is a negative result; compare with -ENOENT")),
         ] {
             assert_eq!(compared(source, predicate), value.map_err(str::to_owned), "{predicate}");

@@ -20,7 +20,7 @@ use crate::session::log_reader::LogReader;
 use crate::session::planner::{Fields, Filter, Planner};
 use crate::session::selection::{Group, Selection};
 use crate::session::tracer::Tracer;
-use crate::spec::{Builtin, FieldBase, FieldSpec, Literal, Operator, ProbeSpec};
+use crate::spec::{Builtin, FieldBase, FieldSpec, Operand, Operator, ProbeSpec};
 use probe_perf::Event;
 use probe_perf::pattern::Glob;
 use probe_sys::cpus;
@@ -129,7 +129,7 @@ impl TracerBuilder {
     /// Narrows the target to these processes. Each takes a comparison of the 16 that the predicate of a probe may have.
     #[must_use]
     pub fn processes(mut self, pids: &[u32]) -> Self {
-        let values = pids.iter().map(|&pid| Literal::Integer(pid.into()));
+        let values = pids.iter().map(|&pid| Operand::Integer(pid.into()));
         self.filter.add_any(&FieldBase::Builtin(Builtin::Pid), values);
         self
     }
@@ -141,7 +141,7 @@ impl TracerBuilder {
         self.filter.add(
             FieldBase::Builtin(Builtin::Tid),
             Operator::Equal,
-            Literal::Integer(tid.into()),
+            Operand::Integer(tid.into()),
         );
         self
     }
@@ -153,7 +153,7 @@ impl TracerBuilder {
         self.filter.add(
             FieldBase::Builtin(Builtin::Uid),
             Operator::Equal,
-            Literal::Integer(uid.into()),
+            Operand::Integer(uid.into()),
         );
         self
     }
@@ -161,7 +161,7 @@ impl TracerBuilder {
     /// Narrows the target to threads with this name, which has at most 15 bytes.
     #[must_use]
     pub fn named(mut self, comm: &str) -> Self {
-        let name = Literal::Text(comm.as_bytes().to_vec());
+        let name = Operand::Text(comm.as_bytes().to_vec());
         self.filter.add(FieldBase::Builtin(Builtin::Comm), Operator::Equal, name);
         self
     }
@@ -199,7 +199,7 @@ impl TracerBuilder {
     pub fn longer(mut self, latency: Duration) -> Self {
         let nanoseconds = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
         let latency = FieldBase::Name(LATENCY.to_owned());
-        self.filter.add(latency, Operator::Greater, Literal::Integer(nanoseconds.into()));
+        self.filter.add(latency, Operator::Greater, Operand::Integer(nanoseconds.into()));
         self.calls()
     }
 

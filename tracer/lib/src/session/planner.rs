@@ -4,7 +4,7 @@ use crate::error::TraceError;
 use crate::hook::{self, Host};
 use crate::resolve::probe::Probe;
 use crate::resolve::{CountedFields, Plan, PlannedField, fields_of, plan};
-use crate::spec::{At, Comparison, FieldBase, FieldSpec, Literal, Operator, Predicate, ProbeSpec};
+use crate::spec::{At, Comparison, FieldBase, FieldSpec, Operand, Operator, Predicate, ProbeSpec};
 use probe_perf::Event;
 use probe_tracer_common::fetch::FetchTable;
 
@@ -29,13 +29,13 @@ pub(crate) struct Filter {
 
 impl Filter {
     /// Accepts only hits for which this comparison is true. Every probe must have this field.
-    pub(crate) fn add(&mut self, field: FieldBase, operator: Operator, value: Literal) {
+    pub(crate) fn add(&mut self, field: FieldBase, operator: Operator, value: Operand) {
         let path = field.into();
         self.comparisons.push(Comparison { path, ty: None, operator, value, value_at: At(0) });
     }
 
     /// Accepts only hits for which the field has one of these values. Every probe must have this field.
-    pub(crate) fn add_any(&mut self, field: &FieldBase, values: impl IntoIterator<Item = Literal>) {
+    pub(crate) fn add_any(&mut self, field: &FieldBase, values: impl IntoIterator<Item = Operand>) {
         let mut any = Self::default();
         values.into_iter().for_each(|value| any.add(field.clone(), Operator::Equal, value));
         let comparisons = any.comparisons.into_iter().map(Predicate::Compare);

@@ -20,9 +20,9 @@ pub(super) enum Token<'s> {
 }
 
 /// A mark that starts with another mark comes before it.
-const MARKS: [&str; 21] = [
-    "->", "==", "!=", "<=", ">=", "&&", "||", "(", ")", "[", "]", ",", "=", ":", ".", "<", ">",
-    "&", "|", "!", "/",
+const MARKS: [&str; 23] = [
+    "->", "==", "!=", "!~", "<=", ">=", "&&", "||", "(", ")", "[", "]", ",", "=", ":", ".", "<",
+    ">", "&", "|", "!", "~", "/",
 ];
 
 /// Splits a spec into tokens.

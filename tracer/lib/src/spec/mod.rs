@@ -20,7 +20,7 @@ pub use builtin::Builtin;
 pub use error::SpecError;
 pub use field::{At, FieldBase, FieldPath, FieldSpec, FieldType, Length, PathStep};
 pub use instead::Instead;
-pub use predicate::{Comparison, Literal, Operator, Predicate};
+pub use predicate::{Comparison, Operand, Operator, Predicate};
 pub use provider::Provider;
 
 use head::NameKind;
@@ -201,7 +201,7 @@ pub(crate) fn function_of_file(file: &str, name: &str) -> String {
 
 fn quoted(text: &str, needs_quotes: fn(&str) -> bool) -> Cow<'_, str> {
     match needs_quotes(text) {
-        true => Literal::Text(text.as_bytes().to_vec()).to_string().into(),
+        true => Operand::Text(text.as_bytes().to_vec()).to_string().into(),
         false => text.into(),
     }
 }

@@ -5,7 +5,7 @@ use super::error::SpecError;
 use super::field::{At, FieldBase, FieldPath, FieldSpec, FieldType, Length, PathStep};
 use super::foreign;
 use super::lexer::{Lexer, Token};
-use super::predicate::{Comparison, Literal, Operator, Predicate};
+use super::predicate::{Comparison, Operand, Operator, Predicate};
 use probe_tracer_common::fetch;
 use std::mem;
 
@@ -339,19 +339,22 @@ impl<'s> Parser<'s> {
         let value_at = At(self.at);
         let value = match self.literal()? {
             Some(value) => value,
-            None => Literal::Name(self.enumerator()?),
+            None => self.named()?,
         };
         self.check_operator(operator, operator_at, &value)?;
         Ok(Comparison { path, ty, operator, value, value_at })
     }
 
     /// Parses the rest of a comparison whose left side is a value.
-    fn swapped(&mut self, value: Literal, value_at: At) -> Result<Comparison, SpecError> {
+    fn swapped(&mut self, value: Operand, value_at: At) -> Result<Comparison, SpecError> {
         const FIELD: &str = "one side of a comparison has to be a field";
         let Some(operator) = self.operator() else {
             return self.error_at(value_at.0, FIELD);
         };
         self.check_operator(operator, self.at, &value)?;
+        if matches!(operator, Operator::Like | Operator::NotLike) {
+            return self.error("the pattern comes last, as in comm ~ \"ssh*\"");
+        }
         self.take()?;
         if matches!(self.token, Token::Integer(_) | Token::Text(_)) {
             return self.error(FIELD);
@@ -364,42 +367,46 @@ impl<'s> Parser<'s> {
         &self,
         operator: Operator,
         at: usize,
-        value: &Literal,
+        value: &Operand,
     ) -> Result<(), SpecError> {
-        let is_equality = matches!(operator, Operator::Equal | Operator::NotEqual);
-        if matches!(value, Literal::Text(_)) && !is_equality {
-            return self.error_at(at, "strings can be compared with == and != only");
+        let is_text = matches!(value, Operand::Text(_));
+        match operator {
+            Operator::Like | Operator::NotLike if !is_text => {
+                self.error_at(at, "~ compares a field with a pattern, as in comm ~ \"ssh*\"")
+            }
+            Operator::Equal | Operator::NotEqual | Operator::Like | Operator::NotLike => Ok(()),
+            _ if is_text => self.error_at(at, "strings can be compared with ==, !=, ~ and !~ only"),
+            _ => Ok(()),
         }
-        Ok(())
     }
 
-    fn literal(&mut self) -> Result<Option<Literal>, SpecError> {
+    fn literal(&mut self) -> Result<Option<Operand>, SpecError> {
         let literal = match &mut self.token {
-            Token::Integer(value) => Literal::Integer(*value),
-            Token::Text(text) => Literal::Text(mem::take(text)),
+            Token::Integer(value) => Operand::Integer(*value),
+            Token::Text(text) => Operand::Text(mem::take(text)),
             _ => return Ok(None),
         };
         self.take()?;
         Ok(Some(literal))
     }
 
-    /// Parses the name of an enumerator.
-    fn enumerator(&mut self) -> Result<String, SpecError> {
-        const TWO: &str = "a field is compared with a number, a string or the name of an enumerator, \
-                           not with another field";
-        let at = self.at;
+    /// Parses the name of a constant or of a field, or another path.
+    fn named(&mut self) -> Result<Operand, SpecError> {
         let mut name = match self.token {
-            Token::Word(word) => match base_of(word) {
-                Ok(FieldBase::Name(name)) => name,
-                _ => return self.error(TWO),
+            Token::Word(word) if word.starts_with('-') => {
+                self.take()?;
+                word.to_owned()
+            }
+            Token::Word(_) | Token::Variable(_) => match self.typed_path()? {
+                (FieldPath { base: FieldBase::Name(name), steps, .. }, None)
+                    if steps.is_empty() =>
+                {
+                    name
+                }
+                (path, ty) => return Ok(Operand::Field(path, ty)),
             },
-            Token::Variable(_) => return self.error(TWO),
             _ => return self.error("expected a number, a string or a name"),
         };
-        self.take()?;
-        if [".", "->", "[", ":"].iter().any(|mark| self.is(mark)) {
-            return self.error_at(at, TWO);
-        }
         while self.eat("|")? {
             let Token::Word(word) = self.token else {
                 return self.error("expected the name of a constant");
@@ -408,22 +415,23 @@ impl<'s> Parser<'s> {
             name.push_str(word);
             self.take()?;
         }
-        Ok(name)
+        Ok(Operand::Name(name))
     }
 
     /// The operator that the next token is.
     fn operator(&self) -> Option<Operator> {
         let Token::Mark(mark) = self.token else { return None };
-        use Operator::{Equal, Greater, GreaterOrEqual, HasBits, Less, LessOrEqual, NotEqual};
-        let all = [Equal, NotEqual, Less, LessOrEqual, Greater, GreaterOrEqual, HasBits];
-        all.into_iter().find(|operator| operator.to_string() == mark)
+        use Operator::*;
+        let ordered = [Less, LessOrEqual, Greater, GreaterOrEqual];
+        let mut all = [Equal, NotEqual, HasBits, Like, NotLike].into_iter().chain(ordered);
+        all.find(|operator| operator.to_string() == mark)
     }
 }
 
 /// The comparison that a path without one stands for.
 fn is_not_zero(path: FieldPath, ty: Option<FieldType>) -> Comparison {
     let value_at = path.at;
-    Comparison { path, ty, operator: Operator::NotEqual, value: Literal::Integer(0), value_at }
+    Comparison { path, ty, operator: Operator::NotEqual, value: Operand::Integer(0), value_at }
 }
 
 /// The operator that means the same with the operands swapped.
@@ -433,7 +441,11 @@ fn swap(operator: Operator) -> Operator {
         Operator::LessOrEqual => Operator::GreaterOrEqual,
         Operator::Greater => Operator::Less,
         Operator::GreaterOrEqual => Operator::LessOrEqual,
-        Operator::Equal | Operator::NotEqual | Operator::HasBits => operator,
+        Operator::Equal
+        | Operator::NotEqual
+        | Operator::HasBits
+        | Operator::Like
+        | Operator::NotLike => operator,
     }
 }
 

@@ -19,15 +19,38 @@ pub enum Predicate {
 impl Predicate {
     /// Whether a field is compared with a constant that has a name.
     pub(crate) fn has_names(&self) -> bool {
+        self.comparisons().iter().any(|one| matches!(one.value, Operand::Name(_)))
+    }
+
+    /// What to know if `==` or `!=` compares with a string that looks like a pattern.
+    pub(crate) fn literal_pattern(&self) -> Option<String> {
+        self.comparisons().into_iter().find_map(|one| {
+            let operator = match one.operator {
+                Operator::Equal => Operator::Like,
+                Operator::NotEqual => Operator::NotLike,
+                _ => return None,
+            };
+            let Operand::Text(text) = &one.value else { return None };
+            let like = Comparison { operator, ..one.clone() };
+            text.contains(&b'*').then(|| {
+                format!("in {one}, the * is an ordinary character; for a pattern, write {like}")
+            })
+        })
+    }
+
+    /// The comparisons in the predicate.
+    pub(crate) fn comparisons(&self) -> Vec<&Comparison> {
         match self {
-            Self::Compare(comparison) => matches!(comparison.value, Literal::Name(_)),
-            Self::Not(inner) => inner.has_names(),
-            Self::All(parts) | Self::Any(parts) => parts.iter().any(Self::has_names),
+            Self::Compare(comparison) => vec![comparison],
+            Self::Not(inner) => inner.comparisons(),
+            Self::All(parts) | Self::Any(parts) => {
+                parts.iter().flat_map(Self::comparisons).collect()
+            }
         }
     }
 }
 
-/// A comparison of a field with a constant.
+/// A comparison of a field with a constant or with another field.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Comparison {
@@ -37,9 +60,9 @@ pub struct Comparison {
     pub ty: Option<FieldType>,
     /// The operator. A path without one means `!= 0`.
     pub operator: Operator,
-    /// The constant.
-    pub value: Literal,
-    /// The position of the constant.
+    /// What the field is compared with.
+    pub value: Operand,
+    /// The position of that.
     pub value_at: At,
 }
 
@@ -61,16 +84,23 @@ pub enum Operator {
     GreaterOrEqual,
     /// `&`: the operands have a bit in common.
     HasBits,
+    /// `~`: the string matches a pattern, in which `*` stands for any bytes and `?` for one byte.
+    Like,
+    /// `!~`: the string does not match it.
+    NotLike,
 }
 
-/// A constant.
+/// What a field is compared with.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Literal {
+pub enum Operand {
     /// `4096`, `-1`, `0xff`, `0o644`, `'a'`: from `i64::MIN` to `u64::MAX`.
     Integer(i128),
     /// `"dd"`.
     Text(Vec<u8>),
-    /// The name of a constant, or of several with all their bits: `TCP_ESTABLISHED`, `-ENOENT`, `O_CREAT|O_EXCL`.
+    /// The name of a constant, or of several with all their bits: `TCP_ESTABLISHED`, `-ENOENT`, `O_CREAT|O_EXCL`. If no
+    /// constant of the field has this name, the name of another field.
     Name(String),
+    /// Another field, with its explicit type, in a form that no constant has: `args->len`, `$pid`, `arg1:u32`.
+    Field(FieldPath, Option<FieldType>),
 }

@@ -1,7 +1,7 @@
 //! Fields and predicates as text that parses back to the same. The output is printable ASCII.
 
 use super::field::{FieldBase, FieldPath, FieldSpec, FieldType, Length, PathStep};
-use super::predicate::{Comparison, Literal, Operator, Predicate};
+use super::predicate::{Comparison, Operand, Operator, Predicate};
 use std::fmt::{self, Display, Formatter};
 
 impl Display for FieldSpec {
@@ -104,7 +104,7 @@ fn joined(f: &mut Formatter<'_>, terms: &[Predicate], by: &str) -> fmt::Result {
 impl Comparison {
     /// Whether it is written as a path only.
     fn is_bare(&self) -> bool {
-        (self.operator, &self.value) == (Operator::NotEqual, &Literal::Integer(0))
+        (self.operator, &self.value) == (Operator::NotEqual, &Operand::Integer(0))
     }
 }
 
@@ -125,15 +125,18 @@ impl Display for Operator {
             Self::Greater => ">",
             Self::GreaterOrEqual => ">=",
             Self::HasBits => "&",
+            Self::Like => "~",
+            Self::NotLike => "!~",
         })
     }
 }
 
-impl Display for Literal {
+impl Display for Operand {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Self::Integer(value) => write!(f, "{value}"),
             Self::Name(name) => f.write_str(name),
+            Self::Field(path, ty) => typed(f, path, *ty),
             Self::Text(text) => {
                 f.write_str("\"")?;
                 for byte in text {

@@ -123,7 +123,7 @@ fn result_and_latency_are_read_at_the_return() {
 #[test]
 fn checks_of_arguments_are_decided_at_the_entry() {
     use Operator::{Equal, Greater, Less};
-    let comm = || compare("comm", Equal, Literal::Text(b"dd".into()));
+    let comm = || compare("comm", Equal, Operand::Text(b"dd".into()));
     let count = || number("count", Greater, -100);
     let slow = || number("latency", Greater, 1_000);
     let failed = || number("retval", Less, 0);

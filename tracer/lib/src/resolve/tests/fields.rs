@@ -351,7 +351,7 @@ fn without_types_there_are_registers() {
 fn a_field_is_read_once() {
     let fields = [field("path", None), field("count", None), field("file->fd", None)];
     let fd = || number("arg0->fd", Operator::Less, 0);
-    let comm = || compare("comm", Operator::Equal, Literal::Text(b"dd".into()));
+    let comm = || compare("comm", Operator::Equal, Operand::Text(b"dd".into()));
     let predicate = Predicate::All(vec![fd(), comm(), fd()]);
     let plan = plan(&look(), Some(&fields), &[], Some(&predicate)).unwrap();
     let named: Vec<_> = plan.fields.iter().map(|one| (one.field.name.as_str(), one.slot)).collect();

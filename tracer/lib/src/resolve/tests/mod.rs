@@ -11,7 +11,7 @@ use super::interpreter::{Got, Machine};
 use super::*;
 use crate::kernel::btf::builder::Builder;
 use crate::kernel::btf::{Btf, TypeId};
-use crate::spec::{Comparison, FieldBase, Literal, Operator, PathStep, ProbeSpec};
+use crate::spec::{Comparison, FieldBase, Operand, Operator, PathStep, ProbeSpec};
 use std::sync::Arc;
 
 /// Parses a field. Its positions are those in `text`.
@@ -54,13 +54,13 @@ pub(super) fn names(fields: &[(String, FetchField, Shape)]) -> Vec<&str> {
     fields.iter().map(|(name, ..)| name.as_str()).collect()
 }
 
-pub(super) fn compare(text: &str, operator: Operator, value: Literal) -> Predicate {
+pub(super) fn compare(text: &str, operator: Operator, value: Operand) -> Predicate {
     let path = path(text);
     Predicate::Compare(Comparison { path, ty: None, operator, value, value_at: At(200) })
 }
 
 pub(super) fn number(text: &str, operator: Operator, value: i128) -> Predicate {
-    compare(text, operator, Literal::Integer(value))
+    compare(text, operator, Operand::Integer(value))
 }
 
 /// Reads one field.

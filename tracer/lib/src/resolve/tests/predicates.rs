@@ -6,7 +6,7 @@ fn accepts(predicate: &Predicate) -> bool {
 }
 
 fn name(text: &str, value: &str) -> Predicate {
-    compare(text, Operator::Equal, Literal::Name(value.to_owned()))
+    compare(text, Operator::Equal, Operand::Name(value.to_owned()))
 }
 
 fn refusal(predicate: &Predicate) -> (usize, String) {
@@ -24,15 +24,15 @@ fn names_of_values_are_known() {
     assert!(!accepts(&name("count", "WRITE")));
     assert_eq!(
         refusal(&name("file->mode", "REED")),
-        (200, "unknown constant REED; did you mean `READ`?".to_owned())
+        (200, "unknown constant or field REED; did you mean `READ`?".to_owned())
     );
 }
 
 #[test]
 fn values_that_a_field_cannot_have_are_refused() {
-    use Operator::{Equal, Greater, HasBits, Less};
+    use Operator::{Equal, Greater, HasBits, Less, Like, NotLike};
     let string =
-        |field, operator, text: &[u8]| compare(field, operator, Literal::Text(text.into()));
+        |field, operator, text: &[u8]| compare(field, operator, Operand::Text(text.into()));
     for (predicate, what) in [
         (
             number("file", Equal, -1),
@@ -68,7 +68,18 @@ fn values_that_a_field_cannot_have_are_refused() {
         ),
         (number("pid", HasBits, 0), "this is never true: 0 has no bits"),
         (string("count", Equal, b"dd"), "this is a string, but the field is an integer"),
-        (string("comm", Less, b"dd"), "strings can be compared with == and != only"),
+        (string("comm", Less, b"dd"), "strings can be compared with ==, !=, ~ and !~ only"),
+        (string("count", Like, b"d*"), "~ compares strings, but the field is an integer"),
+        (
+            string("text", Like, b"a*b*c*d"),
+            "a pattern has at most two * with something between them",
+        ),
+        (string("text", NotLike, b"**"), "every string matches this pattern"),
+        (string("text", Like, b"a\0*"), "a pattern has no zero byte; ? stands for any byte"),
+        (
+            string("comm", Like, b"*x234567890123456*"),
+            "the string has 16 bytes: at most 15 are compared here",
+        ),
         (
             string("comm", Equal, &[b'x'; 16]),
             "the string has 16 bytes: at most 15 are compared here",
@@ -95,7 +106,7 @@ fn the_numbers_of_checks_and_strings_are_limited() {
     let all = |count| Predicate::All((0..count).map(check).collect());
     assert!(plan(&look(), Some(&[]), &[], Some(&all(16))).is_ok());
     assert_eq!(refusal(&all(17)).1, "a condition has at most 16 comparisons");
-    let text = |n: u8| compare("text", Operator::Equal, Literal::Text(vec![b'a' + n % 5]));
+    let text = |n: u8| compare("text", Operator::Equal, Operand::Text(vec![b'a' + n % 5]));
     let any = |count| Predicate::Any((0..count).map(text).collect());
     assert!(plan(&look(), Some(&[]), &[], Some(&any(4))).is_ok());
     assert_eq!(refusal(&any(5)).1, "a condition has at most 4 strings");
@@ -119,6 +130,20 @@ fn value(text: &str) -> Result<i128, &'static [u8]> {
     }
 }
 
+/// Whether a pattern matches a string.
+fn matches(pattern: &[u8], text: &[u8]) -> bool {
+    match (pattern.split_first(), text.split_first()) {
+        (None, None) => true,
+        (Some((b'*', rest)), _) => {
+            matches(rest, text) || !text.is_empty() && matches(pattern, &text[1..])
+        }
+        (Some((one, pattern)), Some((byte, text))) => {
+            (*one == b'?' || one == byte) && matches(pattern, text)
+        }
+        _ => false,
+    }
+}
+
 /// Evaluates a predicate directly.
 fn means(predicate: &Predicate) -> bool {
     match predicate {
@@ -126,23 +151,29 @@ fn means(predicate: &Predicate) -> bool {
         Predicate::All(parts) => parts.iter().all(means),
         Predicate::Any(parts) => parts.iter().any(means),
         Predicate::Compare(comparison) => {
-            let FieldBase::Name(base) = &comparison.path.base else { panic!() };
-            let text = match comparison.path.steps.first() {
-                Some((PathStep::Member(member), _)) => format!("{base}->{member}"),
-                _ => base.clone(),
+            let named = |path: &FieldPath| {
+                let FieldBase::Name(base) = &path.base else { panic!() };
+                match path.steps.first() {
+                    Some((PathStep::Member(member), _)) => value(&format!("{base}->{member}")),
+                    _ => value(base),
+                }
             };
-            let is = comparison.operator;
-            match (value(&text), &comparison.value) {
-                (Ok(value), Literal::Integer(wanted)) => match is {
-                    Operator::Equal => value == *wanted,
-                    Operator::NotEqual => value != *wanted,
-                    Operator::Less => value < *wanted,
-                    Operator::LessOrEqual => value <= *wanted,
-                    Operator::Greater => value > *wanted,
-                    Operator::GreaterOrEqual => value >= *wanted,
-                    Operator::HasBits => value & wanted != 0,
-                },
-                (Err(value), Literal::Text(wanted)) => (value == wanted) == (is == Operator::Equal),
+            let wanted = match &comparison.value {
+                Operand::Integer(wanted) => Ok(*wanted),
+                Operand::Text(wanted) => Err(&wanted[..]),
+                Operand::Name(name) => value(name),
+                Operand::Field(path, _) => named(path),
+            };
+            match (named(&comparison.path), wanted, comparison.operator) {
+                (Ok(value), Ok(wanted), Operator::Less) => value < wanted,
+                (Ok(value), Ok(wanted), Operator::LessOrEqual) => value <= wanted,
+                (Ok(value), Ok(wanted), Operator::Greater) => value > wanted,
+                (Ok(value), Ok(wanted), Operator::GreaterOrEqual) => value >= wanted,
+                (Ok(value), Ok(wanted), Operator::HasBits) => value & wanted != 0,
+                (Err(value), Err(pattern), Operator::Like) => matches(pattern, value),
+                (Err(value), Err(pattern), Operator::NotLike) => !matches(pattern, value),
+                (value, wanted, Operator::Equal) => value == wanted,
+                (value, wanted, Operator::NotEqual) => value != wanted,
                 other => panic!("{other:?}"),
             }
         }
@@ -165,9 +196,69 @@ fn comparison() -> impl Strategy<Value = Predicate> {
     let texts =
         prop::sample::select(vec![("comm", "dd"), ("comm", "d"), ("path", "user's"), ("path", "")]);
     let text = (texts, any::<bool>()).prop_map(|((field, text), is_equal)| {
-        compare(field, if is_equal { Equal } else { NotEqual }, Literal::Text(text.into()))
+        compare(field, if is_equal { Equal } else { NotEqual }, Operand::Text(text.into()))
     });
-    prop_oneof![3 => integer, 1 => text]
+    let patterns = prop::collection::vec(prop::sample::select(b"ders'u*?".to_vec()), 1..6);
+    let pattern = (prop::sample::select(vec!["comm", "path"]), patterns, any::<bool>()).prop_map(
+        |(field, pattern, is_like)| {
+            compare(field, if is_like { Like } else { NotLike }, Operand::Text(pattern))
+        },
+    );
+    // Two signed fields, two unsigned ones, one of each, and two strings.
+    let pairs = prop::sample::select(vec![
+        ("count", "file->mode"),
+        ("pid", "file"),
+        ("file->mode", "pid"),
+        ("pid", "count"),
+        ("pid", "pid"),
+    ]);
+    let pair = (pairs, prop::sample::select(ALL))
+        .prop_map(|((one, two), operator)| compare(one, operator, Operand::Field(path(two), None)));
+    let same = prop::sample::select(vec![Equal, NotEqual])
+        .prop_map(|operator| compare("comm", operator, Operand::Name("comm".to_owned())));
+    prop_oneof![6 => integer, 2 => text, 2 => pattern, 2 => pair, 1 => same]
+}
+
+#[test]
+fn fields_of_different_signs_are_compared_only_where_that_is_exact() {
+    use Operator::{Equal, HasBits, Less};
+    let two = |one, operator, other: &str| compare(one, operator, Operand::Name(other.to_owned()));
+    // -2 and 5; -2 and 100, of 32 bits; 100 and an address.
+    assert!(accepts(&two("count", Less, "pid")) && !accepts(&two("pid", Less, "count")));
+    assert!(accepts(&two("pid", Less, "file")) && !accepts(&two("file", Less, "pid")));
+    // A signed number of 32 bits, and an unsigned one of 64 bits.
+    for operator in [Equal, Less] {
+        let (at, what) = refusal(&two("count", operator, "file"));
+        let expected = format!(
+            "count is signed with 32 bits, and file is unsigned with 64 bits: write a type behind the paths, as in \
+             count:s64 {operator} file:s64"
+        );
+        assert_eq!((at, what), (200, expected));
+    }
+    assert!(accepts(&two("file", HasBits, "count")));
+    assert_eq!(refusal(&two("comm", Equal, "count")).1, "count is an integer, and comm is none");
+    assert_eq!(refusal(&two("count", Equal, "comm")).1, "count is an integer, and comm is none");
+    assert!(accepts(&two("comm", Equal, "comm")));
+    assert!(!accepts(&two("comm", Equal, "path")));
+    assert_eq!(
+        refusal(&two("comm", Equal, "file->id")).1,
+        "only numbers and strings can be compared, not file->id"
+    );
+    // The constants of a field come before other fields.
+    assert!(!accepts(&two("file->mode", Equal, "READ")));
+}
+
+#[test]
+fn a_field_that_is_unreadable_equals_no_other() {
+    let unreadable = "file->next->next->next->next->fd";
+    let mut machine = Machine::default();
+    machine.registers[0] = 0x9000;
+    let is_reported = |one: &str, other: &str| {
+        let predicate = compare(one, Operator::Equal, Operand::Field(path(other), None));
+        machine.hit(&plan(&look(), Some(&[]), &[], Some(&predicate)).unwrap().table).1
+    };
+    assert!(is_reported("count", "count"));
+    assert!(!is_reported("count", unreadable) && !is_reported(unreadable, "count"));
 }
 
 fn predicate() -> impl Strategy<Value = Predicate> {
@@ -190,6 +281,7 @@ proptest! {
                 prop_assert!(!means(&predicate));
             }
             Err(error) if error.what.starts_with("this is never true: ") => {}
+            Err(error) if error.what == "every string matches this pattern" => {}
             Err(error) => prop_assert!(error.what.contains("at most"), "{}", error.what),
         }
     }

@@ -6,6 +6,8 @@
 //! checks those once, instead of once for each field on each path through the fields before it. Their
 //! arguments are numbers, by which they find the table and the hit.
 
+mod text;
+
 use super::hit::{Frame, LAST_DATA, LAST_SHORT, LONGEST_TAIL};
 use aya_ebpf::{
     cty::c_void,
@@ -114,7 +116,7 @@ extern "C" fn next_check(probe: u32, depth: u32, at: u32) -> u32 {
     let reject = verdict::REJECT.into();
     let Some(fetch) = Fetch::of(probe, depth) else { return reject };
     let Some(check) = fetch.table.checks.get(at as usize) else { return reject };
-    u32::from(if fetch.holds(check) { check.on_true } else { check.on_false })
+    u32::from(if fetch.holds(check, probe, depth) { check.on_true } else { check.on_false })
 }
 
 pub(super) struct Fetch<'h> {
@@ -290,12 +292,7 @@ impl Fetch<'_> {
     #[inline(always)]
     fn extent(&mut self, field: &FetchField, address: u64) -> Option<(u64, u64)> {
         if field.length != 0 {
-            let at = usize::from(field.length) - 1;
-            if at >= FIELDS || self.hit.faults >> at & 1 != 0 {
-                return None;
-            }
-            // SAFETY: the word is the frame's.
-            let length = unsafe { self.word(at).read_volatile() } as i64;
+            let length = self.word_of(usize::from(field.length) - 1)? as i64;
             return Some((address, if length < 0 { 0 } else { length as u64 }));
         }
         let from = match field.kind {
@@ -311,8 +308,11 @@ impl Fetch<'_> {
     /// unknown count.
     #[inline(always)]
     fn locate(&mut self, field: &FetchField) -> Option<u64> {
-        let begin =
-            if field.base == base::FIELD { self.other(field)? } else { self.base(field.base) };
+        let begin = if field.base == base::FIELD {
+            self.word_of(field.from.into())?
+        } else {
+            self.base(field.base)
+        };
         let is_count = field.base >= base::COUNTER && field.base < base::COUNTERS_END;
         if is_count && begin == counter::UNKNOWN {
             return None;
@@ -339,10 +339,9 @@ impl Fetch<'_> {
         Some(unsafe { to.read_volatile() })
     }
 
-    /// The value of the field that another one starts from.
+    /// The word of a field, unless it could not be read.
     #[inline(always)]
-    fn other(&self, field: &FetchField) -> Option<u64> {
-        let at = usize::from(field.from);
+    fn word_of(&self, at: usize) -> Option<u64> {
         if at >= FIELDS || self.hit.faults >> at & 1 != 0 {
             return None;
         }
@@ -368,21 +367,24 @@ impl Fetch<'_> {
     }
 
     #[inline(always)]
-    fn holds(&self, check: &Check) -> bool {
-        let at = usize::from(check.field);
-        if at >= FIELDS || self.hit.faults >> at & 1 != 0 {
-            return false;
-        }
-        // SAFETY: the word is the frame's.
-        let word = unsafe { self.word(at).read_volatile() };
+    fn holds(&self, check: &Check, probe: u32, depth: u32) -> bool {
+        let Some(word) = self.word_of(check.field.into()) else { return false };
+        let value = if check.other == 0 {
+            check.value
+        } else {
+            let Some(value) = self.word_of(usize::from(check.other) - 1) else { return false };
+            value
+        };
         match check.operator {
-            operator::EQUAL => word == check.value,
-            operator::LESS => (word as i64) < check.value as i64,
-            operator::BELOW => word < check.value,
-            operator::GREATER => word as i64 > check.value as i64,
-            operator::ABOVE => word > check.value,
-            operator::HAS => word & check.value != 0,
-            operator::TEXT => self.is_text(word, check.value as usize),
+            operator::EQUAL => word == value,
+            operator::LESS => (word as i64) < value as i64,
+            operator::BELOW => word < value,
+            operator::GREATER => word as i64 > value as i64,
+            operator::ABOVE => word > value,
+            operator::HAS => word & value != 0,
+            operator::TEXT => self.is_text(word, value as usize),
+            operator::SAME => text::are_same(probe, depth, word, value),
+            operator::LIKE => text::is_like(probe, depth, word, value),
             _ => false,
         }
     }

@@ -1,0 +1,157 @@
+//! Patterns of strings, and comparisons of two fields, in predicates of the binary `probe`, with known calls.
+
+use crate::probe::commands::{self, requested_work};
+use crate::probe::{events, probe, stderr};
+use std::ffi::CString;
+
+// SAFETY: this matches the C library.
+unsafe extern "C" {
+    safe fn dup2(old: i32, new: i32) -> i32;
+}
+
+/// Descriptors that are not open, whatever the process has open.
+const PAIRS: [(i32, i32); 5] = [(-5, -5), (-3, -7), (-7, -3), (-9, 1 << 30), (1 << 30, -9)];
+
+/// Paths that do not exist. The text that patterns look for is at each offset around the length of a window in which the
+/// program searches at a time, and at the end of long paths.
+fn paths() -> Vec<String> {
+    let mut paths =
+        ["/none/a", "/none/ab.conf", "/none/needle", "/none/xneedley.conf", "/none/needl"]
+            .map(str::to_owned)
+            .to_vec();
+    paths.extend((54..72).map(|n| format!("/none/{}needle", "b".repeat(n))));
+    paths.extend([
+        format!("/none/{}needle{}", "x".repeat(200), "y".repeat(100)),
+        format!("/none/{}needle", "z".repeat(3_900)),
+        format!("/none/{}needl", "z".repeat(3_900)),
+    ]);
+    paths
+}
+
+/// Two names each. Those of a pair differ in the first byte, in the last one, in length, or not at all.
+fn names() -> Vec<(String, String)> {
+    let long = |last| format!("/none/{}{last}", "r".repeat(3_000));
+    vec![
+        ("/none/a".into(), "/none/a".into()),
+        ("/none/a".into(), "/none/b".into()),
+        ("/none/a".into(), "/none/ab".into()),
+        ("/nope".into(), "none/".into()),
+        (long("a"), long("a")),
+        (long("a"), long("b")),
+    ]
+}
+
+#[test]
+#[ignore = "a workload that tests trace"]
+fn workload() {
+    if requested_work().is_empty() {
+        return;
+    }
+    for path in paths() {
+        assert!(std::fs::File::open(path).is_err());
+    }
+    for (old, new) in PAIRS {
+        assert_eq!(dup2(old, new), -1);
+    }
+    for (old, new) in names() {
+        let [old, new] = [old, new].map(|name| CString::new(name).unwrap());
+        // SAFETY: both are strings with a terminating zero.
+        assert_eq!(unsafe { libc::rename(old.as_ptr(), new.as_ptr()) }, -1);
+    }
+}
+
+/// Whether a pattern matches a string.
+fn matches(pattern: &[u8], text: &[u8]) -> bool {
+    match (pattern.split_first(), text.split_first()) {
+        (None, None) => true,
+        (Some((b'*', rest)), _) => {
+            matches(rest, text) || !text.is_empty() && matches(pattern, &text[1..])
+        }
+        (Some((one, pattern)), Some((byte, text))) => {
+            (*one == b'?' || one == byte) && matches(pattern, text)
+        }
+        _ => false,
+    }
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn patterns_match_exactly_the_strings_that_they_describe() {
+    const PATTERNS: [&str; 14] = [
+        "/none/*",
+        "*.conf",
+        "/none/*needle*",
+        "*needle",
+        "/none/a?.conf",
+        "/none/?",
+        "*needle*y",
+        "*b*",
+        "/none/x*y.conf",
+        "/none/needle*",
+        "*bneedle*",
+        "nothing*",
+        "*needle*needle",
+        "/none/??????????*",
+    ];
+    let field = |n: usize| format!("p{n}");
+    let specs = PATTERNS.iter().enumerate().map(|(n, pattern)| {
+        let field = field(n);
+        format!("tracepoint:syscalls:sys_enter_openat({field}=filename)/filename ~ \"{pattern}\" && filename ~ \"/none*\"/")
+    });
+    let events = events(specs, commands::workload("filters_patterns", "open"));
+    let paths = paths();
+    for (n, pattern) in PATTERNS.iter().enumerate() {
+        let expected = paths.iter().filter(|path| matches(pattern.as_bytes(), path.as_bytes()));
+        let found = events.iter().filter_map(|event| event["args"][field(n)].as_str());
+        assert_eq!(found.collect::<Vec<_>>(), expected.collect::<Vec<_>>(), "{pattern}");
+    }
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn fields_are_compared_with_fields() {
+    let pairs = |predicate: &str| {
+        let spec = format!("tracepoint:syscalls:sys_enter_dup2(oldfd, newfd)/{predicate}/");
+        let events = events([spec], commands::workload("filters_patterns", "dup"));
+        let number = |event: &serde_json::Value, name| event["args"][name].as_i64().unwrap() as i32;
+        let pairs = events.iter().map(|event| (number(event, "oldfd"), number(event, "newfd")));
+        pairs.filter(|pair| PAIRS.contains(pair)).collect::<Vec<_>>()
+    };
+    let expected = |holds: fn(i32, i32) -> bool| {
+        PAIRS.into_iter().filter(|&(old, new)| holds(old, new)).collect::<Vec<_>>()
+    };
+    assert_eq!(pairs("oldfd == newfd"), expected(|old, new| old == new));
+    assert_eq!(pairs("oldfd < newfd"), expected(|old, new| old < new));
+    assert_eq!(pairs("oldfd:u32 >= newfd:u32"), expected(|old, new| old as u32 >= new as u32));
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn strings_are_compared_with_strings() {
+    let renamed = |predicate: &str| {
+        let spec = format!("tracepoint:syscalls:sys_enter_rename(oldname, newname)/{predicate}/");
+        let events = events([spec], commands::workload("filters_patterns", "rename"));
+        let text =
+            |event: &serde_json::Value, name| event["args"][name].as_str().unwrap().to_owned();
+        let names = events.iter().map(|event| (text(event, "oldname"), text(event, "newname")));
+        names.collect::<Vec<_>>()
+    };
+    let (same, others) = names().into_iter().partition::<Vec<_>, _>(|(old, new)| old == new);
+    assert_eq!(renamed("oldname == newname"), same);
+    assert_eq!(renamed("oldname != newname"), others);
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn an_ordinary_comparison_with_a_pattern_warns() {
+    let warned = |predicate: &str| {
+        let spec = format!("tracepoint:syscalls:sys_enter_openat/{predicate}/");
+        let output = probe(["trace", &spec, "--", "true"]).output().unwrap();
+        assert!(output.status.success());
+        stderr(&output)
+    };
+    let stderr = warned("filename == \"/etc*\"");
+    let expected = "the * is an ordinary character; for a pattern, write filename ~ \"/etc*\"";
+    assert!(stderr.contains(expected), "{stderr}");
+    assert!(!warned("filename ~ \"/etc*\"").contains("ordinary"));
+}

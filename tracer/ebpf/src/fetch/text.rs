@@ -1,0 +1,164 @@
+//! Comparing strings with patterns and with each other.
+//!
+//! The loops are in global functions, and each is short: the verifier walks through every round of a loop, on every
+//! path that leads there. Old verifiers give up on a long loop.
+
+use super::Fetch;
+use crate::hit::{LAST_DATA, LONGEST_TAIL};
+use core::hint::black_box;
+use probe_tracer_common::fetch::{LONGEST, Pattern, TEXT_LEN, TEXTS, TRUNCATED};
+
+/// How many positions or bytes one function looks at.
+const WINDOW: u32 = TEXT_LEN as u32;
+
+/// The most windows in a string.
+const WINDOWS: u32 = (LONGEST as u32).div_ceil(WINDOW) + 1;
+
+/// A string in the tail of a hit.
+#[derive(Clone, Copy)]
+struct Text {
+    at: u32,
+    len: u32,
+    is_cut: bool,
+}
+
+impl Text {
+    /// The string that a word describes.
+    #[inline(always)]
+    fn of(word: u64) -> Option<Self> {
+        let len = ((word & !TRUNCATED) >> 32) as u32;
+        let text = Self { at: word as u32, len, is_cut: word & TRUNCATED != 0 };
+        (text.at <= LAST_DATA as u32 && text.len <= LONGEST as u32).then_some(text)
+    }
+}
+
+/// Whether the string that a word describes matches a pattern. The end of a truncated string is not known, and so
+/// matches nothing.
+#[inline(always)]
+pub(super) fn is_like(probe: u32, depth: u32, word: u64, pattern: u64) -> bool {
+    let Some(text) = Text::of(word) else { return false };
+    let Pattern { text: number, begin, end, between, is_whole } = Pattern::of(pattern);
+    let (begin, end, between) = (u32::from(begin), u32::from(end), u32::from(between));
+    let least = begin + end + between;
+    let is_cut = text.is_cut && (end != 0 || is_whole != 0);
+    if is_cut || text.len < least || is_whole != 0 && text.len != least {
+        return false;
+    }
+    // The bytes of all texts of a table follow each other.
+    let from = u32::from(number) * TEXT_LEN as u32;
+    let last = text.at + text.len - end;
+    has(probe, depth, text.at, from, begin) != 0
+        && has(probe, depth, last, from + begin, end) != 0
+        && (between == 0 || finds(probe, depth, from + begin + end, text.at + begin, last, between))
+}
+
+/// Whether `len` bytes of the texts, from an index on, are in the tail, somewhere between two offsets.
+#[inline(always)]
+fn finds(probe: u32, depth: u32, from: u32, first: u32, last: u32, len: u32) -> bool {
+    // A global function has at most five arguments.
+    find(probe, depth, from << 8 | len, first, last - len) != 0
+}
+
+/// The same, with the index and the length in one number, and the last offset at which the bytes may begin.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn find(probe: u32, depth: u32, text: u32, first: u32, last: u32) -> u32 {
+    for window in 0..WINDOWS {
+        let at = first.wrapping_add(window * WINDOW);
+        if at > last {
+            break;
+        }
+        if find_in_window(probe, depth, text, at, last) != 0 {
+            return 1;
+        }
+    }
+    0
+}
+
+/// The same for the first offsets only.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn find_in_window(probe: u32, depth: u32, text: u32, first: u32, last: u32) -> u32 {
+    for n in 0..WINDOW {
+        let at = first.wrapping_add(n);
+        if at > last {
+            break;
+        }
+        if has(probe, depth, at, text >> 8, text & 0xff) != 0 {
+            return 1;
+        }
+    }
+    0
+}
+
+/// Whether the tail has, at an offset, `len` bytes of the texts from an index on.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn has(probe: u32, depth: u32, offset: u32, from: u32, len: u32) -> u32 {
+    let Some(fetch) = Fetch::of(probe, depth) else { return 0 };
+    for n in 0..TEXT_LEN as u32 {
+        if n >= len {
+            break;
+        }
+        // The verifier knows the bounds of a number that was just masked, wherever the number comes from.
+        let at = black_box(from.wrapping_add(n)) as usize & (TEXTS * TEXT_LEN - 1);
+        let expected = fetch.table.texts.as_flattened()[at];
+        if expected != 0 && fetch.byte(offset.wrapping_add(n)) != Some(expected) {
+            return 0;
+        }
+    }
+    1
+}
+
+const _: () = assert!((TEXTS * TEXT_LEN).is_power_of_two());
+
+/// Whether two words describe the same string. Truncated strings are never the same.
+#[inline(always)]
+pub(super) fn are_same(probe: u32, depth: u32, one: u64, other: u64) -> bool {
+    let (Some(one), Some(other)) = (Text::of(one), Text::of(other)) else { return false };
+    let is_known = !one.is_cut && !other.is_cut;
+    is_known && one.len == other.len && same(probe, depth, one.at, other.at, one.len) != 0
+}
+
+/// Whether the `len` bytes at two offsets of the tail are the same.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn same(probe: u32, depth: u32, one: u32, other: u32, len: u32) -> u32 {
+    for window in 0..WINDOWS {
+        let done = window * WINDOW;
+        if done >= len {
+            break;
+        }
+        let (one, other) = (one.wrapping_add(done), other.wrapping_add(done));
+        if same_in_window(probe, depth, one, other, len - done) == 0 {
+            return 0;
+        }
+    }
+    1
+}
+
+/// The same for the first bytes only.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn same_in_window(probe: u32, depth: u32, one: u32, other: u32, len: u32) -> u32 {
+    let Some(fetch) = Fetch::of(probe, depth) else { return 0 };
+    for n in 0..WINDOW {
+        if n >= len {
+            break;
+        }
+        if fetch.byte(one.wrapping_add(n)) != fetch.byte(other.wrapping_add(n)) {
+            return 0;
+        }
+    }
+    1
+}
+
+impl Fetch<'_> {
+    /// The byte of the tail at an offset.
+    #[inline(always)]
+    fn byte(&self, offset: u32) -> Option<u8> {
+        // As in has().
+        let at = black_box(offset) as usize;
+        if at < LONGEST_TAIL { Some(self.frame.tail[at]) } else { None }
+    }
+}
