@@ -111,13 +111,16 @@ fn matching(
 /// The function that a trampoline is for.
 fn function(spec: &ProbeSpec, host: &mut Host) -> Result<TypedFunction> {
     check_module(spec, &mut host.types)?;
-    let function = host
-        .types
-        .function(spec.name(), spec.module())
-        .map_err(|_| TraceError::NoTrampoline { spec: spec.clone() })?;
-    match count(&function, spec.name(), host) {
-        1 => Ok(function),
-        count => Err(TraceError::Ambiguous { spec: spec.clone(), count }),
+    let function = host.types.function(spec.name(), spec.module());
+    let count = match &function {
+        Ok(function) => count(function, spec.name(), host),
+        // Functions that share a name and differ in their types have none.
+        Err(_) => host.clones().count(spec.module().unwrap_or(NO_MODULE), spec.name()),
+    };
+    match function {
+        _ if count > 1 => Err(TraceError::Ambiguous { spec: spec.clone(), count }),
+        Ok(function) => Ok(function),
+        Err(_) => Err(TraceError::NoTrampoline { spec: spec.clone() }),
     }
 }
 
