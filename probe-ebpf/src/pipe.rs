@@ -120,20 +120,49 @@ pub fn reserve<T: Record>() -> Result<Reservation<T>, EmitError> {
 /// memory meanwhile.
 #[inline(always)]
 pub unsafe fn reserved<'r, T: Record>(depth: u32) -> Option<(&'r mut T, &'r mut [u8])> {
+    // SAFETY: the caller's promise.
+    let header = unsafe { reserved_header(depth) }?;
+    // SAFETY: the record follows its header, and the tail follows the record, as in reserve(). Both are valid
+    // whatever bytes they hold.
+    unsafe {
+        let record = header.cast::<u8>().add(size_of::<RecordHeader>());
+        let tail = record.add(size_of::<T>());
+        let tail = core::slice::from_raw_parts_mut(tail, Reservation::<T>::MAX_TAIL);
+        Some((&mut *record.cast::<T>(), tail))
+    }
+}
+
+/// The header of a reservation, for a global function, as [`Reservation::as_mut_ptr`].
+///
+/// # Safety
+///
+/// As for [`reserved`].
+#[inline(always)]
+pub unsafe fn reserved_header(depth: u32) -> Option<*mut RecordHeader> {
     let slot = slot::get(depth)?;
     // SAFETY: the caller holds the slot.
     let fill = unsafe { (*slot).head.fill };
     // It never exceeds MAX_PACKED, but the verifier does not know that.
     let fill = if fill > MAX_PACKED { 0 } else { fill };
-    // SAFETY: the record follows its header, and the tail follows the record, as in reserve(). Both are valid
-    // whatever bytes they hold.
-    unsafe {
-        let header = (&raw mut (*slot).records).cast::<u8>().add(fill as usize);
-        let record = header.add(size_of::<RecordHeader>());
-        let tail = record.add(size_of::<T>());
-        let tail = core::slice::from_raw_parts_mut(tail, Reservation::<T>::MAX_TAIL);
-        Some((&mut *record.cast::<T>(), tail))
-    }
+    // SAFETY: after MAX_PACKED bytes of records, there is room for the longest record.
+    Some(unsafe { (&raw mut (*slot).records).cast::<u8>().add(fill as usize) }.cast())
+}
+
+/// The reservation that a global function has [left](Reservation::leave) to its caller.
+///
+/// # Safety
+///
+/// The reservation must be of a `T`, at this depth, and nobody else may continue with it.
+#[inline(always)]
+pub unsafe fn left<T: Record>(depth: u32) -> Option<Reservation<T>> {
+    let taken = slot::taken(slot::get(depth)?);
+    // SAFETY: the caller holds the slot.
+    let fill = unsafe { (*taken.slot).head.fill };
+    // It never exceeds MAX_PACKED, but the verifier does not know that.
+    let fill = if fill > MAX_PACKED { 0 } else { fill };
+    // SAFETY: as in reserve().
+    let header = unsafe { (&raw mut (*taken.slot).records).cast::<u8>().add(fill as usize) };
+    Some(Reservation { taken, header: header.cast(), fill, depth, record: PhantomData })
 }
 
 /// The time of the block in a slot that we hold, with `fill` bytes of records in the block.
@@ -183,6 +212,14 @@ impl<T: Record> Reservation<T> {
     #[inline(always)]
     pub fn as_mut_ptr(&mut self) -> *mut RecordHeader {
         self.header
+    }
+
+    /// Keeps the reservation for the caller of a global function, which gets it by its depth from [`left`].
+    #[inline(always)]
+    pub fn leave(self) -> u32 {
+        let depth = self.depth;
+        core::mem::forget(self);
+        depth
     }
 
     /// The depth by which [`reserved`] finds the reservation.

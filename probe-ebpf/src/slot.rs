@@ -82,6 +82,13 @@ pub(crate) fn take(slot: *mut Slot) -> Option<Taken> {
     Claim::on(slot).taken()
 }
 
+/// A slot that is held already.
+#[inline(always)]
+pub(crate) fn taken(slot: *mut Slot) -> Taken {
+    // Only the holder writes this counter.
+    Taken { slot, given_back: given_back(slot) }
+}
+
 /// A claim on a slot: the first half of taking it.
 ///
 /// Programs that interrupt each other give their slots back in reverse order. Programs that can be preempted

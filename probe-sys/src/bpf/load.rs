@@ -11,6 +11,7 @@ const BPF_PROG_LOAD: libc::c_int = 5;
 const BPF_BTF_LOAD: libc::c_int = 18;
 const BPF_PROG_TYPE_KPROBE: u32 = 2;
 const BPF_PROG_TYPE_TRACEPOINT: u32 = 5;
+const BPF_PROG_TYPE_PERF_EVENT: u32 = 7;
 const BPF_PROG_TYPE_RAW_TRACEPOINT: u32 = 17;
 const BPF_PROG_TYPE_TRACING: u32 = 26;
 const BPF_TRACE_FENTRY: u32 = 24;
@@ -47,6 +48,8 @@ pub enum Purpose<'t> {
     Function,
     /// A tracepoint.
     Tracepoint,
+    /// A perf event that is neither a function nor a tracepoint.
+    PerfEvent,
     /// A raw tracepoint.
     RawTracepoint,
     /// Many functions of the kernel at once (5.18+).
@@ -72,6 +75,7 @@ impl Purpose<'_> {
         match self {
             Self::Function => (BPF_PROG_TYPE_KPROBE, 0),
             Self::Tracepoint => (BPF_PROG_TYPE_TRACEPOINT, 0),
+            Self::PerfEvent => (BPF_PROG_TYPE_PERF_EVENT, 0),
             Self::RawTracepoint => (BPF_PROG_TYPE_RAW_TRACEPOINT, 0),
             Self::ManyFunctions => (BPF_PROG_TYPE_KPROBE, BPF_TRACE_KPROBE_MULTI),
             Self::Trampoline(Trampoline { returns, .. }) => {

@@ -173,6 +173,48 @@ pub fn map_delete(map: BorrowedFd<'_>, key: u32) -> io::Result<()> {
     unsafe { bpf(BPF_MAP_DELETE_ELEM, &attr, 16) }.map(drop)
 }
 
+/// `BPF_MAP_LOOKUP_ELEM` for a map that is not per-CPU. Returns `false` if there is no such key. Key and value must have
+/// the sizes of the map's.
+pub fn map_read(map: BorrowedFd<'_>, key: &[u8], value: &mut [u8]) -> io::Result<bool> {
+    check_sizes(map, key, Some(value))?;
+    let attr = Attr::default()
+        .fd_at(0, map)
+        .pointer_at(8, key.as_ptr())
+        .pointer_at(16, value.as_mut_ptr());
+    // SAFETY: the kernel reads a key and writes a value, whose sizes were checked.
+    found(unsafe { bpf(BPF_MAP_LOOKUP_ELEM, &attr, 32) })
+}
+
+/// `BPF_MAP_GET_NEXT_KEY`: replaces `key` by the next one, or with `is_first` by the first one. Returns `false` if there is
+/// none. The key must have the size of the map's.
+pub fn map_next_key(map: BorrowedFd<'_>, key: &mut [u8], is_first: bool) -> io::Result<bool> {
+    const BPF_MAP_GET_NEXT_KEY: libc::c_int = 4;
+    check_sizes(map, key, None)?;
+    let mut attr = Attr::default().fd_at(0, map).pointer_at(16, key.as_mut_ptr());
+    if !is_first {
+        attr = attr.pointer_at(8, key.as_ptr());
+    }
+    // SAFETY: the kernel reads a key, and then writes one, whose size was checked.
+    found(unsafe { bpf(BPF_MAP_GET_NEXT_KEY, &attr, 32) })
+}
+
+fn check_sizes(map: BorrowedFd<'_>, key: &[u8], value: Option<&[u8]>) -> io::Result<()> {
+    let info = map_info(map)?;
+    let is_value = value.is_none_or(|value| value.len() == info.value_size as usize);
+    match info.key_size as usize == key.len() && is_value {
+        true => Ok(()),
+        false => Err(io::ErrorKind::InvalidInput.into()),
+    }
+}
+
+/// Whether a key was found.
+fn found(result: io::Result<libc::c_long>) -> io::Result<bool> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        result => result.map(|_| true),
+    }
+}
+
 /// A per-CPU array.
 #[derive(Debug)]
 pub struct PerCpuArray {
@@ -263,10 +305,18 @@ unsafe fn lookup_per_cpu(map: BorrowedFd<'_>, key: u32, values: *mut u64) -> io:
 /// `BPF_PROG_TEST_RUN`: runs a raw tracepoint program without arguments on `cpu` (5.10+). Returns the program's
 /// result.
 pub fn run_on(program: BorrowedFd<'_>, cpu: u32) -> io::Result<u32> {
+    run_with(program, cpu, &[])
+}
+
+/// As [`run_on`], with arguments. There must be as many as the program reads.
+pub fn run_with(program: BorrowedFd<'_>, cpu: u32, arguments: &[u64]) -> io::Result<u32> {
     const BPF_F_TEST_RUN_ON_CPU: u32 = 1;
     let mut attr =
         Attr::default().fd_at(0, program).u32_at(64, BPF_F_TEST_RUN_ON_CPU).u32_at(68, cpu);
-    // SAFETY: no pointers.
+    if !arguments.is_empty() {
+        attr = attr.u32_at(40, size_of_val(arguments) as u32).pointer_at(48, arguments.as_ptr());
+    }
+    // SAFETY: the kernel reads the arguments, whose size is given.
     unsafe { bpf_mut(BPF_PROG_TEST_RUN, &mut attr, 72) }?;
     Ok(attr.u32_from(4))
 }

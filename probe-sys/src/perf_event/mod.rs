@@ -86,6 +86,18 @@ impl PerfEvent {
         attr.open_telling_lost(-1, cpu as i32, None)
     }
 
+    /// Opens an event that occurs on `cpu` when a page fault was resolved, with or without reading from a device, disabled.
+    pub fn page_faults(cpu: u32, is_major: bool) -> io::Result<Self> {
+        const PERF_COUNT_SW_PAGE_FAULTS_MIN: u64 = 5;
+        const PERF_COUNT_SW_PAGE_FAULTS_MAJ: u64 = 6;
+        let config =
+            if is_major { PERF_COUNT_SW_PAGE_FAULTS_MAJ } else { PERF_COUNT_SW_PAGE_FAULTS_MIN };
+        let flags = Flags::DISABLED.bits();
+        let attr =
+            Attr { kind: PERF_TYPE_SOFTWARE, config, sample_period: 1, flags, ..Attr::default() };
+        attr.open_in(-1, cpu as i32, None)
+    }
+
     /// Opens a kprobe at an instruction, or a kretprobe of the function that starts there, on all CPUs, enabled. `pmu` is
     /// the type of the kprobe PMU.
     pub fn kprobe(pmu: u32, point: ProbePoint<'_>, returns: bool) -> io::Result<Self> {

@@ -13,7 +13,8 @@ pub const COUNTS: &str = "COUNTS";
 pub struct Count {
     /// Hits by traced tasks for which the predicate holds.
     pub hits: u64,
-    /// Hits whose predicate could not be evaluated, because too many programs interrupted each other on a CPU.
+    /// Hits whose predicate could not be evaluated, because too many programs interrupted each other on a CPU,
+    /// or because it depends on memory of the process that could not be read.
     /// For calls, those that could not be timed for that reason.
     pub unjudged: u64,
 }

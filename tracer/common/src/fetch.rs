@@ -149,8 +149,9 @@ pub struct FetchField {
     pub length: u8,
     /// For the base [`FIELD`](base::FIELD): the index of that field, an integer.
     pub from: u8,
-    /// Zero.
-    pub reserved: u8,
+    /// 1 plus the index of the first read of the [waiting](FetchTable::waiting_fields) part: from this one on, all reads are
+    /// from the process's memory. 0 if the field does not wait.
+    pub resume: u8,
 }
 
 /// When a program follows a table.
@@ -217,6 +218,8 @@ impl Pattern {
 
 /// How a predicate ends: values of [`Check::on_true`] and [`Check::on_false`].
 pub mod verdict {
+    /// The hit is undecided: a field that may become readable could not be read.
+    pub const WAIT: u8 = 0xfd;
     /// The hit is reported.
     pub const ACCEPT: u8 = 0xfe;
     /// The hit is dropped.
@@ -278,13 +281,18 @@ pub struct FetchTable {
     pub stack_count: u8,
     /// How many words of its data a tracepoint's program takes as arguments, at most [`CONTEXT_WORDS`].
     pub context_words: u8,
-    /// Zero.
-    pub reserved: u8,
+    /// 1 if the probe is in a program or library, where a string may be read after a return from the kernel.
+    pub is_in_process: u8,
     /// For calls: a bit for each of `fields` that is read at the return.
     pub late_fields: u32,
     /// A bit for each integer that needs no memory read: [values](kind::VALUE) without steps, based on an argument,
     /// the return value or the duration.
     pub taken_fields: u32,
+    /// A bit for each field that is worth another read if it faults: its last reads are from the process's memory, of which
+    /// a page may be missing until the kernel or the process needs it.
+    pub waiting_fields: u32,
+    /// Zero.
+    pub reserved: u32,
     /// The fields. A hit has a word for each of them, in this order.
     pub fields: [FetchField; FIELDS],
     /// The predicate; evaluation starts with the first check.
@@ -303,9 +311,11 @@ impl FetchTable {
         early_checks: 0,
         stack_count: 0,
         context_words: 0,
-        reserved: 0,
+        is_in_process: 0,
         late_fields: 0,
         taken_fields: 0,
+        waiting_fields: 0,
+        reserved: 0,
         fields: [FetchField {
             offsets: [0; STEPS + 1],
             base: 0,
@@ -318,7 +328,7 @@ impl FetchTable {
             user: 0,
             length: 0,
             from: 0,
-            reserved: 0,
+            resume: 0,
         }; FIELDS],
         checks: [Check::UNUSED; CHECKS],
         texts: [[0; TEXT_LEN]; TEXTS],

@@ -15,3 +15,4 @@ pub mod fetch;
 pub mod histogram;
 pub mod sampling;
 pub mod trace;
+pub mod wait;

@@ -1,12 +1,14 @@
 //! Calls: what is read at a function's entry is kept until the function returns, and then reported together with
 //! the return value and the duration.
 
-use super::hit::{self, Frame, LONGEST_TAIL, Registers};
-use super::{count, counter, fetch, filter, histogram, sampling, stack, task};
+use super::fetch::again;
+use super::hit::{self, Registers};
+use super::parts::{self, ANY, HEAD, HEADER, Part, Parts, part};
+use super::{count, counter, fetch, filter, histogram, sampling, stack, task, wait};
 use aya_ebpf::{
     EbpfContext,
-    bindings::{BPF_ANY, BPF_NOEXIST},
-    helpers::{bpf_get_current_pid_tgid, bpf_ktime_get_ns, generated::bpf_probe_read_kernel},
+    bindings::BPF_NOEXIST,
+    helpers::{bpf_get_current_pid_tgid, bpf_ktime_get_ns},
     macros::map,
     maps::{LruHashMap, PerCpuArray},
 };
@@ -14,11 +16,8 @@ use core::mem::offset_of;
 use probe_common::RecordHeader;
 use probe_ebpf::{Reservation, atomic, pipe};
 use probe_tracer_common::call::{CallCounts, CallKey, PART};
-use probe_tracer_common::counter::Counted;
-use probe_tracer_common::fetch::{FIELDS, FetchTable, base, moment};
+use probe_tracer_common::fetch::{FetchTable, base, moment};
 use probe_tracer_common::trace::ProbeHit;
-
-type Part = [u8; PART];
 
 /// User space sets the number of parts. When the map is full, a new part replaces the oldest one, so that calls
 /// that never return do not fill the map for ever.
@@ -38,25 +37,30 @@ static USER_CALLS: LruHashMap<CallKey, Part> = LruHashMap::with_max_entries(1, 0
 #[map]
 static CALL_COUNTS: PerCpuArray<CallCounts> = PerCpuArray::with_max_entries(1, 0);
 
-const HEADER: usize = size_of::<RecordHeader>();
-
-/// What precedes a hit's tail.
-const HEAD: usize = HEADER + size_of::<ProbeHit>();
-
-/// The most parts of a call.
-const PARTS: usize = (HEAD + LONGEST_TAIL).div_ceil(PART);
-
-// The first part identifies the call; the counters at entry end in it or in the second part. A reservation
-// has room for all parts in full, and the counters at the return are behind them.
-const _: () = assert!(
-    HEAD <= PART
-        && HEAD + 8 * FIELDS + size_of::<Counted>() <= 2 * PART
-        && PARTS * PART <= HEADER + probe_common::limits::MAX_EMIT
-        && PARTS * PART <= HEAD + offset_of!(Frame, returned)
-);
-
-const ANY: u64 = BPF_ANY as u64;
 const ONLY_NEW: u64 = BPF_NOEXIST as u64;
+
+/// A call that is kept, or is about to be.
+struct Kept {
+    probe: u32,
+    stack: u64,
+}
+
+impl Parts for Kept {
+    #[inline(always)]
+    fn insert(&self, n: usize, part: &Part, flags: u64) -> bool {
+        CALLS.insert(key(self.probe, self.stack, n), part, flags).is_ok()
+    }
+
+    #[inline(always)]
+    fn get(&self, n: usize) -> Option<*const Part> {
+        CALLS.get_ptr(key(self.probe, self.stack, n))
+    }
+
+    #[inline(always)]
+    fn remove(&self, n: usize) -> bool {
+        CALLS.remove(key(self.probe, self.stack, n)).is_ok()
+    }
+}
 
 /// Handles the entry of a call. `fill` fills in the registers.
 #[inline(always)]
@@ -71,7 +75,8 @@ pub(crate) fn entered<C: EbpfContext>(
     }
     let is_kept = match hit::begin(ctx, probe, fill) {
         Some(mut hit) => {
-            fetch::follow_table(probe, hit.depth(), moment::EARLY) != 0 && {
+            // An undecided call is decided when it returns.
+            fetch::follow_table(probe, hit.depth(), moment::EARLY) != fetch::REJECTED && {
                 stack::read(ctx, probe, &hit);
                 keep(&mut hit, probe, stack)
             }
@@ -95,14 +100,9 @@ fn keep(hit: &mut Reservation<ProbeHit>, probe: u32, stack: u64) -> bool {
     let record = hit.as_mut_ptr();
     // SAFETY: the header is the reservation's.
     unsafe { (*record).len = (size_of::<ProbeHit>() + len) as u32 };
-    for n in 1..PARTS {
-        if n * PART >= HEAD + len {
-            break;
-        }
-        if CALLS.insert(key(probe, stack, n), part(record, n), ANY).is_err() {
-            tally(probe, |counts| &raw mut counts.refused);
-            return false;
-        }
+    if !parts::keep_rest(&Kept { probe, stack }, record, HEAD + len) {
+        tally(probe, |counts| &raw mut counts.refused);
+        return false;
     }
     let first = key(probe, stack, 0);
     // Reading the fields is not part of the call's duration.
@@ -156,9 +156,12 @@ pub(crate) fn returned<C: EbpfContext>(ctx: &C, probe: u32, stack: u64, retval: 
     counter::leave(&mut hit);
     let record = hit.as_mut_ptr();
     // SAFETY: the value has the size of a part, and there is room for a whole one.
-    unsafe { copy(record, kept, HEADER, PART - HEADER) };
+    unsafe { parts::copy(record, kept, HEADER, PART - HEADER) };
     // What cannot be removed was dropped, perhaps before it had been read completely.
-    if CALLS.remove(first).is_err() || !restore(record, len as usize, probe, stack) {
+    let all = HEADER + len as usize;
+    if CALLS.remove(first).is_err()
+        || !parts::restore_rest(&Kept { probe, stack }, record, all, true)
+    {
         return 0;
     }
     tally(probe, |counts| &raw mut counts.returned);
@@ -169,7 +172,18 @@ pub(crate) fn returned<C: EbpfContext>(ctx: &C, probe: u32, stack: u64, retval: 
     frame.registers[base::RETVAL as usize] = retval;
     frame.registers[base::LATENCY as usize] = returned.wrapping_sub(entered);
     counter::report(&mut hit, probe);
-    if fetch::follow_table(probe, hit.depth(), moment::LATE) != 0 {
+    // The kernel, or the process, has read by now what was missing at the entry.
+    let mut decided = fetch::ACCEPTED;
+    if hit.faults != 0 {
+        decided = fetch::read_again(probe, hit.depth(), again::FOR_GOOD);
+    }
+    if decided == fetch::ACCEPTED {
+        decided = fetch::follow_table(probe, hit.depth(), moment::LATE);
+    }
+    if decided == fetch::UNDECIDED {
+        wait::remain_undecided(probe);
+    }
+    if decided == fetch::ACCEPTED {
         if count::is_wanted() {
             histogram::add(probe, returned.wrapping_sub(entered));
         } else if sampling::is_reported(probe) {
@@ -186,44 +200,6 @@ fn no_slot(probe: u32) {
     if count::is_wanted() {
         count::unjudged(probe);
     }
-}
-
-/// Copies the further parts of a call behind the first one. Returns `false` if one of them was dropped.
-#[inline(always)]
-fn restore(record: *mut RecordHeader, len: usize, probe: u32, stack: u64) -> bool {
-    for n in 1..PARTS {
-        if n * PART >= HEADER + len {
-            break;
-        }
-        let key = key(probe, stack, n);
-        let Some(kept) = CALLS.get_ptr(key) else { return false };
-        // SAFETY: as in returned().
-        unsafe { copy(record.cast::<Part>().wrapping_add(n).cast(), kept, 0, PART) };
-        if CALLS.remove(key).is_err() {
-            return false;
-        }
-    }
-    true
-}
-
-/// Copies `len` bytes of a part, starting at byte `from`, to the same place relative to `to`.
-///
-/// # Safety
-///
-/// Source and destination have these bytes.
-#[inline(always)]
-unsafe fn copy(to: *mut RecordHeader, part: *const Part, from: usize, len: usize) {
-    let to = to.cast::<u8>().wrapping_add(from);
-    let part = part.cast::<u8>().wrapping_add(from);
-    // SAFETY: the caller's promise. The copy cannot fail.
-    unsafe { bpf_probe_read_kernel(to.cast(), len as u32, part.cast()) };
-}
-
-/// The `n`th part of a record.
-#[inline(always)]
-fn part<'r>(record: *mut RecordHeader, n: usize) -> &'r Part {
-    // SAFETY: a reservation has PARTS parts, and any bytes are valid in them.
-    unsafe { &*record.cast::<Part>().wrapping_add(n) }
 }
 
 #[inline(always)]

@@ -1,9 +1,9 @@
 //! Which tasks are traced. Every program checks that first, since it is the cheapest check.
 //!
 //! User space sets these globals before it loads the programs, so that the verifier removes the
-//! branches that are not taken.
+//! branches that are not taken. The gate is an exception: it opens and closes while programs run.
 
-use super::{follow, gate, task};
+use super::{follow, task};
 use aya_ebpf::{Global, macros::map, maps::CgroupArray};
 
 /// The PID namespace of the process that the next two globals name: its inode, or 0 for the initial one.
@@ -27,14 +27,26 @@ static TRACER_PID: Global<u32> = Global::new(0);
 #[unsafe(no_mangle)]
 static IN_CGROUP: Global<u8> = Global::new(0);
 
+/// Whether hits count: all probes of a trace start together and end together, however long it takes to attach and
+/// detach them. User space writes it while programs run, so it is in a map of its own, which is not read-only.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = ".data.gate")]
+static GATE: Global<u32> = Global::new(0);
+
 /// A cgroup (version 2), in the only entry.
 #[map]
 static CGROUP: CgroupArray = CgroupArray::with_max_entries(1, 0);
 
+/// Whether all probes are attached, and none is about to be detached.
+#[inline(always)]
+pub(crate) fn is_open() -> bool {
+    GATE.load() != 0
+}
+
 /// Whether hits of the current task are reported.
 #[inline(always)]
 pub(crate) fn current_is_traced() -> bool {
-    gate::is_open()
+    is_open()
         && current_is_in_scope()
         && (IN_CGROUP.load() == 0 || matches!(CGROUP.current_task_under_cgroup(0), Ok(true)))
 }

@@ -1,6 +1,6 @@
 //! Hits of probes: reserved, filled in according to the probe's table, and sent.
 
-use super::{count, counter, fetch, filter, sampling, stack, task};
+use super::{count, counter, fetch, filter, sampling, stack, task, wait};
 use aya_ebpf::EbpfContext;
 use probe_ebpf::{Reservation, pipe};
 use probe_tracer_common::counter::Counted;
@@ -67,13 +67,32 @@ pub(crate) fn report<C: EbpfContext>(
         }
         return 0;
     };
-    if fetch::follow_table(probe, hit.depth(), moment::EARLY) != 0 {
-        if counts {
-            count::hit(probe);
-        } else if sampling::is_reported(probe) {
-            stack::read(ctx, probe, &hit);
-            send(ctx, hit);
+    let said = fetch::follow_table(probe, hit.depth(), moment::EARLY);
+    if said == fetch::REJECTED {
+        return 0;
+    }
+    let is_accepted = said == fetch::ACCEPTED;
+    if counts && is_accepted {
+        count::hit(probe);
+        return 0;
+    }
+    // Whether an undecided hit is one of the sample is decided when it is accepted.
+    if is_accepted && !sampling::is_reported(probe) {
+        return 0;
+    }
+    if !counts {
+        stack::read(ctx, probe, &hit);
+    }
+    let mut next = wait::SEND;
+    if hit.faults != 0 {
+        next = wait::begin(probe, hit.depth(), said);
+        if next >= wait::OVER {
+            wait::end_over(ctx.as_ptr(), next - wait::OVER);
+            next = wait::begin(probe, hit.depth(), said | wait::NO_OTHER);
         }
+    }
+    if next == wait::SEND {
+        send(ctx, hit);
     }
     0
 }
@@ -100,7 +119,9 @@ pub(crate) fn begin<C: EbpfContext>(
 /// Sends a hit, with the part of its tail that is used.
 #[inline(always)]
 pub(crate) fn send<C: EbpfContext>(ctx: &C, mut hit: Reservation<ProbeHit>) {
-    let len = frame(&mut hit).len;
+    // Once, so that the header and the block are about the same length.
+    // SAFETY: the frame is ours.
+    let len = unsafe { (&raw const frame(&mut hit).len).read_volatile() };
     // The tally counts a failure.
     let _ = hit.commit_with_tail(ctx, len);
 }

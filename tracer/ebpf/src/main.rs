@@ -9,13 +9,13 @@ mod counter;
 mod fetch;
 mod filter;
 mod follow;
-mod gate;
 mod histogram;
 mod hit;
 mod hook;
-mod number;
+mod parts;
 mod sampling;
 mod stack;
 mod task;
+mod wait;
 
 probe_ebpf::program!("Dual MIT/GPL");

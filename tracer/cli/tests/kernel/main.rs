@@ -1,5 +1,6 @@
 //! Tests on a real kernel: the tracer, as a library and as the binary `probe`.
 
+mod absent;
 mod aux_probe;
 mod bystanders;
 mod calls;
@@ -19,6 +20,7 @@ mod filters_signs;
 mod flight_probe;
 mod hotplug_probe;
 mod kprobe;
+mod kprobe_absent;
 mod kprobe_fields;
 mod kprobe_sites;
 mod kprobe_stacks;

@@ -39,8 +39,22 @@ pub(crate) fn table(probe: u32) -> Option<&'static FetchTable> {
     PROBES.get(probe)
 }
 
-/// Reads the fields of a moment into the hit that is reserved at `depth`. Returns 0 as soon as the predicate
-/// rejects the hit.
+/// What the predicate says of a hit.
+pub(crate) const REJECTED: u32 = 0;
+pub(crate) const ACCEPTED: u32 = 1;
+/// It depends on a field that may become readable.
+pub(crate) const UNDECIDED: u32 = 2;
+
+/// How to read the faulted fields of a hit again.
+pub(crate) mod again {
+    /// Read them. Those that fault once more keep the address to go on from.
+    pub(crate) const FOR_NOW: u32 = 0;
+    /// Read them for the last time.
+    pub(crate) const FOR_GOOD: u32 = 1;
+}
+
+/// Reads the fields of a moment into the hit that is reserved at `depth`. Returns [`REJECTED`] as soon as the predicate
+/// rejects the hit, and otherwise what it says.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn follow_table(probe: u32, depth: u32, moment: u32) -> u32 {
     let Some(table) = PROBES.get(probe) else { return 0 };
@@ -57,32 +71,94 @@ pub(crate) extern "C" fn follow_table(probe: u32, depth: u32, moment: u32) -> u3
             break;
         }
         if read >> at & 1 != 0 {
-            fetch_field(probe, depth, at);
+            fetch_field(probe, depth, at, 0);
         }
     }
     let checks_text = table.checks_text >> (moment & 1) & 1 != 0;
-    if !checks_text && !accepts(table, probe, depth, moment) {
-        return 0;
+    let mut said = ACCEPTED;
+    if !checks_text {
+        said = judge(table, probe, depth, moment);
+        if said == REJECTED {
+            return REJECTED;
+        }
     }
     for at in 0..FIELDS as u32 {
         if at + u32::from(table.stack_count) >= u32::from(table.field_count) {
             break;
         }
         if at >= u32::from(table.integer_count) && fields >> at & 1 != 0 {
-            fetch_field(probe, depth, at);
+            fetch_field(probe, depth, at, 0);
         }
     }
-    u32::from(!checks_text || accepts(table, probe, depth, moment))
+    if checks_text { judge(table, probe, depth, moment) } else { said }
 }
 
-/// Evaluates the part of the predicate that can be decided at this moment.
+/// Reads the fields that faulted at the entry and may be readable by now, as `how` says ([`again`]), in the hit that is
+/// reserved at `depth`. Returns what the predicate says then. It says the same as before if it was decided: a decision
+/// never depends on such a field.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn read_again(probe: u32, depth: u32, how: u32) -> u32 {
+    let Some(table) = PROBES.get(probe) else { return REJECTED };
+    let faulted = fields_to_read(probe, depth);
+    // Integers come first, as the lengths of strings must.
+    for at in 0..FIELDS as u32 {
+        if faulted >> at & 1 != 0 {
+            fetch_field(probe, depth, at, 1);
+        }
+    }
+    let said = judge(table, probe, depth, moment::EARLY);
+    if how != again::FOR_NOW {
+        clear_faulted(table, depth);
+    }
+    said
+}
+
+/// Gives up the fields that faulted at the entry and might have been readable later, in the hit that is reserved at
+/// `depth`. Returns what the predicate says, as before.
 #[inline(always)]
-fn accepts(table: &FetchTable, probe: u32, depth: u32, moment: u32) -> bool {
+pub(crate) fn give_fields_up(probe: u32, depth: u32) -> u32 {
+    let Some(table) = PROBES.get(probe) else { return REJECTED };
+    let said = judge(table, probe, depth, moment::EARLY);
+    clear_faulted(table, depth);
+    said
+}
+
+/// A bit for each field that has faulted and is worth another read, in the hit that is reserved at `depth`.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn fields_to_read(probe: u32, depth: u32) -> u32 {
+    let Some(fetch) = Fetch::of(probe, depth) else { return 0 };
+    let faulted = fetch.hit.faults & fetch.table.waiting_fields;
+    let mut fields = 0;
+    for at in 0..FIELDS {
+        if faulted >> at & 1 != 0 && fetch.waits(at) {
+            fields |= 1 << at;
+        }
+    }
+    fields
+}
+
+/// Clears the words of faulted fields, which have addresses while they wait.
+#[inline(always)]
+pub(super) fn clear_faulted(table: &'static FetchTable, depth: u32) {
+    let Some(mut fetch) = Fetch::by(table, depth) else { return };
+    let faulted = fetch.hit.faults & table.waiting_fields;
+    for at in 0..FIELDS {
+        if faulted >> at & 1 != 0 {
+            fetch.set_word(at, 0);
+        }
+    }
+}
+
+/// What the part of the predicate says that can be decided at this moment.
+#[inline(always)]
+fn judge(table: &FetchTable, probe: u32, depth: u32, moment: u32) -> u32 {
     let early = u32::from(table.early_checks);
     let (first, end) =
         if moment == moment::LATE { (early, u32::from(table.check_count)) } else { (0, early) };
     if first == end {
-        return true;
+        return ACCEPTED;
     }
     let mut next = first;
     for at in 0..CHECKS as u32 {
@@ -90,24 +166,55 @@ fn accepts(table: &FetchTable, probe: u32, depth: u32, moment: u32) -> bool {
             next = next_check(probe, depth, at);
         }
     }
-    next == u32::from(verdict::ACCEPT)
+    const ACCEPT: u32 = verdict::ACCEPT as u32;
+    const WAIT: u32 = verdict::WAIT as u32;
+    match next {
+        ACCEPT => ACCEPTED,
+        WAIT => UNDECIDED,
+        _ => REJECTED,
+    }
 }
 
-/// Reads one field.
+/// Reads one field: from the start, or with `again` from the address where it faulted.
 #[unsafe(no_mangle)]
-extern "C" fn fetch_field(probe: u32, depth: u32, at: u32) -> u32 {
+extern "C" fn fetch_field(probe: u32, depth: u32, at: u32, again: u32) -> u32 {
     let Some(mut fetch) = Fetch::of(probe, depth) else { return 0 };
     let at = at as usize;
     if at >= FIELDS {
         return 0;
     }
-    fetch.set_word(at, 0);
-    if at < usize::from(fetch.table.integer_count) {
-        fetch.integer(at);
+    if again != 0 {
+        fetch.unfault(at);
     } else {
-        fetch.data(at);
+        fetch.set_word(at, 0);
+    }
+    if find_address(probe, depth, at as u32, again) == 0 {
+        fetch.fault(at);
+        return 0;
+    }
+    // SAFETY: the frame is ours.
+    let address = unsafe { (&raw const fetch.frame.address).read_volatile() };
+    if at < usize::from(fetch.table.integer_count) {
+        fetch.integer(at, address);
+    } else {
+        fetch.data(at, address);
     }
     0
+}
+
+/// Leaves the address of a field in the frame. Returns 0 if it cannot be found. This is a function of its own because the
+/// verifier would otherwise check what follows for each way that leads to an address.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn find_address(probe: u32, depth: u32, at: u32, again: u32) -> u32 {
+    let Some(mut fetch) = Fetch::of(probe, depth) else { return 0 };
+    let at = at as usize;
+    if at >= FIELDS {
+        return 0;
+    }
+    let Some(address) = fetch.locate(at, again != 0) else { return 0 };
+    let _ = fetch.remember(address);
+    1
 }
 
 /// Makes one comparison, and returns the index of the next one, or the verdict.
@@ -116,6 +223,14 @@ extern "C" fn next_check(probe: u32, depth: u32, at: u32) -> u32 {
     let reject = verdict::REJECT.into();
     let Some(fetch) = Fetch::of(probe, depth) else { return reject };
     let Some(check) = fetch.table.checks.get(at as usize) else { return reject };
+    if fetch.waits_for(check.field.into()) {
+        return verdict::WAIT.into();
+    }
+    if let Some(other) = check.other.checked_sub(1)
+        && fetch.waits_for(other.into())
+    {
+        return verdict::WAIT.into();
+    }
     u32::from(if fetch.holds(check, probe, depth) { check.on_true } else { check.on_false })
 }
 
@@ -158,28 +273,25 @@ impl Fetch<'_> {
     }
 
     #[inline(always)]
-    fn integer(&mut self, at: usize) {
+    fn integer(&mut self, at: usize, address: u64) {
         let field = &self.table.fields[at];
-        let Some(address) = self.locate(field) else { return self.fault(at) };
+        let mut word = address;
         if field.kind == kind::INTEGER {
             let size = if field.size > 8 { 8 } else { field.size };
             let user = is_user(field, usize::from(field.steps));
-            // SAFETY: a word has 8 bytes.
-            if !unsafe { read(self.word(at).cast(), size.into(), address, user) } {
+            // The bytes beyond the integer.
+            let _ = self.remember(0);
+            let Some(read) = self.pointer(address, size.into(), user) else {
                 return self.fault(at);
-            }
-        } else {
-            self.set_word(at, address);
+            };
+            word = read;
         }
-        // SAFETY: the word is the frame's.
-        let word = unsafe { self.word(at).read_volatile() };
         self.set_word(at, cut(field, word));
     }
 
     #[inline(always)]
-    fn data(&mut self, at: usize) {
+    fn data(&mut self, at: usize, address: u64) {
         let field = &self.table.fields[at];
-        let Some(address) = self.locate(field) else { return self.fault(at) };
         let Some((address, bound)) = self.extent(field, address) else { return self.fault(at) };
         let user = is_user(field, usize::from(field.steps));
         let skipped = self.skipped(field, address, user);
@@ -306,23 +418,43 @@ impl Fetch<'_> {
 
     /// Finds the address of a field, pointer by pointer. `None` if a pointer cannot be read, or if the field is an
     /// unknown count.
+    ///
+    /// The field's word gets the address from which all reads are from the process's memory, if there is one; with
+    /// `again`, they start there. What comes before may not be what it was: the kernel's memory has changed.
     #[inline(always)]
-    fn locate(&mut self, field: &FetchField) -> Option<u64> {
-        let begin = if field.base == base::FIELD {
-            self.word_of(field.from.into())?
+    fn locate(&mut self, at: usize, again: bool) -> Option<u64> {
+        let field = &self.table.fields[at];
+        let resume = usize::from(field.resume);
+        let mut address;
+        if again {
+            // SAFETY: the word is the frame's.
+            address = unsafe { self.word(at).read_volatile() };
         } else {
-            self.base(field.base)
-        };
-        let is_count = field.base >= base::COUNTER && field.base < base::COUNTERS_END;
-        if is_count && begin == counter::UNKNOWN {
-            return None;
+            let begin = if field.base == base::FIELD {
+                self.word_of(field.from.into())?
+            } else {
+                self.base(field.base)
+            };
+            let is_count = field.base >= base::COUNTER && field.base < base::COUNTERS_END;
+            if is_count && begin == counter::UNKNOWN {
+                return None;
+            }
+            address = add(begin, field.offsets[0]);
         }
-        let mut address = add(begin, field.offsets[0]);
         for step in 0..STEPS {
             if step >= usize::from(field.steps) {
                 break;
             }
+            if again && step + 1 < resume {
+                continue;
+            }
+            if step + 1 == resume {
+                self.set_word(at, address);
+            }
             address = add(self.pointer(address, 8, is_user(field, step))?, field.offsets[step + 1]);
+        }
+        if usize::from(field.steps) + 1 == resume {
+            self.set_word(at, address);
         }
         Some(address)
     }
@@ -418,6 +550,29 @@ impl Fetch<'_> {
         unsafe { faults.write_volatile(others | 1 << at) };
     }
 
+    /// Whether a field could not be read, and a predicate waits until it can.
+    #[inline(always)]
+    fn waits_for(&self, at: usize) -> bool {
+        let at = at & (FIELDS - 1);
+        self.hit.faults & self.table.waiting_fields & 1 << at != 0 && self.waits(at)
+    }
+
+    /// Whether the word of a faulted field has an address from which it may be read later.
+    #[inline(always)]
+    fn waits(&self, at: usize) -> bool {
+        // SAFETY: the word is the frame's.
+        unsafe { self.word(at).read_volatile() >= LEAST_ADDRESS }
+    }
+
+    #[inline(always)]
+    fn unfault(&mut self, at: usize) {
+        let faults = &raw mut self.hit.faults;
+        // SAFETY: the hit belongs to this program.
+        let others = unsafe { faults.read_volatile() };
+        // SAFETY: as above.
+        unsafe { faults.write_volatile(others & !(1 << at)) };
+    }
+
     #[inline(always)]
     fn word(&self, at: usize) -> *mut u64 {
         // SAFETY: the tail begins with the words of FIELDS fields, and `at` is less.
@@ -443,6 +598,9 @@ impl Fetch<'_> {
 
 /// Stands for the length of a value whose length is not known.
 const UNBOUNDED: u64 = u64::MAX;
+
+/// Where the memory of a process may begin. What is below, a null pointer first of all, is not worth another read.
+const LEAST_ADDRESS: u64 = 4096;
 
 /// How many bytes may be read to this offset in a tail, including the zero that ends a string of maximum length.
 #[inline(always)]

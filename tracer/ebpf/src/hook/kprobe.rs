@@ -1,8 +1,9 @@
 //! Functions in the kernel and in programs: their entries, their returns, and both in one event.
 //! The programs that also serve functions in user space can be preempted there.
 
+use super::number;
 use crate::hit::Registers;
-use crate::{call, gate, hit, number};
+use crate::{call, filter, hit};
 use aya_ebpf::{
     EbpfContext,
     bindings::pt_regs,
@@ -109,7 +110,7 @@ fn call_returned(ctx: *mut c_void, probe: u32) -> u32 {
     let ctx = &RetProbeContext::new(ctx);
     trace!(ctx, "call of {} returned", probe);
     // A call that ends later than the trace is one whose return was not seen.
-    if !gate::is_open() {
+    if !filter::is_open() {
         return 0;
     }
     let stack = stack_pointer(ctx.regs).wrapping_sub(RETURN_ADDRESS);

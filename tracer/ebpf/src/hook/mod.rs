@@ -1,6 +1,7 @@
 //! The programs: one file for each kind of hook.
 
 mod kprobe;
+mod number;
 mod raw_tracepoint;
 mod tracepoint;
 mod trampoline;

@@ -1,6 +1,7 @@
 //! Raw tracepoints. They have had cookies only since 6.10, so each has a program of its own on all kernels.
 
-use crate::{hit, number};
+use super::number;
+use crate::hit;
 use aya_ebpf::{
     EbpfContext, helpers::generated::bpf_probe_read_kernel, macros::raw_tracepoint,
     programs::RawTracePointContext,

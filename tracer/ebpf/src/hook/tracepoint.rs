@@ -1,7 +1,8 @@
 //! Tracepoints.
 
+use super::number;
+use crate::hit;
 use crate::hit::Registers;
-use crate::{hit, number};
 use aya_ebpf::{
     EbpfContext,
     helpers::{bpf_get_attach_cookie, generated::bpf_probe_read_kernel},

@@ -2,7 +2,8 @@
 //!
 //! Such a program is loaded for one function, so each function has a program of its own.
 
-use crate::{hit, number};
+use super::number;
+use crate::hit;
 use aya_ebpf::{
     EbpfContext,
     helpers::generated::bpf_probe_read_kernel,

@@ -88,6 +88,26 @@ pub(crate) fn keep_in_thread(kept: Capabilities) -> io::Result<()> {
     keep_for_good(capabilities(None)?.effective & kept.0)
 }
 
+/// Drops all capabilities of the calling thread except the first of `candidates` with which it `works`, or the last one.
+/// Returns what is left.
+pub(crate) fn keep_least<const N: usize>(
+    candidates: [Capabilities; N],
+    works: impl Fn() -> bool,
+) -> io::Result<Capabilities> {
+    let before = capabilities(None)?;
+    let mut kept = CapabilitySet::empty();
+    for candidate in candidates {
+        kept = before.effective & candidate.0;
+        // What stays permitted, the next attempt can use again.
+        set_capabilities(None, CapabilitySets { effective: kept, ..before })?;
+        if works() {
+            break;
+        }
+    }
+    keep_for_good(kept)?;
+    Ok(Capabilities(kept))
+}
+
 /// Drops everything else for good. Clearing the inheritable set clears the ambient set, too.
 pub(crate) fn keep_for_good(kept: CapabilitySet) -> io::Result<()> {
     let inheritable = CapabilitySet::empty();

@@ -13,6 +13,7 @@ use probe_tracer_common::counter::GENERATIONS;
 use probe_tracer_common::fetch::{FetchTable, PROBES};
 use probe_tracer_common::histogram::HISTOGRAMS;
 use probe_tracer_common::sampling::{self, LATEST, SAMPLED, SECONDS};
+use probe_tracer_common::wait::{UNDECIDED, WAITING, WAITING_HELD};
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -20,12 +21,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 /// The map that programs log into.
 const LOG: &str = "AYA_LOGS";
 
-/// The map in which a program that is loaded for one probe finds the probe's number (`number.rs` of
+/// The map in which a program that is loaded for one probe finds the probe's number (`hook/number.rs` of
 /// the tracer's eBPF crate). Programs are first linked against a map whose number is not that of
 /// any probe.
 pub(super) const NUMBER: &str = ".rodata.probe";
 
-/// The map with the gate (`gate.rs` of the tracer's eBPF crate).
+/// The map with the gate (`filter.rs` of the tracer's eBPF crate).
 pub(super) const GATE: &str = ".data.gate";
 
 /// The maps, by name.
@@ -78,6 +79,17 @@ impl Sampling {
     }
 }
 
+/// How many parts of waiting hits are kept at one time; most hits have one.
+const WAITING_PARTS: u32 = 1 << 12;
+
+/// How many places can be held at one time: at least one for each program that runs.
+const HELD_PLACES: u32 = 1 << 12;
+
+/// Whether hits of probes with these tables may wait for the process's memory.
+pub(super) fn hits_wait(tables: &[FetchTable]) -> bool {
+    tables.iter().any(|table| table.waiting_fields != 0)
+}
+
 /// Sets the programs' globals as `config` says, and sizes the maps for probes with these tables.
 pub(super) fn configure(
     object: &mut Object,
@@ -96,9 +108,11 @@ pub(super) fn configure(
     ]
     .map(|(name, value)| (name, value.to_ne_bytes()));
     let reads_stacks = tables.iter().any(|table| table.stack_count > 0);
+    let hits_wait = hits_wait(tables);
     let small = [
         ("IN_CGROUP", config.in_cgroup),
         ("READ_STACKS", reads_stacks.into()),
+        ("HITS_WAIT", hits_wait.into()),
         ("READ_COUNTERS", config.counters),
         (aya_log::LEVEL, config.log_level),
     ]
@@ -127,6 +141,9 @@ pub(super) fn configure(
         (CALL_COUNTS, or_one(has_calls, probes)),
         (CALLS, config.calls.max(1)),
         (USER_CALLS, config.user_calls.max(1)),
+        (WAITING, or_one(hits_wait, WAITING_PARTS)),
+        (WAITING_HELD, or_one(hits_wait, HELD_PLACES)),
+        (UNDECIDED, or_one(hits_wait, probes)),
         (GENERATIONS, or_one(config.counters > 0, cpu_ids()?)),
     ] {
         let map = object.maps.get_mut(name).ok_or_else(|| format!("it has no map {name}"))?;

@@ -15,6 +15,7 @@ use probe_sys::bpf::load::{Purpose, Trampoline};
 use probe_sys::process::DeferredSignals;
 use probe_tracer_common::counter;
 use probe_tracer_common::fetch::{FetchTable, PROBES};
+use probe_tracer_common::wait::{END_WAIT_PROGRAM, PAGE_FAULT_PROGRAM, WAITING, WAITS};
 use probe_user::OpenError;
 use probe_user::PipeParts;
 use programs::Linked;
@@ -54,6 +55,8 @@ pub(crate) struct Object {
     loaded: HashMap<(Variant, bool), OwnedFd>,
     /// The owner of the log map, if programs log.
     log: Option<Ebpf>,
+    /// Whether hits may wait for the process's memory.
+    hits_wait: bool,
 }
 
 impl Object {
@@ -71,7 +74,8 @@ impl Object {
         let log = (config.log_level > 0).then(maps::create_log).transpose()?;
         let maps = maps::create(&code, types.as_ref().map(OwnedFd::as_fd), log.as_ref())?;
         let (linked, loaded) = (HashMap::new(), HashMap::new());
-        let mut this = Self { code, types, maps, linked, loaded, log };
+        let hits_wait = maps::hits_wait(tables);
+        let mut this = Self { code, types, maps, linked, loaded, log, hits_wait };
         let mut probes: Array<_, [u8; size_of::<FetchTable>()]> =
             this.map_mut(PROBES)?.try_into()?;
         for (number, table) in (0..).zip(tables) {
@@ -108,6 +112,16 @@ impl Object {
     /// The array with the generation of each CPU's counters.
     pub(crate) fn counter_generations(&self) -> Result<BorrowedFd<'_>, MapError> {
         self.map_fd(counter::GENERATIONS)
+    }
+
+    /// Whether hits may wait for the process's memory.
+    pub(crate) fn hits_wait(&self) -> bool {
+        self.hits_wait
+    }
+
+    /// The maps of the parts of waiting hits, and of their number.
+    pub(crate) fn waiting(&self) -> Result<[BorrowedFd<'_>; 2], MapError> {
+        Ok([self.map_fd(WAITING)?, self.map_fd(WAITS)?])
     }
 
     fn map_fd(&self, name: &str) -> Result<BorrowedFd<'_>, MapError> {
@@ -204,7 +218,10 @@ impl Object {
     /// The number of hits that the kernel did not pass on to the programs that serve several probes,
     /// because another program was running on the CPU (6.7+; 0 before).
     pub(crate) fn skipped(&self) -> Result<u64> {
-        let programs = self.loaded.iter().filter(|(((name, _), _), _)| name != FLUSH_PROGRAM);
+        // Hits do not run these.
+        let others = [FLUSH_PROGRAM, PAGE_FAULT_PROGRAM, END_WAIT_PROGRAM];
+        let is_hit = |name: &str| !others.contains(&name);
+        let programs = self.loaded.iter().filter(|(((name, _), _), _)| is_hit(name));
         let misses = programs.map(|(_, program)| bpf::recursion_misses(program.as_fd()));
         let sum = misses.map(|misses| Ok(misses?.unwrap_or(0))).sum::<io::Result<u64>>();
         sum.map_err(TraceError::Counts)

@@ -42,6 +42,7 @@ pub(super) fn purpose(object: &Object, program: &str) -> Result<Purpose<'static>
     match object.programs.get(program).map(|program| &program.section) {
         Some(ProgramSection::KProbe | ProgramSection::KRetProbe) => Ok(Purpose::Function),
         Some(ProgramSection::TracePoint) => Ok(Purpose::Tracepoint),
+        Some(ProgramSection::PerfEvent) => Ok(Purpose::PerfEvent),
         Some(ProgramSection::RawTracePoint) => Ok(Purpose::RawTracepoint),
         Some(_) => Err(format!("program {program} is of no known type").into()),
         None => Err(no_program(program)),

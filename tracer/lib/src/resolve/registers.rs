@@ -1,4 +1,4 @@
-//! Finds the fields of a table that need no read of memory. A tracepoint's program loads the first words of its data at
+//! Finds the fields of a table that need no read of memory, and those that may have to wait for one. A tracepoint's program loads the first words of its data at
 //! once, like arguments, so fields in these words need none either.
 
 use probe_tracer_common::fetch::{CONTEXT_WORDS, FetchField, FetchTable, STEPS, base, kind};
@@ -13,9 +13,26 @@ pub(super) fn use_them(table: &mut FetchTable) {
         }
     }
     table.taken_fields = (0..)
-        .zip(fields)
+        .zip(fields.iter())
         .filter(|(_, field)| is_taken(field))
         .fold(0, |taken, (at, _)| taken | 1 << at);
+    // What is read when a call returns is not needed by anybody afterwards.
+    let early = fields.iter_mut().enumerate().filter(|(at, _)| table.late_fields >> at & 1 == 0);
+    for (at, field) in early {
+        field.resume = resume(field);
+        table.waiting_fields |= u32::from(field.resume != 0) << at;
+    }
+}
+
+/// From which read on, counted from 1, all reads of a field are from the process's memory: a page of it may be missing
+/// until the kernel or the process needs it. 0 if the last read is another one, or there is none.
+fn resume(field: &FetchField) -> u8 {
+    let reads = field.steps + u8::from(field.kind != kind::VALUE);
+    let is_user = |read: &u8| field.user >> read & 1 != 0;
+    match (0..reads).rev().take_while(is_user).last() {
+        Some(first) => first + 1,
+        None => 0,
+    }
 }
 
 /// Whether a field is the value of a register.

@@ -7,6 +7,7 @@ use crate::object::Object;
 use crate::object::per_cpu::PerCpu;
 use crate::resolve::probe::Probe;
 use crate::session::missed;
+use crate::session::waits::Waiting;
 use probe_sys::membarrier;
 use probe_tracer_common::count::Count;
 
@@ -17,6 +18,8 @@ pub(crate) struct Attached<O> {
     pub(crate) links: Links,
     pub(crate) probes: Vec<Probe>,
     pub(crate) left_out: Vec<LeftOut>,
+    /// The hits that wait, if any may. Dropped before the output, into which they go.
+    pub(crate) waiting: Option<Waiting>,
     /// Where their hits go.
     pub(crate) output: O,
     pub(crate) object: Object,
@@ -43,7 +46,7 @@ pub(crate) struct Ended {
 }
 
 impl<O> Attached<O> {
-    /// Ends the hits of all probes at the same time. Afterwards, no program counts or emits anything any more.
+    /// Ends the hits of all probes at the same time. Afterwards, no program counts or emits anything any more, and no hit waits.
     pub(crate) fn end(&mut self) -> Result<Ended, TraceError> {
         let closed = self.object.set_gate(false);
         let missed = self.links.missed(self.probes.len());
@@ -52,6 +55,7 @@ impl<O> Attached<O> {
         let has_ended = closed.is_ok() && membarrier::wait_for_programs().is_ok();
         let links = std::mem::take(&mut self.links);
         let links = if has_ended { links } else { detached(links) };
+        self.waiting.take().map_or(Ok(()), Waiting::end)?;
         let since = |now: Option<u64>, before: Option<u64>| {
             now.map(|now| now.saturating_sub(before.unwrap_or(0)))
         };

@@ -20,13 +20,15 @@ use crate::session::log_reader::LogReader;
 use crate::session::planner::{Fields, Filter, Planner};
 use crate::session::selection::{Group, Selection};
 use crate::session::tracer::Tracer;
+use crate::session::waits::Waiting;
 use crate::spec::{Builtin, FieldBase, FieldSpec, Operand, Operator, ProbeSpec};
 use probe_perf::Event;
 use probe_perf::pattern::Glob;
 use probe_sys::cpus;
+use probe_sys::hotplug::Prepare;
 use probe_tracer_common::count::COUNTS;
 use probe_tracer_common::counter::COUNTERS;
-use probe_user::{EvPipe, Options};
+use probe_user::{EvPipe, EvQueue, Options};
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -318,13 +320,18 @@ impl TracerBuilder {
     ///
     /// As for [`attach`](Self::attach).
     pub fn attach_with(self, mut progress: impl FnMut(Attaching)) -> Result<Tracer, TraceError> {
-        let open = |object: &mut Object| {
+        let open = |object: &mut Object, waiting: Option<&Waiting>| {
             let mut pipe = EvPipe::open(object.pipe_parts()?, &self.options)?;
             // Opened after the pipe, which watches for new CPUs by now, so that none is missed.
-            if let Some(counters) = self.open_counters(object)? {
-                pipe.prepare_beside(Box::new(counters));
+            let counters = self.open_counters(object)?;
+            let counters = counters.map(|counters| Box::new(counters) as Box<dyn Prepare>);
+            let beside: Vec<_> =
+                counters.into_iter().chain(waiting.map(Waiting::for_new_cpus)).collect();
+            if !beside.is_empty() {
+                pipe.prepare_beside(Box::new(Beside(beside)));
             }
-            Ok(Delivery::new(pipe, self.order)?)
+            let cpus = pipe.queues().iter().map(EvQueue::cpu).collect();
+            Ok((Delivery::new(pipe, self.order)?, cpus))
         };
         let plan = |planner: &mut Planner, spec: &_| planner.plan(spec, &self.filter);
         let mut attached = self.attach_as(&self.config()?, plan, open, &mut progress)?;
@@ -357,9 +364,10 @@ impl TracerBuilder {
     fn aggregate(self, mut progress: impl FnMut(Attaching)) -> Result<Aggregate, TraceError> {
         let config = Config { count_only: true, ..self.config()? };
         let plan = |planner: &mut Planner, spec: &_| planner.plan_count(spec, &self.filter);
-        let open = |object: &mut Object| {
+        let open = |object: &mut Object, _: Option<&Waiting>| {
             self.open_counters(object)?;
-            PerCpu::open(object, COUNTS)
+            let cpus = cpus::online().map_err(TraceError::load)?;
+            Ok((PerCpu::open(object, COUNTS)?, cpus))
         };
         self.attach_as(&config, plan, open, &mut progress)
     }
@@ -374,7 +382,7 @@ impl TracerBuilder {
         &self,
         config: &Config,
         plan: impl Fn(&mut Planner, &ProbeSpec) -> Result<Plan, TraceError>,
-        open: impl FnOnce(&mut Object) -> Result<O, TraceError>,
+        open: impl FnOnce(&mut Object, Option<&Waiting>) -> Result<(O, Vec<u32>), TraceError>,
         progress: &mut dyn FnMut(Attaching),
     ) -> Result<Attached<O>, TraceError> {
         let fields = self.fields.clone();
@@ -389,7 +397,11 @@ impl TracerBuilder {
         if let Some(cgroup) = &self.cgroup {
             only_in(&mut object, cgroup)?;
         }
-        let output = open(&mut object)?;
+        let mut waiting = Waiting::load(&mut object)?;
+        let (output, cpus) = open(&mut object, waiting.as_ref())?;
+        if let Some(waiting) = &mut waiting {
+            waiting.begin(cpus)?;
+        }
         let attacher = Attacher::new(&mut object, planner.host).force(self.choice.force);
         let links = self.attach_all(attacher, &mut selection, progress)?;
         let Selection { probes, groups, .. } = selection;
@@ -397,7 +409,7 @@ impl TracerBuilder {
         let missed = links.missed(probes.len());
         let skipped = missed::skipped(&object, &probes, links.count_skipped())?;
         object.set_gate(true)?;
-        Ok(Attached { links, probes, left_out, output, object, missed, skipped })
+        Ok(Attached { links, probes, left_out, output, waiting, object, missed, skipped })
     }
 
     /// Configures the programs. Checks first that this process may load them.
@@ -505,6 +517,16 @@ impl TracerBuilder {
         }
         log::debug!("{} probes attached in {:?}", probes.len(), begun.elapsed());
         Ok(links)
+    }
+}
+
+/// Prepares several things of each CPU that goes online.
+#[derive(Debug)]
+struct Beside(Vec<Box<dyn Prepare>>);
+
+impl Prepare for Beside {
+    fn prepare(&mut self, cpu: u32) {
+        self.0.iter_mut().for_each(|each| each.prepare(cpu));
     }
 }
 

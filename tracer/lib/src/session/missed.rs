@@ -5,9 +5,11 @@ use crate::hook;
 use crate::object::Object;
 use crate::object::per_cpu::PerCpu;
 use crate::resolve::probe::Probe;
+use crate::session::ledger::is_zero;
 use aya::maps::{HashMap, MapError};
 use probe_tracer_common::call::{CALL_COUNTS, CALLS, CallCounts, CallKey, PART, USER_CALLS};
 use probe_tracer_common::sampling::{SAMPLED, Sampled};
+use probe_tracer_common::wait::UNDECIDED;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use zerocopy::transmute;
@@ -32,12 +34,19 @@ pub struct Missed {
     /// Hits that were sampled out or exceeded the rate limit.
     #[serde(rename = "withheld")]
     pub sampled_out: u64,
+    /// Hits that remained undecided: the probe's condition depends on memory of the process that could not be read, neither
+    /// at the hit nor until the call was over.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub undecided: u64,
 }
 
 impl Missed {
     /// Whether all counts are 0.
     pub fn is_nothing(&self) -> bool {
-        self.calls() == 0 && self.by_kernel.unwrap_or(0) == 0 && self.sampled_out == 0
+        self.calls() == 0
+            && self.by_kernel.unwrap_or(0) == 0
+            && self.sampled_out == 0
+            && self.undecided == 0
     }
 
     /// Calls without an event.
@@ -61,6 +70,7 @@ impl fmt::Display for Missed {
         for (hits, what) in [
             (self.by_kernel.unwrap_or(0), "not passed on by the kernel"),
             (self.sampled_out, "sampled out"),
+            (self.undecided, "undecided (the condition needs memory that could not be read)"),
         ] {
             if hits > 0 {
                 let s = if hits == 1 { "" } else { "s" };
@@ -132,26 +142,32 @@ pub(crate) fn sampled_out(object: &Object, probes: usize) -> Result<Vec<u64>, Tr
     Ok(sums.into_iter().map(|sampled| sampled.sampled_out).collect())
 }
 
+/// The number of hits of each of `probes` probes that remained undecided.
+pub(crate) fn undecided(object: &Object, probes: usize) -> Result<Vec<u64>, TraceError> {
+    PerCpu::open(object, UNDECIDED)?.sum(probes, |sum: &mut u64, cpu| *sum += cpu)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn missed_hits_are_printed_with_their_reasons() {
-        for (by_kernel, no_room, no_return, sampled_out, text) in [
-            (None, 10, 2, 0, "12 calls missed (no room to keep them 10, return not seen 2)"),
-            (Some(0), 0, 1, 0, "1 call missed (return not seen 1)"),
-            (Some(3), 0, 0, 0, "3 hits not passed on by the kernel"),
-            (None, 0, 0, 1, "1 hit sampled out"),
+        for (by_kernel, no_room, no_return, [sampled_out, undecided], text) in [
+            (None, 10, 2, [0; 2], "12 calls missed (no room to keep them 10, return not seen 2)"),
+            (Some(0), 0, 1, [0; 2], "1 call missed (return not seen 1)"),
+            (Some(3), 0, 0, [0; 2], "3 hits not passed on by the kernel"),
+            (None, 0, 0, [1, 0], "1 hit sampled out"),
             (
                 Some(1),
                 1,
                 0,
-                2,
-                "1 call missed (no room to keep them 1); 1 hit not passed on by the kernel; 2 hits sampled out",
+                [2, 4],
+                "1 call missed (no room to keep them 1); 1 hit not passed on by the kernel; 2 hits sampled out; \
+                 4 hits undecided (the condition needs memory that could not be read)",
             ),
         ] {
-            let missed = Missed { by_kernel, no_room, no_return, sampled_out };
+            let missed = Missed { by_kernel, no_room, no_return, sampled_out, undecided };
             assert_eq!(missed.to_string(), text);
             assert!(!missed.is_nothing());
         }

@@ -15,3 +15,5 @@ pub(crate) mod planner;
 pub mod privileges;
 mod selection;
 pub(crate) mod tracer;
+
+mod waits;

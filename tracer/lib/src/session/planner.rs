@@ -4,7 +4,9 @@ use crate::error::TraceError;
 use crate::hook::{self, Host};
 use crate::resolve::probe::Probe;
 use crate::resolve::{CountedFields, Plan, PlannedField, fields_of, plan};
-use crate::spec::{At, Comparison, FieldBase, FieldSpec, Operand, Operator, Predicate, ProbeSpec};
+use crate::spec::{
+    At, Comparison, FieldBase, FieldSpec, Operand, Operator, Predicate, ProbeSpec, Provider,
+};
 use probe_perf::Event;
 use probe_tracer_common::fetch::FetchTable;
 
@@ -111,8 +113,11 @@ impl Planner {
             source = Box::new(CountedFields::new(source, &self.fields.counters));
         }
         let predicate = filter.and(spec.predicate());
-        plan(&*source, fields, also, predicate.as_ref())
-            .map_err(|error| TraceError::Field(spec.error(error.at, error.what)))
+        let mut plan = plan(&*source, fields, also, predicate.as_ref())
+            .map_err(|error| TraceError::Field(spec.error(error.at, error.what)))?;
+        let is_in_process = matches!(spec.provider(), Provider::Uprobe | Provider::Uretprobe);
+        plan.table.is_in_process = is_in_process.into();
+        Ok(plan)
     }
 }
 

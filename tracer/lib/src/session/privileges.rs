@@ -12,12 +12,11 @@
 //! The capabilities that are still needed depend on the kernel and its settings. These functions
 //! find them by trying.
 
-use crate::kernel::capabilities::{Capabilities, keep_for_good};
+use crate::kernel::capabilities::{Capabilities, keep_least};
 use crate::kernel::features::is_refusal;
 use crate::session::tracer::Tracer;
 use probe_perf::Sampler;
 use rustix::process::{Resource, getrlimit};
-use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
 use std::fs::OpenOptions;
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
@@ -35,7 +34,7 @@ use std::path::Path;
 /// If the kernel does not let the thread drop them.
 pub fn keep_for_hotplug(tracer: &Tracer, also: Capabilities) -> io::Result<Capabilities> {
     let wanted = also | to_map_rings() | Capabilities::BPF | Capabilities::PERFMON;
-    keep([wanted, wanted | Capabilities::SYS_ADMIN], || {
+    keep_least([wanted, wanted | Capabilities::SYS_ADMIN], || {
         tracer.may_finish() && tracer.may_open_events()
     })
 }
@@ -56,7 +55,7 @@ pub fn keep_for_samples(sampler: &Sampler, also: Capabilities) -> io::Result<Cap
     }
     let memory = also | to_map_rings();
     let wanted = memory | Capabilities::PERFMON;
-    keep(
+    keep_least(
         [memory, wanted, wanted | Capabilities::SYS_ADMIN],
         || !matches!(sampler.try_reopen(), Err(error) if is_refusal(&error)),
     )
@@ -68,7 +67,7 @@ pub fn keep_for_samples(sampler: &Sampler, also: Capabilities) -> io::Result<Cap
 ///
 /// If the kernel does not let the thread drop them.
 pub fn keep_only(these: Capabilities) -> io::Result<Capabilities> {
-    keep([these], || true)
+    keep_least([these], || true)
 }
 
 /// Drops the thread's capabilities, except those in `also`, and the one that creating files in
@@ -78,7 +77,7 @@ pub fn keep_only(these: Capabilities) -> io::Result<Capabilities> {
 ///
 /// If the kernel does not let the thread drop them.
 pub fn keep_for_files(dir: &Path, also: Capabilities) -> io::Result<Capabilities> {
-    keep([also, also | Capabilities::DAC_OVERRIDE], || {
+    keep_least([also, also | Capabilities::DAC_OVERRIDE], || {
         // The file vanishes when it is closed. Where the file system has no such files, a missing
         // permission is still reported first.
         let file = OpenOptions::new().write(true).custom_flags(libc::O_TMPFILE).open(dir);
@@ -98,7 +97,7 @@ pub fn keep_for_files(dir: &Path, also: Capabilities) -> io::Result<Capabilities
 pub fn drop_all(tracer: &Tracer) -> io::Result<Capabilities> {
     let candidates =
         [Capabilities::NONE, Capabilities::BPF, Capabilities::BPF | Capabilities::SYS_ADMIN];
-    keep(candidates, || tracer.may_finish())
+    keep_least(candidates, || tracer.may_finish())
 }
 
 /// The capabilities that mapping the rings of new CPUs takes.
@@ -107,23 +106,4 @@ fn to_map_rings() -> Capabilities {
         Some(_) => Capabilities::IPC_LOCK,
         None => Capabilities::NONE,
     }
-}
-
-/// Keeps the first of `candidates` with which it `works`, or the last one.
-fn keep<const N: usize>(
-    candidates: [Capabilities; N],
-    works: impl Fn() -> bool,
-) -> io::Result<Capabilities> {
-    let before = capabilities(None)?;
-    let mut kept = CapabilitySet::empty();
-    for candidate in candidates {
-        kept = before.effective & candidate.0;
-        // What stays permitted, the next attempt can use again.
-        set_capabilities(None, CapabilitySets { effective: kept, ..before })?;
-        if works() {
-            break;
-        }
-    }
-    keep_for_good(kept)?;
-    Ok(Capabilities(kept))
 }

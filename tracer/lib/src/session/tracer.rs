@@ -127,6 +127,10 @@ impl Tracer {
             let sampled_out = missed::sampled_out(&object, probes.len())?;
             missed.iter_mut().zip(sampled_out).for_each(|(missed, hits)| missed.sampled_out = hits);
         }
+        if object.hits_wait() {
+            let undecided = missed::undecided(&object, probes.len())?;
+            missed.iter_mut().zip(undecided).for_each(|(missed, hits)| missed.undecided = hits);
+        }
         let _ = pipe.drain_all(consumer);
         drop(logger);
         let (records, late) = pipe.close(consumer)?;

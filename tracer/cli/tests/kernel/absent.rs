@@ -1,0 +1,260 @@
+//! Strings on pages that are not in memory when a probe is hit: the kernel, or the program, reads them a moment later.
+
+use crate::probe::commands::{own, requested_work, workload as workload_of};
+use crate::probe::{Run, all_json_lines, counts, events, json_lines, ledger, stderr, trace};
+use serde_json::Value;
+use std::ffi::c_char;
+use std::hint::black_box;
+use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::ptr;
+use std::time::{Duration, Instant};
+
+/// The kernel maps the pages around one that is missing, in aligned groups of this many bytes.
+const APART: usize = 64 << 10;
+
+/// The number of strings.
+pub(crate) const STRINGS: usize = 1000;
+
+/// The name of the thread that uses them, which does nothing else under this name.
+const NAME: &str = "absent";
+
+/// An address of no memory.
+const NOWHERE: usize = 0x1234_5678_9000;
+
+/// The `n`th string.
+pub(crate) fn path(n: usize) -> String {
+    format!("/probe-test-none/{n:04}")
+}
+
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn absent_fixture_reads(text: *const c_char) -> usize {
+    // SAFETY: callers pass a string.
+    unsafe { libc::strlen(black_box(text)) }
+}
+
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn absent_fixture_ignores(text: *const c_char) -> usize {
+    black_box(text).addr()
+}
+
+/// Maps the strings, each in a group of pages that was never touched. They begin `before` bytes before the group.
+fn map(strings: usize, before: usize) -> Vec<*const c_char> {
+    let file = tempfile::tempfile().unwrap();
+    let len = (strings + 1) * APART;
+    file.set_len(len as u64).unwrap();
+    for n in 0..strings {
+        let at = (n + 1) * APART - before;
+        file.write_all_at(path(n).as_bytes(), at as u64).unwrap();
+    }
+    let (none, read) = (libc::PROT_NONE, libc::PROT_READ);
+    let (anonymous, private) = (libc::MAP_ANONYMOUS | libc::MAP_PRIVATE, libc::MAP_PRIVATE);
+    // SAFETY: a new mapping.
+    let room = unsafe { libc::mmap(ptr::null_mut(), len + APART, none, anonymous, -1, 0) };
+    assert_ne!(room, libc::MAP_FAILED);
+    let start = room
+        .cast::<u8>()
+        .wrapping_add(room.align_offset(1))
+        .map_addr(|at| at.next_multiple_of(APART));
+    let fixed = private | libc::MAP_FIXED;
+    // SAFETY: it replaces a part of that mapping.
+    let mapped = unsafe { libc::mmap(start.cast(), len, read, fixed, file.as_raw_fd(), 0) };
+    assert_eq!(mapped, start.cast());
+    (0..strings).map(|n| start.wrapping_add((n + 1) * APART - before).cast_const().cast()).collect()
+}
+
+/// Opens what does not exist.
+fn open(path: *const c_char) {
+    // SAFETY: the kernel checks the address.
+    assert_eq!(unsafe { libc::open(path, libc::O_RDONLY) }, -1);
+}
+
+fn nowhere(n: usize) -> *const c_char {
+    ptr::without_provenance(NOWHERE + 8 * n)
+}
+
+/// Does the requested work.
+#[test]
+#[ignore = "what the others trace: cargo xtask test"]
+fn workload() {
+    let work = requested_work();
+    let mut words = work.split_terminator(' ');
+    let Some(work) = words.next() else { return };
+    let number = |word: Option<&str>| word.map_or(0, |word| word.parse().unwrap());
+    let (count, before) = (number(words.next()), number(words.next()));
+    let paths = map(if work == "nowhere" { 0 } else { count }, before);
+    let name = std::ffi::CString::new(NAME).unwrap();
+    // SAFETY: it is a string.
+    unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
+    match work {
+        "opens" => paths.into_iter().for_each(open),
+        "nowhere" => (0..count).for_each(|n| open(nowhere(n))),
+        "exits" => {
+            let paths: Vec<_> = paths.into_iter().map(<*const c_char>::addr).collect();
+            for (n, path) in paths.into_iter().enumerate() {
+                let thread = std::thread::spawn(move || {
+                    open(ptr::with_exposed_provenance(path));
+                    open(nowhere(n));
+                });
+                thread.join().unwrap();
+            }
+        }
+        "reads" => paths.into_iter().for_each(|path| {
+            assert_eq!(absent_fixture_reads(path), self::path(0).len());
+        }),
+        "ignores" => paths.into_iter().for_each(|path| {
+            assert_eq!(absent_fixture_ignores(path), path.addr());
+        }),
+        "waits" => {
+            open(nowhere(0));
+            std::io::stderr().write_all(b"waiting\n").unwrap();
+            std::thread::sleep(Duration::from_secs(200));
+        }
+        _ => panic!("{work}"),
+    }
+}
+
+/// A command that does this work.
+pub(crate) fn work(work: &str) -> [String; 5] {
+    workload_of("absent", work)
+}
+
+/// Asserts that the strings of these events are all of those of the workload, each once and in order.
+#[track_caller]
+pub(crate) fn assert_strings<'e>(events: impl IntoIterator<Item = &'e Value>, field: &str) {
+    let strings: Vec<_> = events.into_iter().map(|event| event["args"][field].clone()).collect();
+    let expected: Vec<_> = (0..STRINGS).map(|n| Value::from(path(n))).collect();
+    let different = strings.iter().zip(&expected).filter(|(one, other)| one != other).count();
+    assert!(strings == expected, "{} strings, {different} are wrong", strings.len());
+}
+
+const OPENS: &str = "tracepoint:syscalls:sys_enter_openat";
+
+/// A spec for the opens of the workload.
+fn opens(fields: &str, condition: &str) -> String {
+    format!("{OPENS}({fields})/comm == \"{NAME}\"{condition}/")
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn every_string_is_read_and_has_the_time_of_its_hit() {
+    // The second program runs right after the first one. It reads no memory, so its hits do not wait.
+    let probes = [opens("filename", ""), opens("flags", "")];
+    let events = events(probes, work(&format!("opens {STRINGS}")));
+    let (strings, others): (Vec<_>, Vec<_>) =
+        events.iter().partition(|event| event["args"].get("filename").is_some());
+    assert_strings(strings.iter().copied(), "filename");
+    assert_eq!(others.len(), STRINGS);
+    let time = |event: &Value| event["time"].as_u64().unwrap();
+    for (n, (string, other)) in strings.iter().zip(&others).enumerate() {
+        assert!(time(string) < time(other), "{n}: {string} {other}");
+        assert!(others.get(n + 1).is_none_or(|next| time(other) < time(next)));
+    }
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn strings_on_two_pages_are_whole() {
+    let events = events([opens("filename", "")], work(&format!("opens {STRINGS} 5")));
+    assert_strings(&events, "filename");
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn conditions_wait_for_the_string() {
+    let all = work(&format!("opens {STRINGS}"));
+    let wanted = path(STRINGS / 2);
+    let is_it = format!(" && filename == \"{wanted}\"");
+    let found = events([opens("flags", &is_it)], &all);
+    assert_eq!(found.len(), 1, "{found:#?}");
+    let is_not = format!(" && filename != \"{wanted}\"");
+    assert_eq!(events([opens("filename", &is_not)], &all).len(), STRINGS - 1);
+    let condition = format!("{OPENS}/comm == \"{NAME}\"{is_not}/");
+    let (counted, text) = counts([condition], &all);
+    let counted: u64 = counted.into_values().flatten().map(|(_, count)| count).sum();
+    assert_eq!(counted, STRINGS as u64 - 1, "{text}");
+    // Samples are of the hits that the condition accepts.
+    let on_one_cpu = ["taskset", "-c", "0"].map(str::to_owned).into_iter().chain(all);
+    let sampled = events([opens("filename", &is_not).as_str(), "--sample", "1/10"], on_one_cpu);
+    assert_eq!(sampled.len(), STRINGS.div_ceil(10));
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn several_probes_wait_at_the_same_time() {
+    let probes = ["filename", "filename, dfd", "filename, flags"].map(|fields| opens(fields, ""));
+    let events = events(probes, work(&format!("opens {STRINGS}")));
+    for fields in 1..=2 {
+        let of = |event: &&Value| event["args"].as_object().unwrap().len() == fields;
+        let events: Vec<_> = events.iter().filter(of).collect();
+        assert_eq!(events.len(), fields * STRINGS);
+        for (n, event) in events.iter().enumerate() {
+            assert_eq!(event["args"]["filename"], path(n / fields), "{event}");
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn what_is_nowhere_is_reported_once() {
+    const OPENED: usize = 50;
+    let output = trace([opens("filename", "")], work(&format!("nowhere {OPENED}")));
+    let events = json_lines(&output);
+    assert_eq!(events.len(), OPENED, "{events:#?}");
+    assert!(events.iter().all(|event| event["faults"] == serde_json::json!(["filename"])));
+    let condition = opens("filename", " && filename == \"nowhere\"");
+    let output = trace([condition], work(&format!("nowhere {OPENED}")));
+    let lines = all_json_lines(&output);
+    let missed = &lines.last().unwrap()["missed"][0];
+    assert_eq!((lines.len(), &missed["undecided"]), (2, &Value::from(OPENED)));
+    let text = stderr(&output);
+    assert!(text.contains(&format!("{OPENED} hits undecided (")), "{text}");
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_thread_that_exits_leaves_its_hits() {
+    const THREADS: usize = 100;
+    let output = trace([opens("filename", "")], work(&format!("exits {THREADS}")));
+    let events = json_lines(&output);
+    assert_eq!(events.len(), 2 * THREADS);
+    for (n, pair) in events.chunks(2).enumerate() {
+        assert_eq!(pair[0]["args"]["filename"], path(n));
+        assert_eq!(pair[1]["faults"], serde_json::json!(["filename"]));
+    }
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_wait_ends_while_the_trace_goes_on() {
+    let spec = opens("filename", "");
+    let mut args = vec!["trace".to_owned(), "-F".into(), "jsonl".into(), "--max-events".into()];
+    args.extend(["1".to_owned(), spec, "--".into()]);
+    args.extend(work("waits"));
+    let begun = Instant::now();
+    // It ends with the first event.
+    let output = Run::start(args).finish();
+    assert_eq!(ledger(&output).lost, 0);
+    // The command takes longer than that.
+    assert!(begun.elapsed() < Duration::from_secs(100), "{:?}", begun.elapsed());
+}
+
+#[test]
+#[ignore = "needs root, BPF and uprobes: cargo xtask test"]
+fn a_program_reads_its_string_before_it_returns() {
+    let own = own();
+    let spec = format!("u:{own}:absent_fixture_reads(text=arg0:str)");
+    let read = events([spec], work(&format!("reads {STRINGS}")));
+    assert_strings(&read, "text");
+    let spec = format!("u:{own}:absent_fixture_reads(text=arg0:str, retval:u64)");
+    let read = events([spec.as_str(), "--ret"], work(&format!("reads {STRINGS}")));
+    assert_strings(&read, "text");
+    let spec = format!("u:{own}:absent_fixture_ignores(text=arg0:str)");
+    let output = trace([spec], work("ignores 20"));
+    let ignored = json_lines(&output);
+    assert_eq!(ignored.len(), 20);
+    assert!(ignored.iter().all(|event| event["args"]["text"].is_null()), "{ignored:#?}");
+}
