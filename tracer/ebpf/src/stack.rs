@@ -6,6 +6,7 @@ use super::hit::LAST_SHORT;
 use aya_ebpf::{
     EbpfContext, Global, bindings::BPF_F_USER_STACK, helpers::generated::bpf_get_stack,
 };
+use core::ffi::c_void;
 use probe_ebpf::Reservation;
 use probe_tracer_common::fetch::{FIELDS, SHORT, kind};
 use probe_tracer_common::trace::ProbeHit;
@@ -21,10 +22,15 @@ const STACKS: usize = 2;
 /// Reads the stacks that a probe's table asks for into its hit.
 #[inline(always)]
 pub(crate) fn read<C: EbpfContext>(ctx: &C, probe: u32, hit: &Reservation<ProbeHit>) {
-    if READ_STACKS.load() == 0 {
-        return;
+    if READ_STACKS.load() != 0 {
+        read_all(ctx.as_ptr(), probe, hit.depth());
     }
-    let Some(mut fetch) = Fetch::of(probe, hit.depth()) else { return };
+}
+
+/// A function of its own, in which no number has to be spilled to the stack: old verifiers forget its bounds there.
+#[inline(never)]
+fn read_all(ctx: *mut c_void, probe: u32, depth: u32) -> u32 {
+    let Some(mut fetch) = Fetch::of(probe, depth) else { return 0 };
     let count = usize::from(fetch.table.stack_count);
     let first = usize::from(fetch.table.field_count).wrapping_sub(count);
     for n in 0..STACKS {
@@ -34,10 +40,11 @@ pub(crate) fn read<C: EbpfContext>(ctx: &C, probe: u32, hit: &Reservation<ProbeH
         }
         read_one(ctx, &mut fetch, at);
     }
+    0
 }
 
 #[inline(always)]
-fn read_one<C: EbpfContext>(ctx: &C, fetch: &mut Fetch<'_>, at: usize) {
+fn read_one(ctx: *mut c_void, fetch: &mut Fetch<'_>, at: usize) {
     fetch.set_word(at, 0);
     // SAFETY: the frame is ours.
     let begin = unsafe { (&raw const fetch.frame.len).read_volatile() };
@@ -49,7 +56,7 @@ fn read_one<C: EbpfContext>(ctx: &C, fetch: &mut Fetch<'_>, at: usize) {
     // SAFETY: SHORT bytes of the tail are behind it.
     let to = unsafe { fetch.frame.tail.as_mut_ptr().add(begin) };
     // SAFETY: as above.
-    let len = unsafe { bpf_get_stack(ctx.as_ptr(), to.cast(), SHORT as u32, flags) };
+    let len = unsafe { bpf_get_stack(ctx, to.cast(), SHORT as u32, flags) };
     if len < 0 || len > SHORT as i64 {
         return fetch.fault(at);
     }
