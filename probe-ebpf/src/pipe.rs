@@ -96,12 +96,7 @@ pub fn reserve<T: Record>() -> Result<Reservation<T>, EmitError> {
     };
     let slot = taken.slot;
     // SAFETY: we hold the slot until the reservation is dropped.
-    let fill = unsafe { (*slot).head.fill };
-    // It never exceeds MAX_PACKED, but the verifier does not know that.
-    let fill = if fill > MAX_PACKED { 0 } else { fill };
-    // SAFETY: after MAX_PACKED bytes of records, there is room for the longest record.
-    let header = unsafe { (&raw mut (*slot).records).cast::<u8>().add(fill as usize) };
-    let header = header.cast();
+    let (fill, header) = unsafe { end_of_block(slot) };
     let reservation = Reservation { taken, header, fill, depth, record: PhantomData };
     let time = if clock == PER_BLOCK { time_of_block(slot, fill) } else { now };
     // SAFETY: as above.
@@ -141,11 +136,8 @@ pub unsafe fn reserved<'r, T: Record>(depth: u32) -> Option<(&'r mut T, &'r mut 
 pub unsafe fn reserved_header(depth: u32) -> Option<*mut RecordHeader> {
     let slot = slot::get(depth)?;
     // SAFETY: the caller holds the slot.
-    let fill = unsafe { (*slot).head.fill };
-    // It never exceeds MAX_PACKED, but the verifier does not know that.
-    let fill = if fill > MAX_PACKED { 0 } else { fill };
-    // SAFETY: after MAX_PACKED bytes of records, there is room for the longest record.
-    Some(unsafe { (&raw mut (*slot).records).cast::<u8>().add(fill as usize) }.cast())
+    let (_, header) = unsafe { end_of_block(slot) };
+    Some(header)
 }
 
 /// The reservation that a global function has [left](Reservation::leave) to its caller.
@@ -157,12 +149,24 @@ pub unsafe fn reserved_header(depth: u32) -> Option<*mut RecordHeader> {
 pub unsafe fn left<T: Record>(depth: u32) -> Option<Reservation<T>> {
     let taken = slot::taken(slot::get(depth)?);
     // SAFETY: the caller holds the slot.
-    let fill = unsafe { (*taken.slot).head.fill };
+    let (fill, header) = unsafe { end_of_block(taken.slot) };
+    Some(Reservation { taken, header, fill, depth, record: PhantomData })
+}
+
+/// The bytes of records in a slot's block, and the address of the next record's header.
+///
+/// # Safety
+///
+/// The caller must hold the slot.
+#[inline(always)]
+unsafe fn end_of_block(slot: *mut Slot) -> (u32, *mut RecordHeader) {
+    // SAFETY: the caller's promise.
+    let fill = unsafe { (*slot).head.fill };
     // It never exceeds MAX_PACKED, but the verifier does not know that.
     let fill = if fill > MAX_PACKED { 0 } else { fill };
-    // SAFETY: as in reserve().
-    let header = unsafe { (&raw mut (*taken.slot).records).cast::<u8>().add(fill as usize) };
-    Some(Reservation { taken, header: header.cast(), fill, depth, record: PhantomData })
+    // SAFETY: after MAX_PACKED bytes of records, there is room for the longest record.
+    let header = unsafe { (&raw mut (*slot).records).cast::<u8>().add(fill as usize) };
+    (fill, header.cast())
 }
 
 /// The time of the block in a slot that we hold, with `fill` bytes of records in the block.

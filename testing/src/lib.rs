@@ -5,6 +5,7 @@ pub mod cgroup;
 pub mod corpus;
 pub mod cpu;
 pub mod left;
+pub mod pattern;
 pub mod set_on_drop;
 pub mod skip;
 pub mod switches;

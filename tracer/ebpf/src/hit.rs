@@ -46,6 +46,19 @@ pub(crate) fn frame(hit: &mut Reservation<ProbeHit>) -> &mut Frame {
     unsafe { &mut *hit.tail().as_mut_ptr().cast::<Frame>() }
 }
 
+/// A hit and the memory behind it, for a global function.
+///
+/// # Safety
+///
+/// As for [`pipe::reserved`].
+#[inline(always)]
+pub(crate) unsafe fn reserved<'r>(depth: u32) -> Option<(&'r mut ProbeHit, &'r mut Frame)> {
+    // SAFETY: the caller's promise.
+    let (hit, tail) = unsafe { pipe::reserved::<ProbeHit>(depth) }?;
+    // SAFETY: as in frame().
+    Some((hit, unsafe { &mut *tail.as_mut_ptr().cast::<Frame>() }))
+}
+
 /// Reports or counts a hit of a probe. `fill` fills in at least the registers that the probe's table uses.
 #[inline(always)]
 pub(crate) fn report<C: EbpfContext>(

@@ -240,9 +240,7 @@ fn store(place: Place, depth: u32, is_undecided: bool) -> bool {
     // SAFETY: the caller of the global functions holds the reservation.
     let Some(record) = (unsafe { pipe::reserved_header(depth) }) else { return false };
     // SAFETY: as above.
-    let Some((hit, tail)) = (unsafe { pipe::reserved::<ProbeHit>(depth) }) else { return false };
-    // SAFETY: as in hit::frame().
-    let frame = unsafe { &mut *tail.as_mut_ptr().cast::<hit::Frame>() };
+    let Some((hit, frame)) = (unsafe { hit::reserved(depth) }) else { return false };
     // SAFETY: the frame is ours.
     let len = size_of::<ProbeHit>() + unsafe { (&raw const frame.len).read_volatile() };
     // SAFETY: the header is the reservation's.
@@ -298,9 +296,7 @@ extern "C" fn restore(thread: u32, number: u32, depth: u32) -> u32 {
         return 0;
     }
     // SAFETY: as above.
-    let Some((hit, tail)) = (unsafe { pipe::reserved::<ProbeHit>(depth) }) else { return 0 };
-    // SAFETY: as in hit::frame().
-    let frame = unsafe { &mut *tail.as_mut_ptr().cast::<hit::Frame>() };
+    let Some((hit, frame)) = (unsafe { hit::reserved(depth) }) else { return 0 };
     // SAFETY: the frame is ours.
     unsafe { (&raw mut frame.len).write_volatile(len.wrapping_sub(size_of::<ProbeHit>())) };
     let probe = hit.probe;

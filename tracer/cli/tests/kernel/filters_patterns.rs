@@ -2,6 +2,7 @@
 
 use crate::probe::commands::{self, requested_work};
 use crate::probe::{events, probe, stderr};
+use probe_testing::pattern::matches;
 use std::ffi::CString;
 
 // SAFETY: this matches the C library.
@@ -57,20 +58,6 @@ fn workload() {
         let [old, new] = [old, new].map(|name| CString::new(name).unwrap());
         // SAFETY: both are strings with a terminating zero.
         assert_eq!(unsafe { libc::rename(old.as_ptr(), new.as_ptr()) }, -1);
-    }
-}
-
-/// Whether a pattern matches a string.
-fn matches(pattern: &[u8], text: &[u8]) -> bool {
-    match (pattern.split_first(), text.split_first()) {
-        (None, None) => true,
-        (Some((b'*', rest)), _) => {
-            matches(rest, text) || !text.is_empty() && matches(pattern, &text[1..])
-        }
-        (Some((one, pattern)), Some((byte, text))) => {
-            (*one == b'?' || one == byte) && matches(pattern, text)
-        }
-        _ => false,
     }
 }
 

@@ -8,7 +8,7 @@
 
 mod text;
 
-use super::hit::{Frame, LAST_DATA, LAST_SHORT, LONGEST_TAIL};
+use super::hit::{self, Frame, LAST_DATA, LAST_SHORT, LONGEST_TAIL};
 use aya_ebpf::{
     cty::c_void,
     helpers::{
@@ -21,7 +21,6 @@ use aya_ebpf::{
     macros::map,
     maps::Array,
 };
-use probe_ebpf::pipe;
 use probe_tracer_common::counter;
 use probe_tracer_common::fetch::{
     CHECKS, Check, FIELDS, FetchField, FetchTable, LONGEST, SHORT, STEPS, TEXT_LEN, TEXTS,
@@ -251,9 +250,7 @@ impl Fetch<'_> {
     #[inline(always)]
     fn by(table: &'static FetchTable, depth: u32) -> Option<Self> {
         // SAFETY: the caller of the functions above holds the reservation.
-        let (hit, tail) = unsafe { pipe::reserved::<ProbeHit>(depth) }?;
-        // SAFETY: as in hit::frame().
-        let frame = unsafe { &mut *tail.as_mut_ptr().cast::<Frame>() };
+        let (hit, frame) = unsafe { hit::reserved(depth) }?;
         Some(Self { table, hit, frame })
     }
 

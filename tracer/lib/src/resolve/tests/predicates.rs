@@ -1,4 +1,5 @@
 use super::*;
+use probe_testing::pattern::matches;
 use proptest::prelude::*;
 
 fn accepts(predicate: &Predicate) -> bool {
@@ -127,20 +128,6 @@ fn value(text: &str) -> Result<i128, &'static [u8]> {
         "comm" => Err(b"dd"),
         "path" => Err(b"user's"),
         other => panic!("{other}"),
-    }
-}
-
-/// Whether a pattern matches a string.
-fn matches(pattern: &[u8], text: &[u8]) -> bool {
-    match (pattern.split_first(), text.split_first()) {
-        (None, None) => true,
-        (Some((b'*', rest)), _) => {
-            matches(rest, text) || !text.is_empty() && matches(pattern, &text[1..])
-        }
-        (Some((one, pattern)), Some((byte, text))) => {
-            (*one == b'?' || one == byte) && matches(pattern, text)
-        }
-        _ => false,
     }
 }
 
