@@ -40,7 +40,7 @@ pub const TEXT_LEN: usize = 64;
 pub const LONGEST: usize = 4096;
 
 /// How many bytes of strings, arrays and stacks a hit can hold before the last one of maximum length.
-pub const DATA: usize = 3320;
+pub const DATA: usize = 3272;
 
 /// Behind [`DATA`], strings and arrays are read up to this length while there is room.
 pub const SHORT: usize = 1024;

@@ -32,6 +32,8 @@ pub(crate) struct Frame {
     pub(crate) len: usize,
     /// The address of the field that is being read.
     pub(crate) address: u64,
+    /// The string or array that is being read.
+    pub(crate) span: fetch::Span,
     /// The counters at the call's return.
     pub(crate) returned: Counted,
 }

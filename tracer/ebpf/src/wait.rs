@@ -138,7 +138,7 @@ pub(crate) extern "C" fn begin(probe: u32, depth: u32, said: u32) -> u32 {
     let Some(table) = fetch::table(probe) else { return SEND };
     // An undecided hit has such a field.
     if fetch::fields_to_read(probe, depth) == 0 {
-        fetch::clear_faulted(table, depth);
+        fetch::clear_faulted(probe, depth);
         return SEND;
     }
     if table.is_in_process == 0 && said & NO_OTHER == 0 {
@@ -158,7 +158,7 @@ pub(crate) extern "C" fn begin(probe: u32, depth: u32, said: u32) -> u32 {
             break;
         }
     }
-    fetch::clear_faulted(table, depth);
+    fetch::clear_faulted(probe, depth);
     if said == UNDECIDED {
         remain_undecided(probe);
         return DROP;
@@ -400,7 +400,7 @@ fn read_again(place: Place, hit: Reservation<ProbeHit>, was: u32, was_in_process
             return NOTHING;
         }
     }
-    fetch::clear_faulted(table, hit.depth());
+    fetch::clear_faulted(probe, hit.depth());
     end(place, hit, was, said)
 }
 

@@ -6,25 +6,25 @@
 //! checks those once, instead of once for each field on each path through the fields before it. Their
 //! arguments are numbers, by which they find the table and the hit.
 
+mod data;
 mod text;
 
-use super::hit::{self, Frame, LAST_DATA, LAST_SHORT, LONGEST_TAIL};
+pub(crate) use data::Span;
+
+use super::hit::{self, Frame, LAST_SHORT};
 use aya_ebpf::{
     cty::c_void,
     helpers::{
         bpf_get_current_task, bpf_get_current_uid_gid, bpf_get_smp_processor_id,
-        generated::{
-            bpf_probe_read_kernel, bpf_probe_read_kernel_str, bpf_probe_read_user,
-            bpf_probe_read_user_str,
-        },
+        generated::{bpf_probe_read_kernel, bpf_probe_read_user},
     },
     macros::map,
     maps::Array,
 };
 use probe_tracer_common::counter;
 use probe_tracer_common::fetch::{
-    CHECKS, Check, FIELDS, FetchField, FetchTable, LONGEST, SHORT, STEPS, TEXT_LEN, TEXTS,
-    TRUNCATED, base, flag, kind, moment, operator, verdict,
+    CHECKS, Check, FIELDS, FetchField, FetchTable, STEPS, TEXT_LEN, TEXTS, base, flag, kind,
+    moment, operator, verdict,
 };
 use probe_tracer_common::trace::ProbeHit;
 
@@ -56,22 +56,18 @@ pub(crate) mod again {
 /// rejects the hit, and otherwise what it says.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn follow_table(probe: u32, depth: u32, moment: u32) -> u32 {
-    let Some(table) = PROBES.get(probe) else { return 0 };
+    let Some(table) = PROBES.get(probe) else { return REJECTED };
     let late = table.late_fields;
     let fields = if moment == moment::LATE { late } else { !late };
     let taken = fields & table.taken_fields;
     if taken != 0 {
-        let Some(mut fetch) = Fetch::by(table, depth) else { return 0 };
-        fetch.take(taken);
+        let Some(fetch) = Fetch::of(probe, depth) else { return REJECTED };
+        take_fields(fetch.table, fetch.frame, taken);
     }
-    let read = fields & !taken;
-    for at in 0..FIELDS as u32 {
-        if at >= u32::from(table.integer_count) {
-            break;
-        }
-        if read >> at & 1 != 0 {
-            fetch_field(probe, depth, at, 0);
-        }
+    let integers = first_fields(table.integer_count);
+    let read = fields & !taken & integers;
+    if read != 0 {
+        fetch_fields(probe, depth, read, 0);
     }
     let checks_text = table.checks_text >> (moment & 1) & 1 != 0;
     let mut said = ACCEPTED;
@@ -81,13 +77,10 @@ pub(crate) extern "C" fn follow_table(probe: u32, depth: u32, moment: u32) -> u3
             return REJECTED;
         }
     }
-    for at in 0..FIELDS as u32 {
-        if at + u32::from(table.stack_count) >= u32::from(table.field_count) {
-            break;
-        }
-        if at >= u32::from(table.integer_count) && fields >> at & 1 != 0 {
-            fetch_field(probe, depth, at, 0);
-        }
+    let but_stacks = first_fields(table.field_count.wrapping_sub(table.stack_count));
+    let data = fields & !integers & but_stacks;
+    if data != 0 {
+        fetch_fields(probe, depth, data, 0);
     }
     if checks_text { judge(table, probe, depth, moment) } else { said }
 }
@@ -100,15 +93,10 @@ pub(crate) extern "C" fn follow_table(probe: u32, depth: u32, moment: u32) -> u3
 pub(crate) extern "C" fn read_again(probe: u32, depth: u32, how: u32) -> u32 {
     let Some(table) = PROBES.get(probe) else { return REJECTED };
     let faulted = fields_to_read(probe, depth);
-    // Integers come first, as the lengths of strings must.
-    for at in 0..FIELDS as u32 {
-        if faulted >> at & 1 != 0 {
-            fetch_field(probe, depth, at, 1);
-        }
-    }
+    fetch_fields(probe, depth, faulted, 1);
     let said = judge(table, probe, depth, moment::EARLY);
     if how != again::FOR_NOW {
-        clear_faulted(table, depth);
+        clear_faulted(probe, depth);
     }
     said
 }
@@ -119,7 +107,7 @@ pub(crate) extern "C" fn read_again(probe: u32, depth: u32, how: u32) -> u32 {
 pub(crate) fn give_fields_up(probe: u32, depth: u32) -> u32 {
     let Some(table) = PROBES.get(probe) else { return REJECTED };
     let said = judge(table, probe, depth, moment::EARLY);
-    clear_faulted(table, depth);
+    clear_faulted(probe, depth);
     said
 }
 
@@ -139,15 +127,21 @@ pub(crate) extern "C" fn fields_to_read(probe: u32, depth: u32) -> u32 {
 }
 
 /// Clears the words of faulted fields, which have addresses while they wait.
-#[inline(always)]
-pub(super) fn clear_faulted(table: &'static FetchTable, depth: u32) {
-    let Some(mut fetch) = Fetch::by(table, depth) else { return };
-    let faulted = fetch.hit.faults & table.waiting_fields;
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn clear_faulted(probe: u32, depth: u32) -> u32 {
+    let Some(mut fetch) = Fetch::of(probe, depth) else { return 0 };
+    let faulted = fetch.hit.faults & fetch.table.waiting_fields;
     for at in 0..FIELDS {
-        if faulted >> at & 1 != 0 {
+        let rest = faulted >> at;
+        if rest == 0 {
+            break;
+        }
+        if rest & 1 != 0 {
             fetch.set_word(at, 0);
         }
     }
+    0
 }
 
 /// What the part of the predicate says that can be decided at this moment.
@@ -160,10 +154,11 @@ fn judge(table: &FetchTable, probe: u32, depth: u32, moment: u32) -> u32 {
         return ACCEPTED;
     }
     let mut next = first;
-    for at in 0..CHECKS as u32 {
-        if next == at {
-            next = next_check(probe, depth, at);
+    for _ in 0..CHECKS {
+        if next >= CHECKS as u32 {
+            break;
         }
+        next = next_check(probe, depth, next);
     }
     const ACCEPT: u32 = verdict::ACCEPT as u32;
     const WAIT: u32 = verdict::WAIT as u32;
@@ -172,6 +167,47 @@ fn judge(table: &FetchTable, probe: u32, depth: u32, moment: u32) -> u32 {
         WAIT => UNDECIDED,
         _ => REJECTED,
     }
+}
+
+/// A bit for each of the first fields.
+#[inline(always)]
+fn first_fields(count: u8) -> u32 {
+    (1_u64 << (count & 63)).wrapping_sub(1) as u32
+}
+
+/// Copies integers that are in registers. The set has a bit for each.
+#[inline(never)]
+fn take_fields(table: &FetchTable, frame: &mut Frame, fields: u32) -> u32 {
+    for at in 0..FIELDS {
+        let rest = fields >> at;
+        if rest == 0 {
+            break;
+        }
+        if rest & 1 != 0 {
+            let field = &table.fields[at];
+            let register = frame.registers[usize::from(field.base) & 31];
+            let word = cut(field, add(register, field.offsets[0]));
+            // SAFETY: the tail begins with the words of FIELDS fields, and is 8-aligned.
+            unsafe { frame.tail.as_mut_ptr().cast::<u64>().add(at).write_volatile(word) };
+        }
+    }
+    0
+}
+
+/// Reads the fields of a set, which has a bit for each. Integers come first, as the lengths of strings must.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn fetch_fields(probe: u32, depth: u32, fields: u32, again: u32) -> u32 {
+    for at in 0..FIELDS as u32 {
+        let rest = fields >> at;
+        if rest == 0 {
+            break;
+        }
+        if rest & 1 != 0 {
+            fetch_field(probe, depth, at, again);
+        }
+    }
+    0
 }
 
 /// Reads one field: from the start, or with `again` from the address where it faulted.
@@ -243,30 +279,10 @@ impl Fetch<'_> {
     /// The table of a probe, and the hit that is reserved at `depth`.
     #[inline(always)]
     pub(super) fn of(probe: u32, depth: u32) -> Option<Self> {
-        Self::by(PROBES.get(probe)?, depth)
-    }
-
-    /// The same, for a table that is already known.
-    #[inline(always)]
-    fn by(table: &'static FetchTable, depth: u32) -> Option<Self> {
+        let table = PROBES.get(probe)?;
         // SAFETY: the caller of the functions above holds the reservation.
         let (hit, frame) = unsafe { hit::reserved(depth) }?;
         Some(Self { table, hit, frame })
-    }
-
-    /// Copies the integers that are in registers; the table has a bit for each.
-    #[inline(always)]
-    fn take(&mut self, fields: u32) {
-        for at in 0..FIELDS {
-            if at >= usize::from(self.table.integer_count) {
-                break;
-            }
-            if fields >> at & 1 != 0 {
-                let field = &self.table.fields[at];
-                let register = self.frame.registers[usize::from(field.base) & 31];
-                self.set_word(at, cut(field, add(register, field.offsets[0])));
-            }
-        }
     }
 
     #[inline(always)]
@@ -284,133 +300,6 @@ impl Fetch<'_> {
             word = read;
         }
         self.set_word(at, cut(field, word));
-    }
-
-    #[inline(always)]
-    fn data(&mut self, at: usize, address: u64) {
-        let field = &self.table.fields[at];
-        let Some((address, bound)) = self.extent(field, address) else { return self.fault(at) };
-        let user = is_user(field, usize::from(field.steps));
-        let skipped = self.skipped(field, address, user);
-        let address = address.wrapping_add(skipped as u64);
-        let most = u64::from(field.size).wrapping_sub(skipped as u64);
-        let wanted = if bound == UNBOUNDED { most } else { bound };
-        let room = room(self.end() + skipped);
-        let size = least(least(wanted, most), room);
-        let read = self.store(field, address, size, skipped, user);
-        if read < 0 {
-            return self.fault(at);
-        }
-        let mut len = read as u64;
-        let mut is_cut = field.flags & flag::PARTIAL != 0 || size < wanted;
-        if is_text(field) {
-            let ends = field.flags & flag::ARRAY != 0 || bound != UNBOUNDED;
-            is_cut = size == 0 && wanted != 0;
-            // The helper has replaced the last byte by a zero.
-            if len + 1 == size {
-                match self.pointer(address.wrapping_add(len), 1, user) {
-                    Some(last) if last & 0xff == 0 => {}
-                    Some(last)
-                        if ends
-                            && size == wanted
-                            && self.put(skipped + len as usize, last as u8) =>
-                    {
-                        len += 1;
-                    }
-                    _ => is_cut = true,
-                }
-            }
-            if skipped != 0 && len != 0 && self.put(0, 0) {
-                len += 1;
-            }
-        }
-        if len > LONGEST as u64 {
-            return self.fault(at);
-        }
-        let begin = self.end();
-        let mark = if is_cut { TRUNCATED } else { 0 };
-        self.set_word(at, begin as u64 | len << 32 | mark);
-        // SAFETY: the frame is ours.
-        unsafe { (&raw mut self.frame.len).write_volatile(begin + len as usize) };
-    }
-
-    /// Reads at most `size` bytes of a string or an array to `skipped` bytes behind the end of the tail. Returns their
-    /// number, without a string's terminating zero, or a negative number.
-    #[inline(always)]
-    fn store(
-        &mut self,
-        field: &FetchField,
-        address: u64,
-        size: u64,
-        skipped: usize,
-        user: bool,
-    ) -> i64 {
-        if size == 0 {
-            return 0;
-        }
-        // Only right before the use: old verifiers forget the bounds of values that are spilled to the stack.
-        let start = self.end() + skipped;
-        let room = room(start);
-        if room == 0 {
-            return -1;
-        }
-        let size = least(size, room) as u32;
-        // SAFETY: the tail has room for that many bytes.
-        let to = unsafe { self.frame.tail.as_mut_ptr().add(start) };
-        if is_text(field) {
-            // SAFETY: as above.
-            let read = unsafe { read_str(to.cast(), size, address, user) };
-            // Old kernels do not count the terminating zero of an empty string in user memory.
-            return if read == 0 { 0 } else { read - 1 };
-        }
-        // SAFETY: as above.
-        if unsafe { read(to.cast(), size, address, user) } { i64::from(size) } else { -1 }
-    }
-
-    /// How many bytes of the tail are used.
-    #[inline(always)]
-    fn end(&self) -> usize {
-        // SAFETY: the frame is ours.
-        unsafe { (&raw const self.frame.len).read_volatile() }
-    }
-
-    /// Writes a byte behind the end of the tail. Returns `false` if there is no room.
-    #[inline(always)]
-    fn put(&mut self, behind: usize, byte: u8) -> bool {
-        let at = self.end() + behind;
-        if at >= LONGEST_TAIL {
-            return false;
-        }
-        let to = &raw mut self.frame.tail[at];
-        // SAFETY: the tail is the frame's.
-        unsafe { to.write_volatile(byte) };
-        true
-    }
-
-    /// 1 if a string begins with a zero byte and goes on behind it, otherwise 0.
-    #[inline(always)]
-    fn skipped(&mut self, field: &FetchField, address: u64, user: bool) -> usize {
-        if field.flags & flag::ABSTRACT == 0 {
-            return 0;
-        }
-        let first = self.pointer(address, 1, user);
-        usize::from(first.is_some_and(|first| first & 0xff == 0))
-    }
-
-    /// The address of a string or an array, and its length in bytes if that is known apart from the string.
-    #[inline(always)]
-    fn extent(&mut self, field: &FetchField, address: u64) -> Option<(u64, u64)> {
-        if field.length != 0 {
-            let length = self.word_of(usize::from(field.length) - 1)? as i64;
-            return Some((address, if length < 0 { 0 } else { length as u64 }));
-        }
-        let from = match field.kind {
-            kind::DATA_LOC | kind::DATA_LOC_BYTES => self.frame.registers[base::CONTEXT as usize],
-            kind::REL_LOC | kind::REL_LOC_BYTES => address.wrapping_add(4),
-            _ => return Some((address, UNBOUNDED)),
-        };
-        let word = self.pointer(address, 4, false)?;
-        Some((from.wrapping_add(word & 0xffff), word >> 16 & 0xffff))
     }
 
     /// Finds the address of a field, pointer by pointer. `None` if a pointer cannot be read, or if the field is an
@@ -593,33 +482,8 @@ impl Fetch<'_> {
     }
 }
 
-/// Stands for the length of a value whose length is not known.
-const UNBOUNDED: u64 = u64::MAX;
-
 /// Where the memory of a process may begin. What is below, a null pointer first of all, is not worth another read.
 const LEAST_ADDRESS: u64 = 4096;
-
-/// How many bytes may be read to this offset in a tail, including the zero that ends a string of maximum length.
-#[inline(always)]
-fn room(start: usize) -> u64 {
-    if start <= LAST_DATA {
-        LONGEST as u64 + 1
-    } else if start <= LAST_SHORT {
-        SHORT as u64
-    } else {
-        0
-    }
-}
-
-#[inline(always)]
-fn least(one: u64, other: u64) -> u64 {
-    if one < other { one } else { other }
-}
-
-#[inline(always)]
-fn is_text(field: &FetchField) -> bool {
-    matches!(field.kind, kind::STRING | kind::DATA_LOC | kind::REL_LOC)
-}
 
 /// Continues from an address.
 #[inline(always)]
@@ -658,21 +522,4 @@ unsafe fn read(to: *mut c_void, size: u32, from: u64, user: bool) -> bool {
         unsafe { bpf_probe_read_kernel(to, size, from) }
     };
     result == 0
-}
-
-/// Reads a string of at most `size` bytes. Returns its length with the terminating zero, or a negative errno.
-///
-/// # Safety
-///
-/// `to` has room for that many bytes.
-#[inline(always)]
-unsafe fn read_str(to: *mut c_void, size: u32, from: u64, user: bool) -> i64 {
-    let from = from as *const c_void;
-    if user {
-        // SAFETY: the caller's promise; the helper checks the address that is read.
-        unsafe { bpf_probe_read_user_str(to, size, from) }
-    } else {
-        // SAFETY: as above.
-        unsafe { bpf_probe_read_kernel_str(to, size, from) }
-    }
 }

@@ -4,9 +4,15 @@
 //! path that leads there. Old verifiers give up on a long loop.
 
 use super::Fetch;
-use crate::hit::{LAST_DATA, LONGEST_TAIL};
+use crate::hit::{Frame, LAST_DATA, LONGEST_TAIL};
+use aya_ebpf::Global;
 use core::hint::black_box;
 use probe_tracer_common::fetch::{LONGEST, Pattern, TEXT_LEN, TEXTS, TRUNCATED};
+
+/// 1: some predicates compare strings with patterns or with each other. User space sets this before it loads the
+/// programs, so that the verifier skips what nobody calls.
+#[unsafe(no_mangle)]
+static COMPARE_STRINGS: Global<u8> = Global::new(0);
 
 /// How many positions or bytes one function looks at.
 const WINDOW: u32 = TEXT_LEN as u32;
@@ -63,6 +69,9 @@ fn finds(probe: u32, depth: u32, from: u32, first: u32, last: u32, len: u32) -> 
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn find(probe: u32, depth: u32, text: u32, first: u32, last: u32) -> u32 {
+    if COMPARE_STRINGS.load() == 0 {
+        return 0;
+    }
     for window in 0..WINDOWS {
         let at = first.wrapping_add(window * WINDOW);
         if at > last {
@@ -79,6 +88,9 @@ extern "C" fn find(probe: u32, depth: u32, text: u32, first: u32, last: u32) -> 
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn find_in_window(probe: u32, depth: u32, text: u32, first: u32, last: u32) -> u32 {
+    if COMPARE_STRINGS.load() == 0 {
+        return 0;
+    }
     for n in 0..WINDOW {
         let at = first.wrapping_add(n);
         if at > last {
@@ -95,15 +107,19 @@ extern "C" fn find_in_window(probe: u32, depth: u32, text: u32, first: u32, last
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn has(probe: u32, depth: u32, offset: u32, from: u32, len: u32) -> u32 {
+    if COMPARE_STRINGS.load() == 0 {
+        return 0;
+    }
     let Some(fetch) = Fetch::of(probe, depth) else { return 0 };
-    for n in 0..TEXT_LEN as u32 {
+    let Some(bytes) = fetch.window(offset) else { return 0 };
+    for n in 0..WINDOW {
+        let n = opaque(n);
         if n >= len {
             break;
         }
-        // The verifier knows the bounds of a number that was just masked, wherever the number comes from.
-        let at = black_box(from.wrapping_add(n)) as usize & (TEXTS * TEXT_LEN - 1);
+        let at = from.wrapping_add(n) as usize & (TEXTS * TEXT_LEN - 1);
         let expected = fetch.table.texts.as_flattened()[at];
-        if expected != 0 && fetch.byte(offset.wrapping_add(n)) != Some(expected) {
+        if expected != 0 && bytes[index(n)] != expected {
             return 0;
         }
     }
@@ -124,6 +140,9 @@ pub(super) fn are_same(probe: u32, depth: u32, one: u64, other: u64) -> bool {
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn same(probe: u32, depth: u32, one: u32, other: u32, len: u32) -> u32 {
+    if COMPARE_STRINGS.load() == 0 {
+        return 0;
+    }
     for window in 0..WINDOWS {
         let done = window * WINDOW;
         if done >= len {
@@ -141,24 +160,50 @@ extern "C" fn same(probe: u32, depth: u32, one: u32, other: u32, len: u32) -> u3
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn same_in_window(probe: u32, depth: u32, one: u32, other: u32, len: u32) -> u32 {
+    if COMPARE_STRINGS.load() == 0 {
+        return 0;
+    }
     let Some(fetch) = Fetch::of(probe, depth) else { return 0 };
+    let (Some(one), Some(other)) = (fetch.window(one), fetch.window(other)) else { return 0 };
     for n in 0..WINDOW {
+        let n = opaque(n);
         if n >= len {
             break;
         }
-        if fetch.byte(one.wrapping_add(n)) != fetch.byte(other.wrapping_add(n)) {
+        let n = index(n);
+        if one[n] != other[n] {
             return 0;
         }
     }
     1
 }
 
+/// The same number, of which the compiler knows nothing. It would count to the end of a loop otherwise instead of from the
+/// beginning, and old verifiers do not see that such a loop ends.
+#[inline(always)]
+fn opaque(n: u32) -> u32 {
+    black_box(n)
+}
+
+/// An index into a window. The verifier knows the bounds of a number that was just masked, wherever it comes from.
+#[inline(always)]
+fn index(n: u32) -> usize {
+    n as usize & (WINDOW as usize - 1)
+}
+
 impl Fetch<'_> {
-    /// The byte of the tail at an offset.
+    /// The bytes of the tail from an offset on. The last of them may be behind the tail.
     #[inline(always)]
-    fn byte(&self, offset: u32) -> Option<u8> {
-        // As in has().
-        let at = black_box(offset) as usize;
-        if at < LONGEST_TAIL { Some(self.frame.tail[at]) } else { None }
+    fn window(&self, offset: u32) -> Option<&[u8; WINDOW as usize]> {
+        // For the verifier, which remembers the bounds of a number that comes from memory.
+        let offset = black_box(offset) as usize;
+        if offset >= LONGEST_TAIL {
+            return None;
+        }
+        let frame = (&raw const *self.frame).cast::<u8>();
+        // SAFETY: the frame has that many bytes behind each byte of its tail (asserted below), and all are valid.
+        Some(unsafe { &*frame.wrapping_add(offset).cast() })
     }
 }
+
+const _: () = assert!(size_of::<Frame>() >= LONGEST_TAIL + WINDOW as usize);

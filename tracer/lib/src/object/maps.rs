@@ -10,7 +10,7 @@ use probe_sys::cpus;
 use probe_tracer_common::call::{CALL_COUNTS, CALLS, USER_CALLS};
 use probe_tracer_common::count::COUNTS;
 use probe_tracer_common::counter::GENERATIONS;
-use probe_tracer_common::fetch::{FetchTable, PROBES};
+use probe_tracer_common::fetch::{FetchTable, PROBES, operator};
 use probe_tracer_common::histogram::HISTOGRAMS;
 use probe_tracer_common::sampling::{self, LATEST, SAMPLED, SECONDS};
 use probe_tracer_common::wait::{UNDECIDED, WAITING, WAITING_HELD};
@@ -90,6 +90,12 @@ pub(super) fn hits_wait(tables: &[FetchTable]) -> bool {
     tables.iter().any(|table| table.waiting_fields != 0)
 }
 
+/// Whether a table's predicate compares strings with patterns or with each other.
+fn compares_strings(table: &FetchTable) -> bool {
+    let checks = &table.checks[..table.check_count.into()];
+    checks.iter().any(|check| matches!(check.operator, operator::LIKE | operator::SAME))
+}
+
 /// Sets the programs' globals as `config` says, and sizes the maps for probes with these tables.
 pub(super) fn configure(
     object: &mut Object,
@@ -109,10 +115,12 @@ pub(super) fn configure(
     .map(|(name, value)| (name, value.to_ne_bytes()));
     let reads_stacks = tables.iter().any(|table| table.stack_count > 0);
     let hits_wait = hits_wait(tables);
+    let compare_strings = tables.iter().any(compares_strings);
     let small = [
         ("IN_CGROUP", config.in_cgroup),
         ("READ_STACKS", reads_stacks.into()),
         ("HITS_WAIT", hits_wait.into()),
+        ("COMPARE_STRINGS", compare_strings.into()),
         ("READ_COUNTERS", config.counters),
         (aya_log::LEVEL, config.log_level),
     ]
