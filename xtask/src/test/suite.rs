@@ -17,6 +17,8 @@ use crate::{process, say};
 const MARK: &str = "xtask-suite:";
 /// Lines of output to show of an executable that crashed.
 const CRASH_LINES: usize = 40;
+/// How many of the groups that took the longest are named.
+const SLOWEST: usize = 5;
 /// Lines to show of a report in the kernel's log.
 const SPLAT_LINES: usize = 40;
 
@@ -127,7 +129,7 @@ impl Group {
         groups
     }
 
-    /// The commands that run the group and print its exit status.
+    /// The commands that run the group, and print its exit status and how many seconds it took.
     fn script(&self) -> Result<String> {
         let quoted = |path: &Path| {
             let path = path.to_str().context("a path is not UTF-8")?;
@@ -137,9 +139,9 @@ impl Group {
         let (folder, executable) = (quoted(&self.folder)?, quoted(&self.executable)?);
         let tests = tests.join(" ");
         let mut script = String::new();
-        writeln!(script, "echo {MARK} begin {name}\ncd {folder}")?;
+        writeln!(script, "echo {MARK} begin {name}\ncd {folder}\nSECONDS=0")?;
         writeln!(script, "{executable} {OPTIONS} {tests} </dev/null")?;
-        writeln!(script, r#"printf '\n%s\n' "{MARK} end {name} $?""#)?;
+        writeln!(script, r#"printf '\n%s\n' "{MARK} end {name} $? $SECONDS""#)?;
         Ok(script)
     }
 }
@@ -193,17 +195,30 @@ impl Suite {
     /// Counts the results in the script's output, and shows the failures.
     pub(crate) fn judge(&self, name: &str, machine: Machine, log: &str) -> Counts {
         let mut counts = Counts::default();
+        let mut times = Vec::new();
         for group in self.select(machine) {
             let (one, why) = judge_one(&group.name, log);
             counts = counts.plus(one);
+            times.extend(seconds(&group.name, log).map(|time| (time, group.name.as_str())));
             if let Some(why) = why {
                 say::line(format_args!("{} failed on {name}:\n{why}", group.name));
             }
         }
+        report_slowest(name, times);
         let mark = format!("{MARK} kernel log\n");
         let (tests, kernel) = log.split_once(&mark).unwrap_or((log, ""));
         libtest::report_skipped(name, tests);
         counts.plus(judge_kernel(name, kernel))
+    }
+}
+
+/// Names the groups that took the longest.
+fn report_slowest(name: &str, mut times: Vec<(u64, &str)>) {
+    times.sort_by(|one, other| other.cmp(one));
+    let slowest = times.iter().take(SLOWEST).map(|(time, group)| format!("{group} {time} s"));
+    let slowest = slowest.collect::<Vec<_>>().join(", ");
+    if !slowest.is_empty() {
+        say::line(format_args!("slowest on {name}: {slowest}"));
     }
 }
 
@@ -224,9 +239,10 @@ pub(crate) fn judge_kernel(name: &str, log: &str) -> Counts {
 /// The counts of one group, and the output to show if it failed.
 fn judge_one(target: &str, log: &str) -> (Counts, Option<String>) {
     let failed = Counts::FAILED;
-    let Some((printed, status)) = printed_by(target, log) else {
+    let Some((printed, end)) = printed_by(target, log) else {
         return (failed, Some("the group did not run".to_owned()));
     };
+    let status = end.and_then(|end| end.split(' ').next());
     match (Counts::of(printed), status) {
         (Some(counts), Some("0")) if counts.failed == 0 => (counts, None),
         (Some(counts), Some(_)) if counts.failed > 0 => {
@@ -242,7 +258,13 @@ fn judge_one(target: &str, log: &str) -> (Counts, Option<String>) {
     }
 }
 
-/// A group's output, and its exit status if it ended.
+/// How long a group took, if it ended.
+fn seconds(target: &str, log: &str) -> Option<u64> {
+    let (_, end) = printed_by(target, log)?;
+    end?.split(' ').nth(1)?.parse().ok()
+}
+
+/// A group's output, and if it ended, its exit status and how many seconds it took.
 fn printed_by<'l>(target: &str, log: &'l str) -> Option<(&'l str, Option<&'l str>)> {
     let (_, printed) = log.split_once(&format!("{MARK} begin {target}\n"))?;
     let end = format!("\n{MARK} end {target} ");
@@ -259,13 +281,14 @@ mod tests {
     const OK: &str = "test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out\n";
 
     fn log(target: &str, printed: &str, status: &str) -> String {
-        format!("{MARK} begin {target}\n{printed}\n{MARK} end {target} {status}\n")
+        format!("{MARK} begin {target}\n{printed}\n{MARK} end {target} {status} 7\n")
     }
 
     #[test]
     fn good_executable_is_counted() {
         let log = log("one", OK, "0") + &log("two", OK, "0");
         assert_eq!(judge_one("two", &log), (Counts { passed: 3, failed: 0, skipped: 0 }, None));
+        assert_eq!(seconds("two", &log), Some(7));
     }
 
     #[test]
@@ -283,7 +306,7 @@ mod tests {
         let crashed = log("one", "running 1 test\ntest a ... ", "139");
         assert_eq!(judge_one("one", &crashed).0, one);
         let hung = format!("{MARK} begin one\nrunning 1 test\ntest a ... ");
-        assert_eq!(judge_one("one", &hung).0, one);
+        assert_eq!((judge_one("one", &hung).0, seconds("one", &hung)), (one, None));
         assert_eq!(judge_one("one", "").0, one);
         // Tests that passed before the crash count, and so does the crash.
         let died_late = log("one", OK, "134");
@@ -317,9 +340,9 @@ mod tests {
         assert_eq!(names.collect::<Vec<_>>(), [("hotplug", 2), ("pipe", 1)]);
         assert_eq!(
             groups[0].script().unwrap(),
-            "echo xtask-suite: begin hotplug\ncd /w/pipe\n\
+            "echo xtask-suite: begin hotplug\ncd /w/pipe\nSECONDS=0\n\
              /t/kernel-1 --ignored --exact --test-threads=1 --show-output hotplug::a hotplug::b::c </dev/null\n\
-             printf '\\n%s\\n' \"xtask-suite: end hotplug $?\"\n"
+             printf '\\n%s\\n' \"xtask-suite: end hotplug $? $SECONDS\"\n"
         );
         let units = Group::of_list(&built("probe_user"), printed);
         assert_eq!((units.len(), &*units[0].name, units[0].tests.len()), (1, "probe_user", 3));
