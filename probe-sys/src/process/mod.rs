@@ -1,11 +1,14 @@
-//! Processes: which one this is, children that wait before they execute, signals that wait, and users.
+//! Processes: which one this is, children that wait before they execute, processes
+//! that keep descriptors, signals that wait, and users.
 
 mod fork;
 mod held_child;
+mod keeper;
 mod signals;
 mod user;
 
 pub use fork::Process;
 pub use held_child::HeldChild;
+pub use keeper::Keeper;
 pub use signals::DeferredSignals;
 pub use user::user_id;

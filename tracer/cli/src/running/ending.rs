@@ -84,7 +84,8 @@ impl Ending {
 
     /// A builder of a trace that is limited to the target. A signal interrupts the attaching.
     pub(crate) fn narrow(&self, target: &TargetArgs) -> TracerBuilder {
-        let builder = Tracer::builder().interrupted_by(self.interrupted.clone());
+        let builder =
+            Tracer::builder().interrupted_by(self.interrupted.clone()).detach_in_background(true);
         target.narrow(builder, self.command.as_ref())
     }
 

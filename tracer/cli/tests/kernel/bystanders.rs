@@ -3,10 +3,13 @@
 use crate::probe::commands::own;
 use probe_perf::{Counter, Event, Sampler, Target};
 use probe_tracer::{Info, Tracer, TracerBuilder};
+use probe_user::Consumer;
+use probe_user::common::RawRecord;
 use rustix::thread::gettid;
 use std::fs;
 use std::hint::black_box;
 use std::io::Write;
+use std::ops::ControlFlow;
 
 const HITS: u64 = 100;
 
@@ -90,6 +93,36 @@ pub(crate) fn assert_undisturbed(event: &str, spec: &str, work: impl Fn()) {
     assert_sees_every_hit(event, "after the tracer", &work);
 }
 
+/// Leaves every event to the ledger.
+struct Nobody;
+
+impl Consumer for Nobody {
+    fn record(&mut self, _: u32, _: RawRecord<'_>) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+}
+
+/// Asserts that tracers of the same hook have every hit of this process, whatever else is attached there: events, counts,
+/// and a trace of another process.
+#[track_caller]
+pub(crate) fn assert_tracers_agree(spec: &str, work: impl Fn()) {
+    let own = probe_tracer::Target::Process(std::process::id());
+    let of = |target| Tracer::builder().probe(spec.parse().unwrap()).target(target);
+    let stranger = of(probe_tracer::Target::Process(1)).attach().unwrap();
+    let tracers = [(); 2].map(|()| of(own.clone()).attach().unwrap());
+    let counter = of(own.clone()).count_with(|_| ()).unwrap();
+    (0..HITS).for_each(|_| work());
+    let counts = counter.close().unwrap();
+    assert_eq!(counts.probes[0].1.hits, HITS, "{spec}");
+    let ledgers = tracers.map(|tracer| tracer.close(&mut Nobody).unwrap());
+    for ledger in ledgers {
+        let handled = ledger.records.entries.iter().map(|entry| entry.handled).sum::<u64>();
+        assert_eq!((handled, ledger.is_complete()), (HITS, true), "{spec}: {ledger}");
+    }
+    let ledger = stranger.close(&mut Nobody).unwrap();
+    assert!(ledger.records.entries.is_empty(), "{spec}: {ledger}");
+}
+
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn bystander_fixture(number: u64) -> u64 {
@@ -116,6 +149,18 @@ fn another_user_of_a_uprobe_sees_every_hit() {
     let location = format!("{}:{:#x}", place.file.display(), place.offset);
     let event = TracefsProbe::new("uprobe_events", "fixture", &location);
     assert_undisturbed(&event.event(), &spec, || {
+        assert_eq!(bystander_fixture(1), 1);
+    });
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn tracers_of_the_same_hook_see_every_hit() {
+    let call = || _ = rustix::process::getppid();
+    assert_tracers_agree("tracepoint:syscalls:sys_enter_getppid", call);
+    let number = libc::SYS_getppid;
+    assert_tracers_agree(&format!("rawtp:sys_enter/id == {number}/"), call);
+    assert_tracers_agree(&format!("uprobe:{}:bystander_fixture", own()), || {
         assert_eq!(bystander_fixture(1), 1);
     });
 }

@@ -4,7 +4,7 @@ use crate::probe::{EXEC, Run, binary, ledger, probe, stderr, stdout, succeed};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A command that runs for a minute, and says so when it ends by itself.
 const MINUTE: [&str; 3] = ["sh", "-c", "sleep 60 >/dev/null 2>&1; echo finished >&2"];
@@ -123,6 +123,32 @@ fn attaching_many_probes_can_be_interrupted() {
         let output = run.finish();
         assert_eq!(output.status.code(), Some(code), "{}", stderr(&output));
         assert_eq!(stdout(&output) + &stderr(&output), "");
+    }
+}
+
+/// The processes that detach probes.
+fn detaching() -> Vec<u32> {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let pids = processes.filter_map(|one| one.file_name().to_str()?.parse().ok());
+    let comm = |pid: &u32| std::fs::read_to_string(format!("/proc/{pid}/comm"));
+    pids.filter(|pid| comm(pid).is_ok_and(|comm| comm == "probe-detach\n")).collect()
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn another_process_detaches_many_probes() {
+    let before = detaching();
+    let run = ["count", "tracepoint:syscalls:sys_enter_s*", "--", "sh", "-c", "exit 3"];
+    // This reads standard output and standard error to their ends.
+    let output = probe(run).output().unwrap();
+    let after = detaching();
+    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+    let new = after.iter().filter(|pid| !before.contains(pid)).collect::<Vec<_>>();
+    assert_eq!(new.len(), 1, "{before:?} {after:?}");
+    let begun = Instant::now();
+    while detaching().contains(new[0]) {
+        assert!(begun.elapsed() < Duration::from_secs(300), "it does not end");
+        std::thread::sleep(Duration::from_millis(10));
     }
 }
 

@@ -1,6 +1,6 @@
 //! The binary `probe` with kprobes.
 
-use crate::bystanders::{TracefsProbe, assert_undisturbed};
+use crate::bystanders::{TracefsProbe, assert_tracers_agree, assert_undisturbed};
 use crate::probe::commands::{shell, writes};
 use crate::probe::{
     EXEC, assert_failure, counts, events, json_lines, number, probe, stderr, stdout, succeed,
@@ -116,6 +116,16 @@ fn another_user_of_a_kprobe_sees_every_hit() {
     let function = "__x64_sys_getppid";
     let event = TracefsProbe::new("kprobe_events", "getppid", function);
     assert_undisturbed(&event.event(), function, || _ = rustix::process::getppid());
+}
+
+#[test]
+#[ignore = "needs root, BPF and kprobes: cargo xtask test"]
+fn tracers_of_the_same_function_see_every_hit() {
+    for provider in ["kprobe", "kretprobe", "fentry", "fexit"] {
+        let spec = format!("{provider}:__x64_sys_getppid");
+        assert_tracers_agree(&spec, || _ = rustix::process::getppid());
+    }
+    assert_tracers_agree("ksyscall:getppid", || _ = rustix::process::getppid());
 }
 
 #[test]

@@ -10,11 +10,12 @@ use crate::resolve::probe::Probe;
 use crate::spec::ProbeSpec;
 use probe_sys::bpf;
 use probe_sys::perf_event::PerfEvent;
+use probe_sys::process::Keeper;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::collections::HashMap;
 use std::ffi::{CStr, CString};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Instant;
@@ -49,13 +50,13 @@ impl Part {
 pub(crate) enum Link {
     /// A BPF link, the event that it attaches the program to, and the program if it serves this hook
     /// alone.
-    PerfEvent { link: OwnedFd, _event: PerfEvent, own: Option<OwnedFd> },
+    PerfEvent { link: OwnedFd, event: PerfEvent, own: Option<OwnedFd> },
     /// An event that holds the program itself: kernels before BPF links for perf events.
-    LegacyPerfEvent { _event: PerfEvent },
+    LegacyPerfEvent { event: PerfEvent },
     /// A program that serves this hook alone: a raw tracepoint or a trampoline.
-    Program { _link: OwnedFd, program: OwnedFd },
+    Program { link: OwnedFd, program: OwnedFd },
     /// Many functions with one link.
-    Multi { _link: OwnedFd },
+    Multi { link: OwnedFd },
 }
 
 impl Link {
@@ -74,11 +75,27 @@ impl Link {
         }
     }
 
+    /// All descriptors that keep the program attached, or loaded.
+    fn descriptors(&self) -> impl Iterator<Item = RawFd> {
+        let all = match self {
+            Self::PerfEvent { link, event, own } => {
+                let own = own.as_ref().map(AsRawFd::as_raw_fd);
+                [Some(link.as_raw_fd()), Some(event.as_fd().as_raw_fd()), own]
+            }
+            Self::LegacyPerfEvent { event } => [Some(event.as_fd().as_raw_fd()), None, None],
+            Self::Program { link, program } => {
+                [Some(link.as_raw_fd()), Some(program.as_raw_fd()), None]
+            }
+            Self::Multi { link } => [Some(link.as_raw_fd()), None, None],
+        };
+        all.into_iter().flatten()
+    }
+
     /// Whether the kernel counts the hits of this link that it skips because another program runs on the
     /// CPU. `None` if it skips none.
     fn counts_skipped(&self) -> Option<bool> {
         match self {
-            Self::PerfEvent { link, .. } | Self::Multi { _link: link } => {
+            Self::PerfEvent { link, .. } | Self::Multi { link } => {
                 Some(bpf::counts_skipped_hits(link.as_fd()).unwrap_or(false))
             }
             Self::LegacyPerfEvent { .. } => Some(false),
@@ -96,6 +113,8 @@ pub(crate) struct Links {
     pub(super) probes: Vec<(Option<usize>, Link)>,
     /// The links of the programs that follow the descendants of a process.
     pub(crate) followers: Vec<Link>,
+    /// Whether another process detaches them if there are many.
+    pub(crate) in_background: bool,
 }
 
 impl Links {
@@ -125,7 +144,7 @@ impl Links {
     }
 }
 
-/// The number of threads that detach at the same time.
+/// The number of threads that detach at the same time. With more links, another process detaches them on request.
 const DETACHING: usize = 32;
 
 impl Drop for Links {
@@ -134,6 +153,14 @@ impl Drop for Links {
     fn drop(&mut self) {
         let links = std::mem::take(&mut self.probes);
         let (count, begun) = (links.len(), Instant::now());
+        let mut _keeper = None;
+        if self.in_background && count > DETACHING {
+            let descriptors = links.iter().flat_map(|(_, link)| link.descriptors());
+            match Keeper::start(descriptors, c"probe-detach") {
+                Ok(keeper) => _keeper = Some(keeper),
+                Err(error) => log::debug!("no process to detach probes: {error}"),
+            }
+        }
         let more = links.len().min(DETACHING).saturating_sub(1);
         let links = Mutex::new(links);
         let next = || links.lock().unwrap_or_else(PoisonError::into_inner).pop();
@@ -275,7 +302,7 @@ impl<'o> Attacher<'o> {
             // From here on, the event holds the program.
             let program = self.object.program_of(side, &by_number, number)?;
             event.set_bpf(program.as_fd()).map_err(failed)?;
-            return Ok(Link::LegacyPerfEvent { _event: event });
+            return Ok(Link::LegacyPerfEvent { event });
         }
         let program = self.object.program_on(side, &format!("{programs}_by_cookie"))?;
         let (link, own) = match bpf::link_perf_event(program, event.as_fd(), number.into()) {
@@ -287,13 +314,13 @@ impl<'o> Attacher<'o> {
             }
             link => (link, None),
         };
-        link.map(|link| Link::PerfEvent { link, _event: event, own }).map_err(failed)
+        link.map(|link| Link::PerfEvent { link, event, own }).map_err(failed)
     }
 }
 
 pub(super) fn raw_tracepoint(name: &CStr, program: OwnedFd) -> io::Result<Link> {
     let link = bpf::open_raw_tracepoint(name, program.as_fd())?;
-    Ok(Link::Program { _link: link, program })
+    Ok(Link::Program { link, program })
 }
 
 pub(super) fn c_name(spec: &ProbeSpec) -> Result<CString> {

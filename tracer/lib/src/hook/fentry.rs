@@ -77,7 +77,7 @@ impl Hook for Fentry {
             Err(error) => return Err(TraceError::load(error)),
         };
         match bpf::open_trampoline(program.as_fd()) {
-            Ok(link) => Ok(Link::Program { _link: link, program }),
+            Ok(link) => Ok(Link::Program { link, program }),
             Err(error) if is_refusal(&error) => Err(refused(spec, &error.to_string())),
             Err(source) => Err(TraceError::Attach { spec: spec.clone(), source }),
         }

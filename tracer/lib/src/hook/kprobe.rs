@@ -141,7 +141,7 @@ impl Hook for Kprobe {
         let (programs, returns) = Part::Whole.of_function(self.returns);
         let program = attacher.object.multi_program(&format!("{programs}_by_cookie"))?;
         let link = link_kprobe_multi(program, functions, &cookies, returns);
-        Ok(link.map(|link| Link::Multi { _link: link }))
+        Ok(link.map(|link| Link::Multi { link }))
     }
 
     fn calls(&self) -> Option<Side> {

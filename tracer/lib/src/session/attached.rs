@@ -30,10 +30,11 @@ pub(crate) struct Attached<O> {
 }
 
 /// Probes that are still attached after the end of a trace, where they have no effect any more. Dropping it detaches them,
-/// which takes long if there are thousands: the kernel waits for each.
+/// which takes long if there are thousands, because the kernel waits for each, unless a
+/// [process in the background](crate::TracerBuilder::detach_in_background) does it.
 #[derive(Debug, Default)]
 pub struct Detaching {
-    _links: Links,
+    links: Links,
 }
 
 /// The end of the hits of all probes.
@@ -66,13 +67,21 @@ impl<O> Attached<O> {
                 .map(|(now, &then)| since(now, then))
                 .collect(),
             skipped: since(skipped?, self.skipped),
-            detaching: Detaching { _links: links },
+            detaching: Detaching { links },
         })
     }
 }
 
+impl Detaching {
+    /// Detaches everything now.
+    pub(crate) fn wait(self) {
+        detached(self.links);
+    }
+}
+
 /// Detaches everything now. When that is done, the last program has ended.
-fn detached(links: Links) -> Links {
+fn detached(mut links: Links) -> Links {
+    links.in_background = false;
     drop(links);
     Links::default()
 }

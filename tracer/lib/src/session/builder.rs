@@ -67,6 +67,7 @@ pub struct TracerBuilder {
     options: Options,
     log_level: Option<log::Level>,
     interrupted: Interrupt,
+    detach_in_background: bool,
 }
 
 impl Tracer {
@@ -110,6 +111,15 @@ impl TracerBuilder {
     #[must_use]
     pub fn force(mut self, force: bool) -> Self {
         self.choice.force = force;
+        self
+    }
+
+    /// With `detach`, a process in the background detaches the probes if there are many. The kernel takes up to 0.05 s for
+    /// each, and this process need not wait. They have no effect any more when the trace has ended or could not start.
+    /// By default, this process waits.
+    #[must_use]
+    pub fn detach_in_background(mut self, detach: bool) -> Self {
+        self.detach_in_background = detach;
         self
     }
 
@@ -490,6 +500,7 @@ impl TracerBuilder {
         let probes = &selection.probes;
         let begun = Instant::now();
         let mut links = Links::default();
+        links.in_background = self.detach_in_background;
         if matches!(self.target, Target::Descendants(_)) {
             // Followers come first, so that no fork is missed.
             links.followers.extend(attacher.follow()?);

@@ -115,7 +115,7 @@ impl Tracer {
         let Ended { missed: by_kernel, skipped, mut detaching } = attached.end()?;
         if logger.is_some() {
             // Programs that are attached go on logging, and the logger reads until there is nothing more.
-            detaching = Detaching::default();
+            std::mem::take(&mut detaching).wait();
         }
         let Attached { probes, output: mut pipe, object, .. } = attached;
         let mut missed = vec![Missed::default(); probes.len()];
