@@ -109,8 +109,8 @@ pub(crate) fn assert_tracers_agree(spec: &str, work: impl Fn()) {
     let own = probe_tracer::Target::Process(std::process::id());
     let of = |target| Tracer::builder().probe(spec.parse().unwrap()).target(target);
     let stranger = of(probe_tracer::Target::Process(1)).attach().unwrap();
-    let tracers = [(); 2].map(|()| of(own.clone()).attach().unwrap());
-    let counter = of(own.clone()).count_with(|_| ()).unwrap();
+    let tracers = [(); 2].map(|()| of(own).attach().unwrap());
+    let counter = of(own).count_with(|_| ()).unwrap();
     (0..HITS).for_each(|_| work());
     let counts = counter.close().unwrap();
     assert_eq!(counts.probes[0].1.hits, HITS, "{spec}");

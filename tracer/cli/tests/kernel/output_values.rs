@@ -4,11 +4,11 @@
 //! (6.4+) prints each field of the event's format by itself.
 
 use crate::probe::{commands, json_lines, stderr, succeed};
+use crate::random::Random;
 use probe_testing::skip::skip;
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 use std::{fs, io};
 
 const TRACEFS: &str = "/sys/kernel/tracing";
@@ -150,19 +150,6 @@ fn numbers_and_texts_are_compared() {
     assert_eq!(of(8, true, "/etc".into(), "(0xffff88810687701c)"), None);
 }
 
-/// Numbers that differ from run to run.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: usize) -> usize {
-        // Xorshift.
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % end as u64) as usize
-    }
-}
-
 #[test]
 #[ignore = "needs root and BPF: cargo xtask test"]
 fn tracepoints_chosen_at_random_have_the_kernels_values() {
@@ -192,9 +179,8 @@ fn tracepoints_chosen_at_random_have_the_kernels_values() {
         .collect::<Vec<_>>();
     assert!(events.len() > CHOSEN, "{events:?}");
 
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
-    let seed = now.as_nanos() as u64 | 1;
-    let mut random = Random(seed);
+    let seed = Random::seed();
+    let mut random = Random::of(seed);
     let chosen =
         (0..CHOSEN).map(|_| events.swap_remove(random.below(events.len()))).collect::<Vec<_>>();
     instance.write("trace", "");

@@ -46,7 +46,7 @@ impl<'e> Names<'e> {
             (ValueNames::Function, Value::Integer(address)) => {
                 self.symbol(address).map(|symbol| symbol.to_string().into())
             }
-            (names, Value::Integer(value)) => names.of_integer(value),
+            (names, Value::Integer(value)) => names.of_integer(value, &field.shape),
             (names, Value::Bytes(bytes)) => names.of_bytes(bytes).map(Cow::Owned),
             _ => None,
         }

@@ -36,7 +36,7 @@ macro_rules! sets {
 }
 
 sets! {
-    OPEN = in 3 [O_RDONLY O_WRONLY O_RDWR] flags [O_CREAT O_EXCL O_NOCTTY O_TRUNC O_APPEND O_NONBLOCK O_SYNC
+    OPEN = in 3 [O_RDONLY O_WRONLY O_RDWR O_ACCMODE] flags [O_CREAT O_EXCL O_NOCTTY O_TRUNC O_APPEND O_NONBLOCK O_SYNC
         O_DSYNC O_ASYNC O_DIRECT O_TMPFILE O_DIRECTORY O_NOFOLLOW O_NOATIME O_CLOEXEC O_PATH];
     PIPE = flags [O_NONBLOCK O_DIRECT O_CLOEXEC];
     DIRECTORY = one [AT_FDCWD];
@@ -98,7 +98,7 @@ sets! {
         MS_SHARED MS_RELATIME MS_KERNMOUNT MS_I_VERSION MS_STRICTATIME MS_LAZYTIME];
     UNMOUNT = flags [MNT_FORCE MNT_DETACH MNT_EXPIRE UMOUNT_NOFOLLOW];
     STATX = flags [STATX_BASIC_STATS STATX_TYPE STATX_MODE STATX_NLINK STATX_UID STATX_GID STATX_ATIME
-        STATX_MTIME STATX_CTIME STATX_INO STATX_SIZE STATX_BLOCKS STATX_BTIME STATX_MNT_ID];
+        STATX_MTIME STATX_CTIME STATX_INO STATX_SIZE STATX_BLOCKS STATX_BTIME STATX_MNT_ID STATX_DIOALIGN];
     READ_WRITE = flags [RWF_HIPRI RWF_DSYNC RWF_SYNC RWF_NOWAIT RWF_APPEND];
     SPLICE = flags [SPLICE_F_MOVE SPLICE_F_NONBLOCK SPLICE_F_MORE SPLICE_F_GIFT];
     SYNC_RANGE = flags [SYNC_FILE_RANGE_WAIT_BEFORE SYNC_FILE_RANGE_WRITE SYNC_FILE_RANGE_WAIT_AFTER];
@@ -147,6 +147,16 @@ sets! {
     SECCOMP_FLAGS = flags [SECCOMP_FILTER_FLAG_TSYNC SECCOMP_FILTER_FLAG_LOG SECCOMP_FILTER_FLAG_SPEC_ALLOW
         SECCOMP_FILTER_FLAG_NEW_LISTENER SECCOMP_FILTER_FLAG_TSYNC_ESRCH];
     IPC = flags [IPC_CREAT IPC_EXCL IPC_NOWAIT];
+    IPC_KEY = one [IPC_PRIVATE];
+    SHARED_MEMORY = flags [IPC_CREAT IPC_EXCL SHM_HUGETLB SHM_NORESERVE];
+    ATTACHING = flags [SHM_RDONLY SHM_RND SHM_REMAP SHM_EXEC];
+    MEMORY_POLICY = in 0xfff [MPOL_DEFAULT MPOL_PREFERRED MPOL_BIND MPOL_INTERLEAVE MPOL_LOCAL] flags
+        [MPOL_F_NUMA_BALANCING MPOL_F_RELATIVE_NODES MPOL_F_STATIC_NODES];
+    FILE_NOTICES = in 0xc [FAN_CLASS_NOTIF FAN_CLASS_CONTENT FAN_CLASS_PRE_CONTENT] flags [FAN_CLOEXEC FAN_NONBLOCK
+        FAN_UNLIMITED_QUEUE FAN_UNLIMITED_MARKS FAN_ENABLE_AUDIT FAN_REPORT_TID FAN_REPORT_FID FAN_REPORT_DIR_FID
+        FAN_REPORT_NAME];
+    FILE_MARK = flags [FAN_MARK_ADD FAN_MARK_REMOVE FAN_MARK_DONT_FOLLOW FAN_MARK_ONLYDIR FAN_MARK_MOUNT
+        FAN_MARK_IGNORED_MASK FAN_MARK_IGNORED_SURV_MODIFY FAN_MARK_FLUSH FAN_MARK_FILESYSTEM];
 }
 
 impl Set {
@@ -183,6 +193,7 @@ pub(in crate::resolve) fn value_of(name: &str) -> Option<i128> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::resolve::shape::Shape;
 
     #[test]
     fn sets_have_the_names_of_libc() {
@@ -199,11 +210,16 @@ mod tests {
             (&DIRECTORY, -100_i64 as u64, "AT_FDCWD"),
             (&SIGNAL, 9, "SIGKILL"),
             (&MOUNT, 0x1000 | 0x4000, "MS_BIND|MS_REC"),
+            (&OPEN, libc::O_ACCMODE as u64, "O_ACCMODE"),
+            (&FILE_NOTICES, 5, "FAN_CLASS_CONTENT|FAN_CLOEXEC"),
+            (&MEMORY_POLICY, 0x8002, "MPOL_BIND|MPOL_F_STATIC_NODES"),
         ] {
-            assert_eq!(set.names().of_integer(value).as_deref(), Some(name), "{value:#x}");
+            let shown = set.names();
+            let shown = shown.of_integer(value, &Shape::Signed);
+            assert_eq!(shown.as_deref(), Some(name), "{value:#x}");
             assert_eq!(set.names().value_of(name), Some(value), "{name}");
         }
-        assert_eq!(PIPE.names().of_integer(0), None);
+        assert_eq!(PIPE.names().of_integer(0, &Shape::Signed), None);
         assert_eq!(value_of("AT_FDCWD"), Some(-100));
         assert_eq!(value_of("CLONE_IO"), Some(1 << 31));
         assert_eq!(value_of("F_OK"), Some(0));

@@ -28,6 +28,10 @@ pub enum ValueNames {
     Device,
     /// A device, as system calls encode it.
     UserDevice,
+    /// A file's mode: its type, if it has one, and its permissions in octal.
+    FileMode,
+    /// An address in the process's memory, in hexadecimal.
+    Address,
     /// An IP address of 4 or 16 bytes.
     Ip,
     /// A socket address, which starts with its family: `127.0.0.1:80`.
@@ -84,15 +88,23 @@ impl ValueNames {
         }
     }
 
-    /// The name of an integer. `None` if it has none; a function's name is not looked up here.
-    pub(crate) fn of_integer(&self, value: u64) -> Option<Cow<'_, str>> {
+    /// The name of an integer of this shape. `None` if it has none; a function's name is not looked up here.
+    pub(crate) fn of_integer(&self, value: u64, shape: &Shape) -> Option<Cow<'_, str>> {
         match self {
-            Self::Constants(parts) => of_parts(parts, value),
+            // What remains of an `int` has 32 bits.
+            Self::Constants(parts) if shape == &Shape::Signed => of_parts(
+                parts,
+                value,
+                i32::try_from(value as i64).map_or(u64::MAX, |_| 0xffff_ffff),
+            ),
+            Self::Constants(parts) => of_parts(parts, value, u64::MAX),
             Self::Device => Some(format!("{}:{}", value >> 20, value & 0xf_ffff).into()),
             Self::UserDevice => {
                 let (major, minor) = (value >> 8 & 0xfff, value & 0xff | value >> 12 & 0xf_ff00);
                 Some(format!("{major}:{minor}").into())
             }
+            Self::FileMode => Some(file_mode(value).into()),
+            Self::Address => Some(format!("{value:#x}").into()),
             Self::Ip => address::ip(&(value as u32).to_ne_bytes()).map(Cow::Owned),
             Self::Function | Self::SocketAddress => None,
         }
@@ -143,22 +155,37 @@ impl ValueNames {
     }
 }
 
-/// The name of a value. It has none if its parts do not cover it.
-fn of_parts(parts: &[BitNames], value: u64) -> Option<Cow<'_, str>> {
+/// A file's mode, as the mode of a system call is written (inode(7)).
+fn file_mode(mode: u64) -> String {
+    let kind = match mode as u32 & libc::S_IFMT {
+        libc::S_IFREG => "S_IFREG|",
+        libc::S_IFDIR => "S_IFDIR|",
+        libc::S_IFLNK => "S_IFLNK|",
+        libc::S_IFCHR => "S_IFCHR|",
+        libc::S_IFBLK => "S_IFBLK|",
+        libc::S_IFIFO => "S_IFIFO|",
+        libc::S_IFSOCK => "S_IFSOCK|",
+        _ => return format!("{}{mode:o}", if mode == 0 { "" } else { "0" }),
+    };
+    format!("{kind}0{:o}", mode & !u64::from(libc::S_IFMT))
+}
+
+/// The name of a value. It has none if its parts do not cover it. Only the bits of a mask are shown of what has no name.
+fn of_parts(parts: &[BitNames], value: u64, mask: u64) -> Option<Cow<'_, str>> {
     let covered = parts.iter().fold(0, |covered, part| covered | part.bits);
     if value & !covered != 0 {
         return None;
     }
     let mut text = Cow::Borrowed("");
     for part in parts {
-        text += part.name(value & part.bits)?;
+        text += part.name(value & part.bits, mask)?;
     }
     (!text.is_empty()).then_some(text)
 }
 
 impl BitNames {
-    /// The name of a part's bits: those of its constants, and what remains in hexadecimal.
-    fn name(&self, value: u64) -> Option<Cow<'_, str>> {
+    /// The name of a part's bits: those of its constants, and what remains of the bits of a mask in hexadecimal.
+    fn name(&self, value: u64, shown: u64) -> Option<Cow<'_, str>> {
         if let (0, Some(zero)) = (value, &self.zero) {
             return Some(zero.into());
         }
@@ -176,7 +203,7 @@ impl BitNames {
                 break;
             }
         }
-        match (text?, value & left) {
+        match (text?, value & left & shown) {
             (text, 0) => Some(text),
             (text, rest) => Some(format!("{text}{}{rest:#x}", self.separator).into()),
         }
@@ -233,9 +260,19 @@ mod tests {
             (&ValueNames::UserDevice, 0x120_0834, Some("8:4660")),
             (&ValueNames::Ip, u32::from_ne_bytes([127, 0, 0, 1]).into(), Some("127.0.0.1")),
             (&ValueNames::Function, 4096, None),
+            (&ValueNames::FileMode, 0o644, Some("0644")),
+            (&ValueNames::FileMode, 0o10_4755, Some("S_IFREG|04755")),
+            (&ValueNames::FileMode, 0, Some("0")),
+            (&ValueNames::Address, 0x7fff_0000, Some("0x7fff0000")),
+            (&open, all - 0xfff, Some("RDONLY|0xfffffffffffff000")),
         ] {
-            assert_eq!(names.of_integer(value).as_deref(), name, "{names:?} {value:#x}");
+            let shown = names.of_integer(value, &Shape::Unsigned);
+            assert_eq!(shown.as_deref(), name, "{names:?} {value:#x}");
         }
+        let of_int =
+            |value: i64| open.of_integer(value as u64, &Shape::Signed).unwrap().into_owned();
+        assert_eq!(of_int(-0x1000), "RDONLY|0xfffff000");
+        assert_eq!(of_int(-0x1_0000_0000), "RDONLY|0xffffffff00000000");
         for (names, name, value) in [
             (&open, "RDONLY", Some(0)),
             (&open, "WRONLY|CREAT", Some(0x41)),

@@ -215,6 +215,7 @@ fn entries_of<'e>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::resolve::shape::Shape;
 
     const SWITCH: &str = r#""prev_prio=%d prev_state=%s%s ==> next=%s", REC->prev_prio, (REC->prev_state & ((((0x0000 | 0x007f) + 1) << 1) - 1)) ? __print_flags(REC->prev_state & ((((0x0000 | 0x007f) + 1) << 1) - 1), "|", { 0x0001, "S" }, { 0x0002, "D" }) : "R", REC->prev_state & (((0x0000 | 0x007f) + 1) << 1) ? "+" : "", REC->next_comm"#;
 
@@ -226,8 +227,9 @@ mod tests {
     fn shown(print: &str, values: &[u64]) -> Vec<String> {
         let found = found(print);
         let [(_, names)] = &found[..] else { panic!("{print}: {found:?}") };
-        let show =
-            |value: &u64| names.of_integer(*value).map_or("-".into(), |name| name.to_string());
+        let show = |value: &u64| {
+            names.of_integer(*value, &Shape::Unsigned).map_or("-".into(), |name| name.to_string())
+        };
         values.iter().map(show).collect()
     }
 

@@ -85,29 +85,53 @@ const ARGUMENTS: &[(&str, &str, &Set)] = &[
     ("seccomp", "flags", &of::SECCOMP_FLAGS),
     ("msgget msgsnd msgrcv", "msgflg", &of::IPC),
     ("semget", "semflg", &of::IPC),
-    ("shmget", "shmflg", &of::IPC),
+    ("shmget", "shmflg", &of::SHARED_MEMORY),
+    ("shmat", "shmflg", &of::ATTACHING),
+    ("msgget semget shmget", "key", &of::IPC_KEY),
+    ("mbind set_mempolicy", "mode", &of::MEMORY_POLICY),
+    ("fanotify_init", "flags", &of::FILE_NOTICES),
+    ("fanotify_mark", "flags", &of::FILE_MARK),
+];
+
+/// Arguments with names of another kind, in the same form.
+const OTHERS: &[(&str, &str, ValueNames)] = &[
+    ("mknod mknodat", "dev", ValueNames::UserDevice),
+    ("open openat creat mkdir mkdirat mknod mknodat mq_open", "mode", ValueNames::FileMode),
+    ("chmod fchmod fchmodat fchmodat2", "mode", ValueNames::FileMode),
+    ("umask", "mask", ValueNames::FileMode),
+    ("mmap munmap mremap", "addr", ValueNames::Address),
+    ("mremap", "new_addr", ValueNames::Address),
+    (
+        "mprotect pkey_mprotect madvise mlock mlock2 munlock mincore msync",
+        "start",
+        ValueNames::Address,
+    ),
+    ("mbind remap_file_pages set_mempolicy_home_node", "start", ValueNames::Address),
+    ("brk", "brk", ValueNames::Address),
 ];
 
 /// The names of the values of an argument.
 pub(in crate::resolve) fn names(call: &str, argument: &str) -> Option<ValueNames> {
-    if matches!((call, argument), ("mknod" | "mknodat", "dev")) {
-        return Some(ValueNames::UserDevice);
-    }
-    let mut rows = ARGUMENTS.iter();
-    let (.., set) = rows.find(|(calls, name, _)| {
-        *name == argument && calls.split(' ').any(|one| one == call || one == "*")
-    })?;
-    Some(set.names())
+    let fits = |calls: &str, name: &str| {
+        name == argument && calls.split(' ').any(|one| one == call || one == "*")
+    };
+    let constants = ARGUMENTS.iter().find(|(calls, name, _)| fits(calls, name));
+    constants.map(|(.., set)| set.names()).or_else(|| {
+        OTHERS.iter().find(|(calls, name, _)| fits(calls, name)).map(|(.., names)| names.clone())
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::resolve::shape::Shape;
+    use std::borrow::Cow;
 
     #[test]
     fn arguments_have_the_constants_of_their_system_call() {
         let shown = |call, argument, value| {
-            names(call, argument)?.of_integer(value).map(|name| name.into_owned())
+            let names = names(call, argument)?;
+            names.of_integer(value, &Shape::Unsigned).map(Cow::into_owned)
         };
         for (call, argument, value, expected) in [
             ("openat", "flags", 0, Some("O_RDONLY")),
@@ -116,7 +140,11 @@ mod tests {
             ("kill", "sig", 15, Some("SIGTERM")),
             ("rseq", "sig", 15, None),
             ("mknodat", "dev", 0x103, Some("1:3")),
-            ("openat", "mode", 0o644, None),
+            ("openat", "mode", 0o644, Some("0644")),
+            ("faccessat", "mode", 4, Some("R_OK")),
+            ("mbind", "mode", 2, Some("MPOL_BIND")),
+            ("munmap", "addr", 4096, Some("0x1000")),
+            ("read", "count", 4096, None),
         ] {
             assert_eq!(shown(call, argument, value).as_deref(), expected, "{call} {argument}");
         }
