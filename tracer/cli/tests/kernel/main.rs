@@ -22,6 +22,7 @@ mod hotplug_probe;
 mod kprobe;
 mod kprobe_absent;
 mod kprobe_fields;
+mod kprobe_registers;
 mod kprobe_sites;
 mod kprobe_stacks;
 mod kprobe_trampolines;

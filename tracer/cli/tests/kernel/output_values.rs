@@ -1,81 +1,18 @@
 //! Events have the same values as in the kernel's own trace, for tracepoints chosen at random.
 //!
-//! An instance of the kernel's tracer (`Documentation/trace/ftrace.rst`) records the same hits. Its option `fields`
-//! (6.4+) prints each field of the event's format by itself.
+//! An instance of the kernel's tracer records the same hits. Its option `fields` (6.4+) prints each field of the event's format by itself.
 
+use crate::probe::kernel_trace::{Hit, Instance, TRACEFS};
 use crate::probe::{commands, json_lines, stderr, succeed};
 use crate::random::Random;
 use probe_testing::skip::skip;
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
-use std::path::{Path, PathBuf};
-use std::{fs, io};
-
-const TRACEFS: &str = "/sys/kernel/tracing";
+use std::fs;
+use std::path::Path;
 
 /// How many tracepoints to choose.
 const CHOSEN: usize = 50;
-
-/// What runs while the kernel records. The shell itself is not compared, because recording starts and ends in its
-/// middle.
-const WORK: &str = "ls -l /etc /proc/self >/dev/null; cat /etc/passwd | sort | uniq >/dev/null; \
-    mkdir -p $dir/a; echo x >$dir/a/b; mv $dir/a/b $dir/a/c; sleep 0.05; rm -r $dir/a; \
-    (kill -USR1 $$; exit 3)";
-
-/// An instance of the kernel's tracer, which is removed when it is dropped.
-struct Instance(PathBuf);
-
-impl Instance {
-    fn new() -> io::Result<Self> {
-        let folder =
-            Path::new(TRACEFS).join(format!("instances/probe_test_{}", std::process::id()));
-        fs::create_dir(&folder)?;
-        let instance = Self(folder);
-        instance.write("tracing_on", "0");
-        Ok(instance)
-    }
-
-    fn write(&self, file: &str, text: &str) {
-        fs::write(self.0.join(file), text).unwrap_or_else(|error| panic!("{file}: {error}"));
-    }
-
-    /// The recorded hits.
-    fn hits(&self) -> Vec<Hit> {
-        let text = fs::read(self.0.join("trace")).unwrap();
-        String::from_utf8_lossy(&text).lines().filter_map(Hit::parse).collect()
-    }
-}
-
-impl Drop for Instance {
-    fn drop(&mut self) {
-        let _ = fs::write(self.0.join("events/enable"), "0");
-        let _ = fs::remove_dir(&self.0);
-    }
-}
-
-/// A line of the kernel's trace: `comm-tid [cpu] flags time: name: field=value field=value …`.
-struct Hit {
-    tid: u64,
-    event: String,
-    fields: String,
-}
-
-impl Hit {
-    fn parse(line: &str) -> Option<Self> {
-        let (task, rest) = line.split_once(" [")?;
-        let (_, tid) = task.trim_end().rsplit_once('-')?;
-        let mut words = rest.split_once(": ")?.1.splitn(2, ": ");
-        let event = words.next()?.to_owned();
-        Some(Self { tid: tid.parse().ok()?, event, fields: format!(" {}", words.next()?) })
-    }
-
-    /// The kernel's text for a field; `others` are the names of all fields of the event.
-    fn field(&self, name: &str, others: &[String]) -> Option<&str> {
-        let (_, rest) = self.fields.split_once(&format!(" {name}="))?;
-        let ends = others.iter().filter_map(|other| rest.find(&format!(" {other}=")));
-        Some(rest[..ends.min().unwrap_or(rest.len())].trim())
-    }
-}
 
 /// A field of an event's format.
 struct Field {
@@ -158,12 +95,7 @@ fn tracepoints_chosen_at_random_have_the_kernels_values() {
     }
     let folder = tempfile::tempdir().unwrap();
     let instance = Instance::new().unwrap();
-    let switch = instance.0.join("tracing_on");
-    let [_, _, work] = commands::shell(&format!(
-        "trap : USR1; dir={}; echo 1 >{switch}; {WORK}; echo 0 >{switch}",
-        folder.path().display(),
-        switch = switch.display(),
-    ));
+    let [_, _, work] = commands::shell(&instance.work(folder.path()));
 
     // Those that the work hits.
     instance.write("buffer_size_kb", "16384");

@@ -3,6 +3,7 @@
 pub mod busy;
 pub mod chain;
 pub mod commands;
+pub mod kernel_trace;
 pub mod unprivileged;
 
 use jsonschema::Validator;
