@@ -10,6 +10,7 @@ use aya_ebpf::{
 };
 use aya_log_ebpf::trace;
 use core::ffi::c_void;
+use probe_ebpf::unshared_stack;
 use probe_tracer_common::fetch::CONTEXT_WORDS;
 
 /// A mask with enough bits for the number of context words.
@@ -22,9 +23,13 @@ const _: () = assert!(
 /// One program for all tracepoints: the attach cookie tells which one was hit (5.15+).
 ///
 /// It does not use aya's macro, whose programs return 0 whatever the function returns.
+///
+/// An interrupt in the middle of a run may hit another tracepoint, and on 7.3, the program then runs once more on that CPU:
+/// hence a stack for each run.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = "tracepoint")]
 extern "C" fn tracepoint_by_cookie(ctx: *mut c_void) -> u32 {
+    unshared_stack();
     // SAFETY: the context is the one that the kernel gave this program.
     let probe = unsafe { bpf_get_attach_cookie(ctx) } as u32;
     traced(ctx, probe)
@@ -34,6 +39,7 @@ extern "C" fn tracepoint_by_cookie(ctx: *mut c_void) -> u32 {
 #[unsafe(no_mangle)]
 #[unsafe(link_section = "tracepoint")]
 extern "C" fn tracepoint_by_number(ctx: *mut c_void) -> u32 {
+    unshared_stack();
     traced(ctx, number::of_program())
 }
 
