@@ -187,8 +187,9 @@ fn take_fields(table: &FetchTable, frame: &mut Frame, fields: u32) -> u32 {
             let field = &table.fields[at];
             let register = frame.registers[usize::from(field.base) & 31];
             let word = cut(field, add(register, field.offsets[0]));
+            let to = frame.tail.as_mut_ptr().cast::<u64>().wrapping_add(at);
             // SAFETY: the tail begins with the words of FIELDS fields, and is 8-aligned.
-            unsafe { frame.tail.as_mut_ptr().cast::<u64>().add(at).write_volatile(word) };
+            unsafe { to.write_volatile(word) };
         }
     }
     0
