@@ -83,6 +83,6 @@ impl HeldChild {
 }
 
 /// A pipe that is closed on exec: its reading and its writing end.
-fn pipe() -> io::Result<(PipeReader, PipeWriter)> {
+pub(super) fn pipe() -> io::Result<(PipeReader, PipeWriter)> {
     attempt("pipe2", io::pipe)
 }

@@ -1,6 +1,7 @@
 //! A process that keeps descriptors open, so that it is not this one that waits until they are closed.
 
-use crate::{attempt, call};
+use super::held_child::pipe;
+use crate::call;
 use std::ffi::CStr;
 use std::io::{self, PipeWriter};
 use std::os::fd::{AsRawFd, RawFd};
@@ -24,7 +25,7 @@ impl Keeper {
     ///
     /// If no process can be started, or it cannot close the other descriptors (`close_range`, 5.9).
     pub fn start(kept: impl IntoIterator<Item = RawFd>, comm: &CStr) -> io::Result<Self> {
-        let (end, _end) = attempt("pipe2", io::pipe)?;
+        let (end, _end) = pipe()?;
         let mut kept = kept.into_iter().chain([end.as_raw_fd()]).collect::<Vec<_>>();
         kept.sort_unstable();
         // SAFETY: the child only makes system calls, and exits.
@@ -60,10 +61,11 @@ fn leave(kept: &[RawFd], end: RawFd, comm: &CStr) -> io::Result<()> {
     }
     // SAFETY: no preconditions.
     call("setsid", || unsafe { libc::setsid() })?;
-    // SAFETY: as above.
+    // The child inherits the name, and so has it as soon as it exists.
+    // SAFETY: the kernel reads the name.
+    call("prctl", || unsafe { libc::prctl(libc::PR_SET_NAME, comm.as_ptr()) })?;
+    // SAFETY: no preconditions.
     if call("fork", || unsafe { libc::fork() })? == 0 {
-        // SAFETY: the kernel reads the name.
-        unsafe { libc::prctl(libc::PR_SET_NAME, comm.as_ptr()) };
         let mut byte = 0_u8;
         // Nothing is ever written to the pipe, so this ends when the other end is closed.
         // SAFETY: the kernel writes at most one byte.
@@ -96,20 +98,24 @@ mod tests {
         status.lines().find_map(|line| line.strip_prefix("PPid:\t")?.parse().ok())
     }
 
+    fn wait_until(mut is_so: impl FnMut() -> bool) {
+        let begun = Instant::now();
+        while !is_so() {
+            assert!(begun.elapsed() < Duration::from_secs(60));
+        }
+    }
+
     #[test]
     fn only_what_is_kept_stays_open_until_the_keeper_is_dropped() {
         let (mut kept, kept_in) = io::pipe().unwrap();
         let (mut other, other_in) = io::pipe().unwrap();
         let keeper = Keeper::start([kept_in.as_raw_fd()], c"keeper-test").unwrap();
         drop((kept_in, other_in));
-        assert!(is_closed(&mut other));
+        // Children of other tests have copies, too, until they execute or exit.
+        wait_until(|| is_closed(&mut other));
         assert!(!is_closed(&mut kept));
         assert_ne!(parent_of_keeper().unwrap(), std::process::id());
         drop(keeper);
-        let begun = Instant::now();
-        while parent_of_keeper().is_some() {
-            assert!(begun.elapsed() < Duration::from_secs(60));
-        }
-        assert!(is_closed(&mut kept));
+        wait_until(|| parent_of_keeper().is_none() && is_closed(&mut kept));
     }
 }
