@@ -61,8 +61,9 @@ pub(crate) extern "C" fn follow_table(probe: u32, depth: u32, moment: u32) -> u3
     let fields = if moment == moment::LATE { late } else { !late };
     let taken = fields & table.taken_fields;
     if taken != 0 {
-        let Some(fetch) = Fetch::of(probe, depth) else { return REJECTED };
-        take_fields(fetch.table, fetch.frame, taken);
+        // SAFETY: the caller holds the reservation.
+        let Some((_, frame)) = (unsafe { hit::reserved(depth) }) else { return REJECTED };
+        take_fields(table, frame, taken);
     }
     let integers = first_fields(table.integer_count);
     let read = fields & !taken & integers;
