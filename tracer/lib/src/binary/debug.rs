@@ -1,12 +1,11 @@
 //! The symbols of stripped files, which distributions and `strip` keep in files of their own.
 
+use super::Elf;
 use super::functions::Functions;
 use super::process::open_regular;
-use object::read::elf::ElfFile64;
-use object::{Endianness, Object};
+use object::{Object, ReadCache};
 use std::ffi::OsStr;
 use std::fs;
-use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -14,23 +13,22 @@ const GLOBAL: &str = "/usr/lib/debug";
 
 /// Adds the functions of the file with the symbols of a stripped one, if it is installed: by the build ID, or by the
 /// debug link.
-pub(super) fn add_symbols(path: &Path, elf: &ElfFile64<'_, Endianness>, functions: &mut Functions) {
+pub(super) fn add_symbols(path: &Path, elf: &Elf<'_>, functions: &mut Functions) {
     let Ok(Some(id)) = elf.build_id() else { return };
     for candidate in candidates(path, elf, id) {
         // Whatever is at that path, nothing but a regular file is opened.
-        let Ok(mut file) = open_regular(&candidate) else { continue };
-        let mut data = Vec::new();
-        let Ok(_) = file.read_to_end(&mut data) else { continue };
-        let Ok(debug) = ElfFile64::<Endianness>::parse(&*data) else { continue };
+        let Ok(file) = open_regular(&candidate) else { continue };
+        let parts = ReadCache::new(&file);
+        let Ok(debug) = Elf::parse(&parts) else { continue };
         // A file of another build has other addresses.
-        if debug.build_id() == Ok(Some(id)) && functions.add_stripped(&debug).is_ok() {
+        if debug.build_id() == Ok(Some(id)) && functions.add_all(&debug).is_ok() {
             return;
         }
     }
 }
 
 /// Where the symbols may be, as in the documentation of GDB ("Separate Debug Files").
-fn candidates(path: &Path, elf: &ElfFile64<'_, Endianness>, id: &[u8]) -> Vec<PathBuf> {
+fn candidates(path: &Path, elf: &Elf<'_>, id: &[u8]) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let hex: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
     if let Some((first, rest)) = hex.split_at_checked(2) {

@@ -1,9 +1,9 @@
 //! The functions of an ELF file, from its symbol tables.
 
-use super::{FileProblem, demangle};
-use object::elf::{STB_LOCAL, STT_FUNC, STT_GNU_IFUNC};
-use object::read::elf::{ElfFile64, Sym};
-use object::{Endianness, SymbolIndex};
+use super::{Elf, FileProblem, demangle};
+use object::elf::{FileHeader64, STB_LOCAL, STT_FUNC, STT_GNU_IFUNC};
+use object::read::elf::{ElfFile64, Sym, SymbolTable};
+use object::{Endianness, Object, ObjectSection, ReadRef, StringTable, SymbolIndex};
 use probe_perf::nearest::nearest;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,26 +46,36 @@ enum Binding {
 }
 
 impl Functions {
-    pub(super) fn of(elf: &ElfFile64<'_, Endianness>) -> object::read::Result<Self> {
+    pub(super) fn of(elf: &Elf<'_>) -> object::read::Result<Self> {
         let (endian, data) = (elf.endian(), elf.data());
         let mut this = Self::default();
         let versions = elf.elf_section_table().versions(endian, data)?;
         let dynamic = elf.elf_dynamic_symbol_table();
+        let names = names(elf, dynamic)?;
         for (index, symbol) in dynamic.enumerate() {
-            let name = String::from_utf8_lossy(dynamic.symbol_name(endian, symbol)?);
+            let name = String::from_utf8_lossy(symbol.name(endian, names)?);
             let is_hidden = |index: SymbolIndex| {
                 versions.as_ref().is_some_and(|all| all.version_index(endian, index).is_hidden())
             };
             this.add(endian, symbol, name, is_hidden(index));
         }
-        let all = elf.elf_symbol_table();
-        this.is_stripped = all.is_empty();
-        for (_, symbol) in all.enumerate() {
-            let name = String::from_utf8_lossy(all.symbol_name(endian, symbol)?);
-            let (name, is_old) = unversioned(name);
-            this.add(endian, symbol, name, is_old);
-        }
+        this.is_stripped = true;
+        this.add_all(elf)?;
         Ok(this)
+    }
+
+    /// Adds the functions of a file's full symbol table, if it has one: of this file, or of the file with the symbols
+    /// that were stripped from this one.
+    pub(super) fn add_all(&mut self, elf: &Elf<'_>) -> object::read::Result<()> {
+        let (endian, all) = (elf.endian(), elf.elf_symbol_table());
+        let names = names(elf, all)?;
+        for symbol in all.iter() {
+            let name = String::from_utf8_lossy(symbol.name(endian, names)?);
+            let (name, is_old) = unversioned(name);
+            self.add(endian, symbol, name, is_old);
+        }
+        self.is_stripped &= all.is_empty();
+        Ok(())
     }
 
     fn add(
@@ -171,25 +181,22 @@ impl Functions {
         self.around(address).map(|(_, function)| function).max_by_key(|one| one.address)
     }
 
-    /// Adds the functions of a file with the symbols that were stripped from this one.
-    pub(super) fn add_stripped(
-        &mut self,
-        debug: &ElfFile64<'_, Endianness>,
-    ) -> object::read::Result<()> {
-        let (endian, all) = (debug.endian(), debug.elf_symbol_table());
-        for (_, symbol) in all.enumerate() {
-            let name = String::from_utf8_lossy(all.symbol_name(endian, symbol)?);
-            let (name, is_old) = unversioned(name);
-            self.add(endian, symbol, name, is_old);
-        }
-        self.is_stripped &= all.is_empty();
-        Ok(())
-    }
-
     /// Whether only exported functions have names.
     pub(super) fn is_stripped(&self) -> bool {
         self.is_stripped
     }
+}
+
+/// The names of a table's symbols, read as a whole: one by one, each would take two system calls.
+fn names<'d, R: ReadRef<'d>>(
+    elf: &ElfFile64<'d, Endianness, R>,
+    table: &SymbolTable<'d, FileHeader64<Endianness>, R>,
+) -> object::read::Result<StringTable<'d>> {
+    if table.is_empty() {
+        return Ok(StringTable::default());
+    }
+    let names = elf.section_by_index(table.string_section())?.data()?;
+    Ok(StringTable::new(names, 0, names.len() as u64))
 }
 
 /// Splits the version off a name: `name@@DEFAULT`, `name@OLD`. Also returns whether it is an old version.

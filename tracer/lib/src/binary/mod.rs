@@ -15,11 +15,12 @@ pub(crate) use process::Process;
 use functions::Functions;
 use object::elf::{ET_DYN, ET_EXEC, FileHeader64, PF_X, PT_LOAD};
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
-use object::{Endianness, Object, ObjectSection};
+use object::{Endianness, Object, ObjectSection, ReadCache};
 use process::Found;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{self, Read};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// The ELF machine type of this architecture.
@@ -28,6 +29,9 @@ const MACHINE: u16 = object::elf::EM_AARCH64;
 #[cfg(not(target_arch = "aarch64"))]
 const MACHINE: u16 = object::elf::EM_X86_64;
 
+/// An ELF file, of which only the parts are read that are needed: most of a large program is code and debug information.
+type Elf<'parts> = ElfFile64<'parts, Endianness, &'parts ReadCache<&'parts File>>;
+
 /// An ELF program or shared library.
 #[derive(Debug)]
 pub(crate) struct Binary {
@@ -35,7 +39,6 @@ pub(crate) struct Binary {
     /// Kept open, so that it can be probed even if its path leads to another file.
     file: File,
     note: Option<String>,
-    data: Vec<u8>,
     code: Vec<Segment>,
     functions: Functions,
     entry: u64,
@@ -63,17 +66,16 @@ impl Binary {
     }
 
     fn read(found: Found) -> Result<Self, FileProblem> {
-        let mut data = Vec::new();
-        (&found.file).read_to_end(&mut data).map_err(FileProblem::Unreadable)?;
-        Self::parse(found, data)
-    }
-
-    fn parse(found: Found, data: Vec<u8>) -> Result<Self, FileProblem> {
         let not_elf = |why: &str| FileProblem::NotElf(why.to_owned());
-        if !data.starts_with(&object::elf::ELFMAG) {
-            return Err(not_elf("it is not an ELF file"));
+        match bytes_at(&found.file, 0, object::elf::ELFMAG.len() as u64) {
+            Ok(bytes) if bytes == object::elf::ELFMAG => {}
+            Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => {
+                return Err(FileProblem::Unreadable(error));
+            }
+            _ => return Err(not_elf("it is not an ELF file")),
         }
-        let elf = ElfFile64::<Endianness>::parse(&*data)
+        let parts = ReadCache::new(&found.file);
+        let elf = Elf::parse(&parts)
             .map_err(|error| not_elf(&format!("it is not a 64-bit ELF file: {error}")))?;
         let (header, endian) = (elf.elf_header(), elf.endian());
         if header.e_machine(endian) != MACHINE {
@@ -99,7 +101,7 @@ impl Binary {
         let entry = elf.entry();
         let is_go = elf.sections().any(|section| section.name().is_ok_and(is_of_go));
         let Found { path, file, note } = found;
-        Ok(Self { path, file, note, data, code, functions, entry, is_go })
+        Ok(Self { path, file, note, code, functions, entry, is_go })
     }
 
     /// Whether it is a Go program.
@@ -145,9 +147,14 @@ impl Binary {
             let hit = self.functions.containing(address);
             return Err(FileProblem::OutOfFunction { size, hit });
         }
-        let found = self.file_offset(address)?;
-        let before = self.data.get(start as usize..found as usize).ok_or(FileProblem::NoCode)?;
-        code::ends_with_instruction(before).then_some(found).ok_or(FileProblem::NoInstruction)
+        self.instruction(start, self.file_offset(address)?)
+    }
+
+    /// Checks that an instruction of a function begins at a file offset, which is returned.
+    fn instruction(&self, function: u64, offset: u64) -> Result<u64, FileProblem> {
+        let size = offset.checked_sub(function).ok_or(FileProblem::NoCode)?;
+        let before = bytes_at(&self.file, function, size).map_err(FileProblem::Unreadable)?;
+        code::ends_with_instruction(&before).then_some(offset).ok_or(FileProblem::NoInstruction)
     }
 
     /// The file offset of the instruction at an address, in bytes.
@@ -155,10 +162,7 @@ impl Binary {
         let find = || {
             let found = self.file_offset(address)?;
             let function = self.functions.at(address).ok_or(FileProblem::NoFunctionAt)?;
-            let start = self.file_offset(function.address)?;
-            let before =
-                self.data.get(start as usize..found as usize).ok_or(FileProblem::NoCode)?;
-            code::ends_with_instruction(before).then_some(found).ok_or(FileProblem::NoInstruction)
+            self.instruction(self.file_offset(function.address)?, found)
         };
         find().map_err(|problem| self.error(problem))
     }
@@ -208,6 +212,15 @@ impl Binary {
         };
         self.code.iter().find_map(in_segment).ok_or(FileProblem::NoCode)
     }
+}
+
+/// Bytes of a file.
+fn bytes_at(file: &File, offset: u64, size: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(size as usize)?;
+    bytes.resize(size as usize, 0);
+    file.read_exact_at(&mut bytes, offset)?;
+    Ok(bytes)
 }
 
 /// The functions of a file that match a pattern.

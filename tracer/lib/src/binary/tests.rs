@@ -113,11 +113,16 @@ fn files_that_are_not_programs_are_refused() {
     let exe = fs::read("/proc/self/exe").unwrap();
     assert!(opened(&exe[..40]).contains("it is not a 64-bit ELF file: "));
     // A truncated or corrupted file yields an error or a result, never a panic.
-    let libc = Binary::open("libc", None).unwrap().data;
-    let changed = |at: usize, byte: u8| {
-        let mut bytes = libc.clone();
-        bytes[at] = byte;
-        Binary::parse(own("/proc/self/exe".into()).unwrap(), bytes).map(drop)
+    let path = dir.path().join("libc");
+    fs::copy(Binary::open("libc", None).unwrap().path(), &path).unwrap();
+    let file = File::options().read(true).write(true).open(&path).unwrap();
+    let changed = |at: u64, byte: u8| {
+        let mut before = [0];
+        file.read_exact_at(&mut before, at).unwrap();
+        file.write_all_at(&[byte], at).unwrap();
+        let opened = Binary::open(path.to_str().unwrap(), None).map(drop);
+        file.write_all_at(&before, at).unwrap();
+        opened
     };
     for at in 4..64 {
         for byte in [0, 1, 0x7f, 0xff] {
@@ -129,7 +134,7 @@ fn files_that_are_not_programs_are_refused() {
         (16, 1, "it is neither a program nor a shared library"),
     ] {
         let error = changed(at, byte).unwrap_err().to_string();
-        assert_eq!(error, format!("has no code that can be probed: {why}"));
+        assert_eq!(error, format!("{} has no code that can be probed: {why}", path.display()));
     }
     let dir = Binary::open(dir.path().to_str().unwrap(), None).unwrap_err().to_string();
     assert!(dir.ends_with(" is not a file"), "{dir}");
@@ -151,4 +156,16 @@ fn a_pattern_selects_each_function_once() {
     assert!(libc.matching(|name| name == "__write").names == ["__write"]);
     let strings = libc.matching(|name| name.starts_with("strl") || name.starts_with("strd"));
     assert!(strings.indirect > 0 && strings.names.contains(&"strdup".to_owned()), "{strings:?}");
+}
+
+#[test]
+fn a_file_is_not_read_as_a_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("large");
+    fs::copy("/proc/self/exe", &path).unwrap();
+    // More than fits in memory, and all of it a hole.
+    File::options().write(true).open(&path).unwrap().set_len(1 << 40).unwrap();
+    let (large, own) = (Binary::open(path.to_str().unwrap(), None).unwrap(), exe());
+    let name = known(&own);
+    assert_eq!(large.offset_of(&name, 0).unwrap(), own.offset_of(&name, 0).unwrap());
 }
