@@ -65,6 +65,7 @@ macro_rules! program {
         #[unsafe(link_section = "raw_tp")]
         #[unsafe(no_mangle)]
         extern "C" fn pipe_flush(ctx: *mut ::core::ffi::c_void) -> u32 {
+            $crate::unshared_stack();
             $crate::pipe::flush(ctx)
         }
 

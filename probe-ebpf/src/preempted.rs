@@ -1,12 +1,16 @@
-//! Programs that can be preempted by other runs of themselves.
+//! Programs that other runs of themselves can preempt or interrupt.
 
 /// Makes the kernel give each run of a program its own stack. Call this in the program itself, or in a function
 /// that is inlined into it. It costs nothing.
 ///
 /// From 6.13 on, a program that uses 64 bytes of its stack can have one stack for each CPU
-/// (`bpf_prog_aux.priv_stack_ptr`). This is safe if no run of the program begins before another one has ended. The
-/// kernel ensures that for all programs except those of uprobes: with full preemption, one run of such a program
-/// can overwrite the stack of another.
+/// (`bpf_prog_aux.priv_stack_ptr`). This is safe if, on each CPU, no run of the program begins before another one has
+/// ended. The kernel ensures that for `fentry`, `fexit`, kprobes and attached raw tracepoints. It does not for these:
+///
+/// - uprobes: with full preemption, one run can preempt another;
+/// - tracepoints: on 7.3, an interrupt that hits the tracepoint can come in the middle of a run;
+/// - programs that `BPF_PROG_TEST_RUN` runs: another CPU's request is an interrupt, too. `pipe_flush` is one, and has its
+///   own stack.
 ///
 /// A program with a tail call never has such a stack (`check_max_stack_depth()` in the kernel's
 /// `kernel/bpf/verifier.c`). This is such a call: it never runs, and the verifier removes it.

@@ -13,11 +13,9 @@ use aya_ebpf::{
 use aya_log_ebpf::debug;
 use probe_ebpf::atomic;
 
-/// The most descendants that can exist at a time, including threads and zombies.
-const FOLLOWED_MAX: u32 = 32_768;
-
+/// The descendants. Sized by the tracer.
 #[map]
-static FOLLOWED: HashMap<u64, u8> = HashMap::with_max_entries(FOLLOWED_MAX, 0);
+static FOLLOWED: HashMap<u64, u8> = HashMap::with_max_entries(1, 0);
 
 /// How many descendants found no room in `FOLLOWED`, in the only entry.
 #[map]

@@ -79,6 +79,12 @@ impl Sampling {
     }
 }
 
+/// The map of followed tasks (`follow.rs` of the tracer's eBPF crate).
+const FOLLOWED: &str = "FOLLOWED";
+
+/// The most descendants that can be followed at one time, including threads and zombies.
+const DESCENDANTS: u32 = 1 << 15;
+
 /// How many parts of waiting hits are kept at one time; most hits have one.
 const WAITING_PARTS: u32 = 1 << 12;
 
@@ -149,6 +155,7 @@ pub(super) fn configure(
         (CALL_COUNTS, or_one(has_calls, probes)),
         (CALLS, config.calls.max(1)),
         (USER_CALLS, config.user_calls.max(1)),
+        (FOLLOWED, or_one(config.root_pid != 0, DESCENDANTS)),
         (WAITING, or_one(hits_wait, WAITING_PARTS)),
         (WAITING_HELD, or_one(hits_wait, HELD_PLACES)),
         (UNDECIDED, or_one(hits_wait, probes)),
