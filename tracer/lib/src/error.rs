@@ -3,7 +3,7 @@
 use crate::binary::BinaryError;
 use crate::kernel::capabilities::Capabilities;
 use crate::kernel::lockdown;
-use crate::spec::{Instead, ProbeSpec, SpecError};
+use crate::spec::{Instead, ProbeSpec, Provider, SpecError};
 use probe_perf::PerfError;
 use probe_perf::nearest::suggestion;
 use probe_perf::pattern::BadPattern;
@@ -157,12 +157,27 @@ pub enum TraceError {
         architecture: &'static str,
     },
     /// Several functions have this name.
-    #[error("cannot probe {spec}: the name is ambiguous: {count} functions of the kernel have it")]
+    #[error(
+        "cannot probe {spec}: the name is ambiguous: {count} functions of the kernel have it{}",
+        by_address(spec, *first)
+    )]
     Ambiguous {
         /// The probe.
         spec: ProbeSpec,
         /// The number of functions with this name.
         count: usize,
+        /// The address of the first of them; 0 if it is not known.
+        first: u64,
+    },
+    /// A return is to be probed, but the address is not that of a function's first instruction.
+    #[error(
+        "cannot probe {spec}: this address is {site}, and a return is probed where the function begins"
+    )]
+    NotAnEntry {
+        /// The probe.
+        spec: ProbeSpec,
+        /// What is at the address.
+        site: String,
     },
     /// There is no such tracepoint.
     #[error("cannot probe {spec}: the kernel has no tracepoint of this name{}", suggestion(near))]
@@ -389,6 +404,21 @@ impl From<BadPattern> for TraceError {
 impl TraceError {
     pub(crate) fn load(source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self::Load(source.into())
+    }
+}
+
+/// How to probe one of the functions that share a name.
+fn by_address(spec: &ProbeSpec, first: u64) -> String {
+    let provider = match spec.provider() {
+        Provider::Fexit | Provider::Kretprobe => Provider::Kretprobe,
+        _ => Provider::Kprobe,
+    };
+    match first {
+        0 => String::new(),
+        _ => format!(
+            ". Probe one by its address, which is in /proc/kallsyms: {}:{first:#x}",
+            provider.name()
+        ),
     }
 }
 

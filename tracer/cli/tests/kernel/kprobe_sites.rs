@@ -50,12 +50,63 @@ fn an_offset_is_in_the_function_and_has_no_arguments() {
 
 #[test]
 #[ignore = "needs root, BPF and kprobes: cargo xtask test"]
+fn a_function_can_be_named_by_its_address() {
+    let functions = functions();
+    let address = functions["vfs_write"][0];
+    // Its types are those of its name, which is its own.
+    let (entry, returned) = (format!("{address:#x}"), format!("kretprobe:{address:#x}"));
+    let fields = format!("{entry}(count)");
+    let hits = events(["vfs_write(count)", &fields], writes(50));
+    let of = |name: &str| {
+        let hits = hits.iter().filter(|event| event["probe"] == name);
+        hits.map(|event| event["args"]["count"].as_u64()).collect::<Vec<_>>()
+    };
+    assert!(of("vfs_write").len() >= 50);
+    assert_eq!(of("vfs_write"), of(&entry));
+    let results = events([&*format!("{returned}(retval)")], writes(50));
+    assert!(results.iter().filter(|event| event["args"]["retval"] == 1).count() >= 50);
+    let expected =
+        "this address is vfs_write+0x1, and a return is probed where the function begins";
+    assert_failure(&mut probe(["count", &format!("kretprobe:{:#x}", address + 1)]), expected);
+    assert_failure(&mut probe(["count", "kprobe:0x10"]), "the kernel cannot probe this offset");
+}
+
+#[test]
+#[ignore = "needs root, BPF and kprobes: cargo xtask test"]
+fn one_of_the_functions_of_a_name_can_be_probed() {
+    let all = &functions()["s_start"];
+    assert!(all.len() > 1);
+    // The kernel refuses those of its own tracing.
+    let is_allowed = |spec: &String| {
+        let output = probe(["count", spec, "--", "true"]).output().unwrap();
+        output.status.success() || !stderr(&output).contains("does not allow probes")
+    };
+    let specs = all.iter().map(|address| format!("kprobe:{address:#x}"));
+    let specs: Vec<_> = specs.filter(is_allowed).collect();
+    assert!(specs.len() > 1);
+    // That of the symbol table.
+    let hits = events(&specs, ["cat", "/proc/kallsyms"]);
+    let first = hits[0]["probe"].as_str().unwrap();
+    assert!(all.iter().any(|address| first == format!("{address:#x}")), "{first}");
+    assert!(hits.iter().all(|event| event["probe"] == first && event["args"]["arg0"] != 0));
+}
+
+#[test]
+#[ignore = "needs root, BPF and kprobes: cargo xtask test"]
 fn names_that_do_not_tell_everything_are_reported() {
     let functions = functions();
     let count = functions["s_next"].len();
     assert!(count > 1);
-    let expected = format!("the name is ambiguous: {count} functions of the kernel have it");
-    assert_failure(&mut probe(["count", "fentry:s_next"]), &expected);
+    for (provider, by_address) in
+        [("fentry", "kprobe"), ("fexit", "kretprobe"), ("kprobe", "kprobe")]
+    {
+        let expected = format!(
+            "the name is ambiguous: {count} functions of the kernel have it. Probe one by its address, which is in \
+             /proc/kallsyms: {by_address}:{:#x}",
+            functions["s_next"][0]
+        );
+        assert_failure(&mut probe(["count", &format!("{provider}:s_next")]), &expected);
+    }
     let split = functions.keys().find_map(|name| {
         let original = name.strip_suffix(".part.0")?;
         // Only those that can be probed.

@@ -118,7 +118,10 @@ fn function(spec: &ProbeSpec, host: &mut Host) -> Result<TypedFunction> {
         Err(_) => host.clones().count(spec.module().unwrap_or(NO_MODULE), spec.name()),
     };
     match function {
-        _ if count > 1 => Err(TraceError::Ambiguous { spec: spec.clone(), count }),
+        _ if count > 1 => {
+            let first = symbols::look_up(spec.name()).first;
+            Err(TraceError::Ambiguous { spec: spec.clone(), count, first })
+        }
         Ok(function) => Ok(function),
         Err(_) => Err(TraceError::NoTrampoline { spec: spec.clone() }),
     }

@@ -8,7 +8,7 @@ use crate::error::{Result, TraceError};
 use crate::kernel::btf::NoPrototype;
 use crate::kernel::clones;
 use crate::kernel::features;
-use crate::kernel::symbols::{self, Extent, Lookup, NO_MODULE};
+use crate::kernel::symbols::{self, Extent, Lookup, NO_MODULE, Site};
 use crate::object::Side;
 use crate::resolve::probe::Probe;
 use crate::resolve::{BareFields, FieldSource, FunctionFields, Moment, UntypedFields};
@@ -43,6 +43,10 @@ impl Hook for Kprobe {
         if spec.is_glob() {
             return Ok(host.functions(spec, &[])?.0);
         }
+        if let Some(site) = by_address(spec)? {
+            check_site(spec, &site, self.returns)?;
+            return Ok(vec![spec.name().to_owned()]);
+        }
         let found = symbols::look_up(spec.name());
         match found.count == 1 && !symbols::is_blacklisted(spec.name()) {
             true => Ok(vec![spec.name().to_owned()]),
@@ -63,16 +67,26 @@ impl Hook for Kprobe {
     }
 
     fn fields(&self, spec: &ProbeSpec, as_call: bool, host: &mut Host) -> Fields {
+        let moment = Moment::of(self.returns, as_call);
+        if let Some(site) = by_address(spec)? {
+            return Ok(match (site.offset, symbols::look_up(&site.function).count) {
+                (0, 1) => fields_of_function(&spec.named(&site.function), host, moment),
+                // Types do not say which of the functions of a name they describe.
+                (0, _) => Box::new(UntypedFields::Kernel(moment)),
+                _ => Box::new(BareFields::inside(&site.function)),
+            });
+        }
         if spec.offset() != 0 {
             check_offset(spec)?;
             return Ok(Box::new(BareFields::inside(spec.name())));
         }
-        Ok(fields_of_function(spec, host, Moment::of(self.returns, as_call)))
+        Ok(fields_of_function(spec, host, moment))
     }
 
     /// Opening probes is quicker than reading the symbol table.
     fn note(&self, spec: &ProbeSpec, _host: &mut Host) -> Option<String> {
-        let pmu = features::kprobe_pmu().filter(|_| !spec.is_glob())?;
+        let is_name = !spec.is_glob() && spec.address().is_none();
+        let pmu = features::kprobe_pmu().filter(|_| is_name)?;
         let made = clones::SUFFIXES.map(|suffix| format!("{}{suffix}0", spec.name()));
         let exists = |name: &&str| {
             let name = CString::new(*name).unwrap_or_default();
@@ -84,6 +98,9 @@ impl Hook for Kprobe {
 
     /// Names may be known where types are not.
     fn check(&self, spec: &ProbeSpec, _host: &mut Host) -> Result<()> {
+        if let Some(site) = by_address(spec)? {
+            return check_site(spec, &site, self.returns);
+        }
         match spec.module() {
             Some(module) => {
                 let known =
@@ -91,7 +108,7 @@ impl Hook for Kprobe {
                 addresses_of(spec, module, &known).map(drop)
             }
             None => match symbols::look_up(spec.name()) {
-                Lookup { count: 0, near } => Err(unknown(spec, near)),
+                Lookup { count: 0, near, .. } => Err(unknown(spec, near)),
                 _ => Ok(()),
             },
         }
@@ -105,14 +122,20 @@ impl Hook for Kprobe {
         number: u32,
     ) -> Result<Link> {
         let (programs, returns) = part.of_function(self.returns);
-        if spec.offset() != 0 {
+        if spec.offset() != 0 && spec.address().is_none() {
             check_offset(spec)?;
         }
         let (pmu, name) = (pmu(spec)?, c_name(spec)?);
-        let location = match spec.module() {
+        if returns && let Some(site) = by_address(spec)? {
+            check_site(spec, &site, returns)?;
+        }
+        let location = match (spec.address(), spec.module()) {
+            (Some(address), _) => ProbePoint::Address(address.saturating_add(spec.offset())),
             // By its name, the kernel would look for it in all modules.
-            Some(module) => ProbePoint::Address(attacher.address(spec, module)? + spec.offset()),
-            None => ProbePoint::Function { name: &name, offset: spec.offset() },
+            (None, Some(module)) => {
+                ProbePoint::Address(attacher.address(spec, module)? + spec.offset())
+            }
+            (None, None) => ProbePoint::Function { name: &name, offset: spec.offset() },
         };
         let event = PerfEvent::kprobe(pmu, location, returns).map_err(|error| why(spec, error))?;
         attacher.perf_event(spec, event, Side::Kernel, programs, number)
@@ -158,6 +181,24 @@ fn no_kprobes(spec: &ProbeSpec) -> TraceError {
     TraceError::NoKprobes { spec: spec.clone(), instead: instead(spec) }
 }
 
+/// What is at the address that a spec has instead of a name.
+fn by_address(spec: &ProbeSpec) -> Result<Option<Site>> {
+    let Some(address) = spec.address() else { return Ok(None) };
+    match symbols::containing(address.saturating_add(spec.offset())) {
+        Some(site) => Ok(Some(site)),
+        None if symbols::are_hidden() => Err(TraceError::HiddenAddress { spec: spec.clone() }),
+        None => Err(TraceError::NoInstruction { spec: spec.clone() }),
+    }
+}
+
+/// Checks that a function's return can be probed from an address.
+fn check_site(spec: &ProbeSpec, site: &Site, returns: bool) -> Result<()> {
+    match returns && site.offset != 0 {
+        true => Err(TraceError::NotAnEntry { spec: spec.clone(), site: site.to_string() }),
+        false => Ok(()),
+    }
+}
+
 /// Checks that an offset is inside the function. The kernel would probe whatever is there.
 fn check_offset(spec: &ProbeSpec) -> Result<()> {
     let found = symbols::extents(spec.name(), spec.module())
@@ -170,9 +211,13 @@ fn check_offset(spec: &ProbeSpec) -> Result<()> {
         [one] if spec().offset() < one.size => Ok(()),
         [one] => {
             let hit = symbols::containing(one.begin.saturating_add(spec().offset()));
+            let hit = hit.map(|site| site.to_string());
             Err(TraceError::OutOfFunction { spec: spec(), size: one.size, hit })
         }
-        several => Err(TraceError::Ambiguous { spec: spec(), count: several.len() }),
+        several @ [first, ..] => {
+            let (count, first) = (several.len(), first.begin);
+            Err(TraceError::Ambiguous { spec: spec(), count, first })
+        }
     }
 }
 
@@ -210,9 +255,11 @@ impl Attacher<'_> {
         }
         let spec = || spec.clone();
         match addresses_of(&spec(), module, &self.addresses[module])? {
-            [0, ..] => Err(TraceError::HiddenAddress { spec: spec() }),
+            [] | [0, ..] => Err(TraceError::HiddenAddress { spec: spec() }),
             &[address] => Ok(address),
-            several => Err(TraceError::Ambiguous { spec: spec(), count: several.len() }),
+            several @ &[first, ..] => {
+                Err(TraceError::Ambiguous { spec: spec(), count: several.len(), first })
+            }
         }
     }
 }
@@ -255,9 +302,14 @@ fn is_refusal(error: &io::Error) -> bool {
 
 /// Explains the kernel's errno with the help of the symbol table.
 fn why(spec: &ProbeSpec, source: io::Error) -> TraceError {
-    match is_refusal(&source) {
-        true => unprobeable(spec, symbols::look_up(spec.name())),
-        false => TraceError::Attach { spec: spec.clone(), source },
+    if !is_refusal(&source) {
+        return TraceError::Attach { spec: spec.clone(), source };
+    }
+    match by_address(spec) {
+        Ok(None) => unprobeable(spec, symbols::look_up(spec.name())),
+        Ok(Some(Site { offset: 0, .. })) => TraceError::Blacklisted { spec: spec.clone() },
+        Ok(Some(_)) => TraceError::NoInstruction { spec: spec.clone() },
+        Err(error) => error,
     }
 }
 
@@ -269,6 +321,6 @@ fn unprobeable(spec: &ProbeSpec, found: Lookup) -> TraceError {
         _ if symbols::is_blacklisted(spec.name()) => TraceError::Blacklisted { spec },
         _ if spec.offset() != 0 => TraceError::NoInstruction { spec },
         1 => TraceError::Blacklisted { spec },
-        count => TraceError::Ambiguous { spec, count },
+        count => TraceError::Ambiguous { spec, count, first: found.first },
     }
 }

@@ -2,6 +2,7 @@
 
 use probe_perf::nearest::nearest;
 use std::collections::{BTreeSet, HashMap};
+use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader};
 
@@ -13,6 +14,8 @@ pub(crate) const NO_MODULE: &str = "vmlinux";
 pub(crate) struct Lookup {
     /// The number of functions of this name.
     pub(crate) count: usize,
+    /// The address of the first of them; 0 if it is not known.
+    pub(crate) first: u64,
     /// Similar names, the nearest first.
     pub(crate) near: Vec<String>,
 }
@@ -20,10 +23,13 @@ pub(crate) struct Lookup {
 /// Looks a function up in `/proc/kallsyms`.
 pub(crate) fn look_up(name: &str) -> Lookup {
     let Ok(symbols) = fs::read_to_string("/proc/kallsyms") else { return Lookup::default() };
-    let (own, others): (Vec<_>, Vec<_>) =
-        functions(&symbols).map(|(symbol, _)| symbol).partition(|symbol| *symbol == name);
-    let others = others.into_iter().filter(|other| !is_hidden(other));
-    Lookup { count: own.len(), near: nearest(name, others.map(str::to_owned)) }
+    let (own, others): (Vec<_>, Vec<_>) = all(&symbols).partition(|symbol| symbol.name == name);
+    let others = others.into_iter().map(|other| other.name).filter(|other| !is_hidden(other));
+    Lookup {
+        count: own.len(),
+        first: own.first().map_or(0, |one| one.address),
+        near: nearest(name, others.map(str::to_owned)),
+    }
 }
 
 /// The addresses of a module's functions, by name; [`NO_MODULE`] selects functions outside modules. An address is 0
@@ -63,19 +69,34 @@ fn extents_in(symbols: &str, name: &str, module: Option<&str>) -> Vec<Extent> {
     all(symbols).filter(is_it).map(|symbol| extent(symbol.address)).collect()
 }
 
-/// The function that an address is in, with the offset in it: `name+0x10`. `None` if the kernel hides addresses.
-pub(crate) fn containing(address: u64) -> Option<String> {
+/// A place in a function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Site {
+    /// The function's name.
+    pub(crate) function: String,
+    /// The distance from its beginning, in bytes.
+    pub(crate) offset: u64,
+}
+
+impl fmt::Display for Site {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.offset {
+            0 => f.write_str(&self.function),
+            offset => write!(f, "{}+{offset:#x}", self.function),
+        }
+    }
+}
+
+/// The function that an address is in. `None` if there is none, or the kernel hides addresses.
+pub(crate) fn containing(address: u64) -> Option<Site> {
     containing_in(&fs::read_to_string("/proc/kallsyms").ok()?, address)
 }
 
-fn containing_in(symbols: &str, address: u64) -> Option<String> {
+fn containing_in(symbols: &str, address: u64) -> Option<Site> {
     let before = all(symbols).filter(|symbol| (1..=address).contains(&symbol.address));
     // Of several names, that of the function, not that of padding.
     let nearest = before.max_by_key(|symbol| (symbol.address, !is_hidden(symbol.name)))?;
-    Some(match address - nearest.address {
-        0 => nearest.name.to_owned(),
-        offset => format!("{}+{offset:#x}", nearest.name),
-    })
+    Some(Site { function: nearest.name.to_owned(), offset: address - nearest.address })
 }
 
 /// Whether the kernel hides the addresses of its functions from this process, so that addresses have no names.
@@ -162,7 +183,9 @@ mod tests {
             [vec![0x40, 0x1000], vec![0x40], vec![0x1000]]
         );
         assert_eq!(extents_in(symbols, "c", None), []);
-        let containing = |address| containing_in(symbols, address).unwrap_or_default();
+        let containing = |address| {
+            containing_in(symbols, address).map_or_else(String::new, |site| site.to_string())
+        };
         let found = [0xffff_1050, 0xffff_1041, 0xffff_1060, 0xffff_0000].map(containing);
         assert_eq!(found, ["b", "__pfx_b+0x1", "b+0x10", ""]);
         let hidden = "0 T a\n0 T b\n";

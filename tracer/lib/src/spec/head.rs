@@ -12,7 +12,7 @@ pub(super) enum NameKind {
     Plain,
     /// A pattern, which selects every name that matches.
     Pattern,
-    /// The address of an instruction in a file.
+    /// The address of an instruction, in a file or in the kernel.
     Address(u64),
 }
 use super::{foreign, lexer};
@@ -82,7 +82,7 @@ pub(super) fn read(spec: &str) -> Result<Head<'_>, SpecError> {
         Some(name) => (name, NameKind::Plain),
         None => {
             let name = &spec[start..reader.at];
-            (name.into(), reader.kind_of(name, start)?)
+            (name.into(), reader.kind_of(name, start, module.is_some())?)
         }
     };
     if reader.peek() == Some(':') {
@@ -208,17 +208,24 @@ impl<'s> Reader<'s> {
     }
 
     /// What a name without quotes is.
-    fn kind_of(&self, name: &str, start: usize) -> Result<NameKind, SpecError> {
+    fn kind_of(&self, name: &str, start: usize, has_module: bool) -> Result<NameKind, SpecError> {
         if name.contains(['*', '?', '[']) {
             return Ok(NameKind::Pattern);
         }
-        if !self.is_in_file() || !name.starts_with("0x") {
+        if !name.starts_with("0x") || matches!(self.provider.form(), Form::Name | Form::InCategory)
+        {
             return Ok(NameKind::Plain);
         }
-        match lexer::number(name) {
-            Ok((address, length)) if length == name.len() => Ok(NameKind::Address(address)),
-            _ => Err(SpecError::new(self.spec, start, "expected an address, like 0x1139")),
-        }
+        let what = match lexer::number(name) {
+            _ if !self.provider.has_addresses() => {
+                "only kprobe, kretprobe, uprobe and uretprobe take an address"
+            }
+            Ok((_, length)) if length != name.len() => "expected an address, like 0x1139",
+            Ok(_) if !self.is_in_file() && has_module => "an address is in no module: leave it out",
+            Ok((address, _)) => return Ok(NameKind::Address(address)),
+            Err(_) => "expected an address, like 0x1139",
+        };
+        Err(SpecError::new(self.spec, start, what))
     }
 
     /// Consumes a name or a pattern.

@@ -53,7 +53,7 @@ use std::sync::Arc;
 /// | file | a path with a `/` in it; the name of a program, looked up in `PATH` as by a shell; or the name of a library, with or without `lib`, `.so` and its version, looked up in the directories of `/etc/ld.so.conf` as by the dynamic linker. For a process with another root file system, prefix the path with `/proc/PID/root/` |
 /// | name | a function; for a tracepoint, `CATEGORY:NAME`. `*`, `?`, `[ab]` and `[!ab]` make it a pattern, which selects every match |
 /// | quotes | a file or a name in quotes may contain any character, as in `uprobe:"./a b":"ns::function"`, and is not a pattern. A name that no symbol has is looked up among the demangled names of C++ and Rust, with or without parameters |
-/// | address | for a uprobe, the address of an instruction in place of a name, as `objdump -d` shows it: `uprobe:./x:0x1139` |
+/// | address | the address of an instruction in place of a name: for a uprobe, as `objdump -d` shows it, `uprobe:./x:0x1139`; for a kprobe, as in `/proc/kallsyms`, `kprobe:0xffffffff81234560` |
 /// | offset | the offset of an instruction in the function, in bytes: `+16`, `+0x10` |
 /// | field | `[NAME=]PATH[:TYPE]` |
 /// | path | the name of an argument or of a tracepoint's field; otherwise `arg0`, `arg1`, …, `retval`, or `pid`, `tid`, `uid`, `cpu`, `comm`, `kstack`, `ustack`; followed by any number of `.MEMBER` (or `->MEMBER`) and `[3]`. `$arg1` is the first argument and `$pid` the current process's id, whatever arguments and fields are called |

@@ -83,6 +83,11 @@ impl Provider {
         matches!(self.form(), Form::InFile)
     }
 
+    /// Whether its hooks can be named by their addresses.
+    pub(super) const fn has_addresses(self) -> bool {
+        self.is_in_file() || matches!(self, Self::Kprobe | Self::Kretprobe)
+    }
+
     /// Whether it can probe a function at an offset.
     pub(super) const fn has_offset(self) -> bool {
         matches!(self, Self::Kprobe | Self::Uprobe)
