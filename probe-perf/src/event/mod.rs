@@ -22,7 +22,7 @@ use std::str::FromStr;
 /// An event, in the notation of `perf`: `cpu-clock`, `cycles:u`, `LLC-load-misses`, `sched:sched_switch`, `r1a8`; or a
 /// PMU with terms: `cpu/event=0x3c,umask=1/`, `intel_pt//`. Several PMUs may match: see [`matching`](Self::matching).
 ///
-/// A modifier may follow: `:u` observes only user space, `:k` only the kernel. After a slash, omit the colon.
+/// A tracepoint may also be written `tracepoint:sched:sched_switch`. A modifier may follow: `:u` observes only user space, `:k` only the kernel. After a slash, omit the colon.
 ///
 /// ```
 /// use probe_perf::{Event, Software};
@@ -95,7 +95,8 @@ impl Event {
         {
             return event.observed(modifier);
         }
-        if let Some((category, name)) = text.split_once(':') {
+        let named = text.strip_prefix("tracepoint:").unwrap_or(text);
+        if let Some((category, name)) = named.split_once(':') {
             let is_name = |part: &str| {
                 let of_name = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
                 !part.is_empty() && !part.starts_with('.') && part.bytes().all(of_name)

@@ -34,6 +34,8 @@ pub struct Sample<'r> {
     /// The CPU.
     pub cpu: Option<u32>,
     /// How many events were counted since the previous sample.
+    ///
+    /// `None` also for a sampler with an event that has a fixed period other than 1.
     pub period: Option<u64>,
     /// The counters.
     pub values: Option<ReadValues<'r>>,

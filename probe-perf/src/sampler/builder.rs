@@ -4,7 +4,7 @@ use super::Sampler;
 use super::hotplug::Hotplug;
 use super::rings::{EventOpener, SamplerRings};
 use crate::error::PerfError;
-use crate::event::{Event, Rate, Software};
+use crate::event::{Event, Rate, Software, Source};
 use crate::record::{ReadFormat, SampleType};
 use crate::target::Target;
 use probe_sys::perf_event::{Attr, Flags};
@@ -16,6 +16,7 @@ pub struct SamplerBuilder {
     events: Vec<Event>,
     target: Target,
     rate: Rate,
+    each_hit: bool,
     /// The attributes that all events share.
     attr: Attr,
     bytes_per_ring: usize,
@@ -37,7 +38,8 @@ impl Default for SamplerBuilder {
             ..Attr::default()
         };
         let (target, rate) = (Target::ThisProcess, Rate::Period(1));
-        Self { events: Vec::new(), target, rate, attr, bytes_per_ring: 512 << 10 }
+        let (events, each_hit) = (Vec::new(), false);
+        Self { events, target, rate, each_hit, attr, bytes_per_ring: 512 << 10 }
     }
 }
 
@@ -66,6 +68,12 @@ impl SamplerBuilder {
     #[must_use]
     pub fn frequency(self, frequency: u64) -> Self {
         Self { rate: Rate::Frequency(frequency), ..self }
+    }
+
+    /// Takes a sample at each hit of a tracepoint, whatever the rate of other events.
+    #[must_use]
+    pub fn each_hit_of_tracepoints(self) -> Self {
+        Self { each_hit: true, ..self }
     }
 
     /// Adds fields to samples. They always have the event's id, the instruction, the thread, the time, the CPU and the
@@ -164,7 +172,7 @@ impl SamplerBuilder {
 
     fn attr(&self, event: &Event) -> Result<Attr, PerfError> {
         let Attr { kind, config, config1, config2, config3, flags, .. } = event.attr()?;
-        let (sample_period, rate_flag) = match event.rate().unwrap_or(self.rate) {
+        let (sample_period, rate_flag) = match self.rate_of(event) {
             Rate::Period(period) => (period, Flags::empty()),
             Rate::Frequency(0) => return Err(PerfError::NoSamples),
             Rate::Frequency(frequency) => (frequency, Flags::FREQ),
@@ -183,7 +191,17 @@ impl SamplerBuilder {
         if attr.sample_type & SampleType::READ.bits() == 0 {
             attr.read_format = ReadFormat::LOST.bits();
         }
+        if self.events.iter().any(|one| matches!(self.rate_of(one), Rate::Period(2..))) {
+            // Asked for the period of a software event or tracepoint with a fixed one, the kernel takes a sample of each
+            // event (`perf_swevent_event`). All events have the same layout of samples.
+            attr.sample_type &= !SampleType::PERIOD.bits();
+        }
         Ok(attr)
+    }
+
+    fn rate_of(&self, event: &Event) -> Rate {
+        let is_each = self.each_hit && matches!(event.source(), Source::Tracepoint(..));
+        if is_each { Rate::Period(1) } else { event.rate().unwrap_or(self.rate) }
     }
 }
 

@@ -56,6 +56,27 @@ fn a_tracepoint_is_sampled_once_for_each_hit_of_a_command_and_its_children() {
 
 #[test]
 #[ignore = "needs root: cargo xtask test"]
+fn one_in_a_period_is_a_sample() {
+    for (event, events) in [(event(GETPPID), 100), (Software::PageFaults.into(), 1000)] {
+        let builder = Sampler::builder().event(event.clone()).period(10);
+        let mut sampler = enabled(builder.target(this_thread()));
+        let memory = (event == Software::PageFaults.into()).then(|| Touched::new(events));
+        if memory.is_none() {
+            call(events);
+        }
+        sampler.disable().unwrap();
+        let mut samples = 0;
+        drain(&mut sampler, |record| {
+            samples += usize::from(matches!(record.body, Body::Sample(_)));
+        });
+        // The memory itself is not all that is touched.
+        let most = events / 10 + events / 100;
+        assert!((events / 10..=most).contains(&samples), "{event}: {samples} samples");
+    }
+}
+
+#[test]
+#[ignore = "needs root: cargo xtask test"]
 fn a_thread_is_sampled_and_no_other() {
     let builder = Sampler::builder().event(event(GETPPID));
     let mut sampler = enabled(builder.clone().target(this_thread()));

@@ -23,8 +23,7 @@ Examples:
   probe sample -a -d 10s                               what do the CPUs do?
   probe sample -F 999 -f svg -o make.svg -- make       where does make spend its time?
   probe sample -e page-faults -c 1 -p 4711 -d 10s      where does this process touch new memory?
-  probe sample -e sched:sched_process_exec -c 1 -a -d 1m
-                                                       which code starts programs?
+  probe sample -e sched:sched_process_exec -a -d 1m    which code starts programs?
   probe sample -e intel_pt//u --aux trace -- make      a branch trace of make, for decoders")]
 pub(crate) struct Sample {
     /// Events to sample, as perf names them, separated by commas: cpu-clock, page-faults, cycles:u,
@@ -35,9 +34,9 @@ pub(crate) struct Sample {
     #[arg(short = 'e', long = "event", value_name = "EVENT", add = ArgValueCompleter::new(complete::events))]
     events: Vec<EventList>,
 
-    /// Samples per second
-    #[arg(short = 'F', long, value_name = "N", default_value = "99")]
-    pub(crate) freq: NonZeroU64,
+    /// Samples per second [default: 99, and each hit of a tracepoint]
+    #[arg(short = 'F', long, value_name = "N", value_parser = value::frequency)]
+    pub(crate) freq: Option<NonZeroU64>,
 
     /// Take a sample every N events; for clocks, every N nanoseconds
     #[arg(short, long, value_name = "N", conflicts_with = "freq")]
@@ -58,7 +57,7 @@ pub(crate) struct Sample {
     pub(crate) pid: Option<PidList>,
 
     /// Sample this thread, and end with it
-    #[arg(short, long, value_name = "TID", value_parser = clap::value_parser!(u32).range(1..),
+    #[arg(short, long, value_name = "TID", value_parser = value::thread,
         conflicts_with = "command")]
     pub(crate) tid: Option<u32>,
 

@@ -23,7 +23,7 @@ pub(crate) struct TargetArgs {
     pub(crate) cgroup: Option<PathBuf>,
 
     /// Trace only this thread
-    #[arg(short, long, value_name = "TID", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(short, long, value_name = "TID", value_parser = value::thread)]
     pub(crate) tid: Option<u32>,
 
     /// Trace only threads of this name (up to 15 bytes)

@@ -3,6 +3,7 @@
 use probe_perf::{Event, EventError};
 use probe_sys::{cpus, process};
 use probe_tracer_common::trace::COMM_LEN;
+use std::num::NonZeroU64;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -90,11 +91,31 @@ pub(super) fn user(text: &str) -> Result<u32, String> {
     }
 }
 
+pub(super) fn thread(text: &str) -> Result<u32, String> {
+    above_0(text).ok_or_else(|| match text.chars().all(|char| char == 't') {
+        true => "expected a thread id, like 17; --time chooses the clock of events".to_owned(),
+        false => "expected a thread id, like 17".to_owned(),
+    })
+}
+
+pub(super) fn frequency(text: &str) -> Result<NonZeroU64, String> {
+    text.parse().map_err(|_| {
+        match super::format::STACKS.iter().any(|(names, ..)| names.contains(&text)) {
+            true => {
+                format!("expected a number of samples per second, like 99; the format is -f {text}")
+            }
+            false => "expected a number of samples per second, like 99".to_owned(),
+        }
+    })
+}
+
+/// Reads a time with its unit, or in seconds.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
-    match humantime::parse_duration(text) {
-        Ok(duration) if duration.is_zero() => Err("it must be longer than zero".into()),
-        Ok(duration) => Ok(duration),
-        Err(error) => Err(format!("{error}; write it like 10s or 500ms")),
+    let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    match seconds.or_else(|| humantime::parse_duration(text).ok()) {
+        Some(duration) if duration.is_zero() => Err("it must be longer than zero".into()),
+        Some(duration) => Ok(duration),
+        None => Err("expected a time like 10s or 500ms".into()),
     }
 }
 
@@ -109,6 +130,16 @@ pub(super) fn bytes(text: &str) -> Result<usize, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_time_without_a_unit_is_in_seconds() {
+        assert_eq!(duration("10"), Ok(Duration::from_secs(10)));
+        assert_eq!(duration("0.5"), duration("500ms"));
+        assert_eq!(duration("1m 30s"), Ok(Duration::from_secs(90)));
+        for text in ["0", "-1", "inf", "NaN", "x", "10 parsecs"] {
+            assert!(duration(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn units_of_sizes_are_powers_of_two() {

@@ -55,12 +55,16 @@ pub(crate) fn run(args: &Sample) -> Result<ExitCode> {
     Ok(code)
 }
 
+/// Samples per second, unless the user says otherwise. It is not a divisor of the rates at which programs do things.
+const FREQUENCY: u64 = 99;
+
 /// The sampler. `command` is the id of the stopped command.
 fn builder(args: &Sample, command: Option<u32>) -> SamplerBuilder {
     let builder = Sampler::builder().callchains().bytes_per_ring(args.buffer_size);
-    let builder = match args.count {
-        Some(count) => builder.period(count.get()),
-        None => builder.frequency(args.freq.get()),
+    let builder = match (args.count, args.freq) {
+        (Some(count), _) => builder.period(count.get()),
+        (None, Some(frequency)) => builder.frequency(frequency.get()),
+        (None, None) => builder.frequency(FREQUENCY).each_hit_of_tracepoints(),
     };
     let tasks = Flags::COMM | Flags::COMM_EXEC | Flags::TASK;
     let flags = tasks | Flags::MMAP | Flags::MMAP2 | args.on_exec(command);
