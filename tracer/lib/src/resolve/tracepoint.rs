@@ -540,7 +540,7 @@ pub(super) mod tests {
         assert_eq!(defaults, expected.map(|(name, read, shape)| (name.to_owned(), read, shape)));
         for (field, expected) in [
             ("filename:x64", (integer(24, 8), Shape::Hex)),
-            ("filename:str", (pointed(24, kind::STRING, TEXT, 0), Shape::Text)),
+            ("filename:str", (pointed(24, kind::STRING, TEXT, 0b10), Shape::Text)),
             ("filename:ustr", (pointed(24, kind::STRING, TEXT, 0b10), Shape::Text)),
             ("filename:bytes[8]", (pointed(24, kind::BYTES, 8, 0b10), Shape::Bytes)),
             ("flags:x32", (integer(32, 4), Shape::Hex)),

@@ -208,6 +208,8 @@ fn string(mut reach: Reach, kind: &ValueKind, is_user: bool) -> Taken {
             array_of_text(reach, *size, kind, Some(is_user))
         }
         _ if is_address(kind) => {
+            // `str` is a string in the process, too, if the pointer is known to point there.
+            let is_user = is_user || matches!(kind, ValueKind::Pointer { is_user: true, .. });
             reach.dereference(is_user)?;
             reach.string_of(MOST_TEXT, is_user)
         }

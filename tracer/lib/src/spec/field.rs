@@ -143,7 +143,7 @@ pub enum FieldType {
     Signed(u8),
     /// `x8`, `x16`, `x32`, `x64`: an unsigned integer of this many bits, shown in hexadecimal.
     Hex(u8),
-    /// `str`: a string in kernel memory.
+    /// `str`: a string, in kernel memory unless its pointer is known to be one of the process.
     Str,
     /// `ustr`: a string in user memory.
     Ustr,

@@ -38,14 +38,19 @@ fn port(bytes: &[u8]) -> Option<(u16, &[u8])> {
     Some((u16::from_be_bytes(*port), rest))
 }
 
-/// A path, or `@` and the name of an abstract socket, either of which ends with the first zero byte or the last one.
+/// A path, which ends at the first zero byte; or `@` and the name of an abstract socket, in which zero bytes are bytes like
+/// others. Those at its end are left out, because they may only fill the structure.
 fn unix(bytes: &[u8]) -> String {
-    let (start, name) = match bytes {
-        [0, name @ ..] => ("@", name),
-        path => ("", path),
-    };
-    let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
-    format!("\"{start}{}\"", Escaped(name))
+    match bytes {
+        [0, name @ ..] => {
+            let length = name.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+            format!("@\"{}\"", Escaped(&name[..length]))
+        }
+        path => {
+            let path = path.split(|&byte| byte == 0).next().unwrap_or_default();
+            format!("\"{}\"", Escaped(path))
+        }
+    }
 }
 
 #[cfg(test)]
@@ -63,7 +68,10 @@ mod tests {
             (family(libc::AF_INET6, &inet6), Some("[::1]:80")),
             (family(libc::AF_UNIX, b"/a\x1b\0zz"), Some("\"/a\\u{1b}\"")),
             (family(libc::AF_UNIX, b"/abc"), Some("\"/abc\"")),
-            (family(libc::AF_UNIX, b"\0abc\0"), Some("\"@abc\"")),
+            (family(libc::AF_UNIX, b"@abc"), Some("\"@abc\"")),
+            (family(libc::AF_UNIX, b"\0abc\0"), Some("@\"abc\"")),
+            (family(libc::AF_UNIX, b"\0a\0b\xff\n"), Some("@\"a\\u{0}b\\xff\\n\"")),
+            (family(libc::AF_UNIX, b"\0"), Some("@\"\"")),
             (family(libc::AF_UNSPEC, &[]), Some("AF_UNSPEC")),
             (family(libc::AF_INET, &[0, 80, 127]), None),
             (family(libc::AF_NETLINK, &[0; 16]), None),
