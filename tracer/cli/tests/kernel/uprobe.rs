@@ -4,7 +4,7 @@
 use crate::probe::commands::own;
 use crate::probe::{
     self, Run, assert_exit, assert_failure, events, json_line, json_lines, ledger, printed, probe,
-    stderr, stdout, trace,
+    stderr, stdout, succeed, trace,
 };
 use crate::uprobe_fixtures::{SUM, TRIPLE, calling, text};
 use serde_json::{Value, json};
@@ -216,6 +216,8 @@ fn what_cannot_be_probed_is_explained() {
         ("u:libc:strlen", "has several functions for this name, one of which is chosen when"),
         ("u:libc:getenvv", "libc.so.6 has no function of this name; did you mean `getenv`"),
         ("u:libc:malloc+0x100000", " bytes of code in this function"),
+        ("ur:libc:__sigsetjmp", "has this function return a second time"),
+        ("ur:libc:getcontext", "has this function return a second time"),
     ] {
         assert_failure(&mut probe(["trace", spec, "-d", "1ms"]), expected);
     }
@@ -235,6 +237,22 @@ fn what_cannot_be_probed_is_explained() {
     ] {
         assert_exit(&mut probe(["trace", spec]), 1, expected);
     }
+}
+
+#[test]
+#[ignore = "needs root, BPF and uprobes: cargo xtask test"]
+fn files_that_throw_are_named_once_if_returns_are_probed() {
+    const WARNING: &str = "an exception or a panic that leaves a function whose return is probed";
+    let own = own();
+    let warnings = |provider: &str, file: &str, function: &str| {
+        let spec = format!("{provider}:{file}:{function}");
+        let output = succeed(&mut probe(["count", &spec, "--", "true"]));
+        stderr(&output).matches(WARNING).count()
+    };
+    // This is a program in Rust.
+    assert_eq!(warnings("ur", &own, "uprobe_fixture_*"), 1);
+    assert_eq!(warnings("u", &own, "uprobe_fixture_*"), 0);
+    assert_eq!(warnings("ur", "libc", "getpid"), 0);
 }
 
 #[test]

@@ -123,6 +123,12 @@ pub enum FileProblem {
          finds the kernel's return address there. Probe entries (uprobe: without --ret); --force probes returns anyway"
     )]
     GoReturns,
+    /// A function that returns again later, whose return cannot be probed.
+    #[error(
+        "has this function return a second time, from a saved context with the kernel's return address, which crashes the \
+         program. Probe its entry (uprobe: without --ret); --force probes the return anyway"
+    )]
+    ReturnsAgain,
     /// No instruction begins at the offset.
     #[error(
         "has no instruction that begins at this offset, and a probe in the middle of one would break the \

@@ -181,6 +181,11 @@ impl Functions {
         self.around(address).map(|(_, function)| function).max_by_key(|one| one.address)
     }
 
+    /// Whether the file calls or defines one of these functions.
+    pub(super) fn has_any(&self, names: &[&str]) -> bool {
+        names.iter().any(|name| self.imported.contains(*name) || self.named.contains_key(*name))
+    }
+
     /// Whether only exported functions have names.
     pub(super) fn is_stripped(&self) -> bool {
         self.is_stripped

@@ -9,7 +9,7 @@ mod path;
 mod process;
 
 pub use error::{BinaryError, FileProblem};
-pub(crate) use path::is_program;
+pub(crate) use path::{is_program, program};
 pub(crate) use process::Process;
 
 use functions::Functions;
@@ -43,6 +43,7 @@ pub(crate) struct Binary {
     functions: Functions,
     entry: u64,
     is_go: bool,
+    throws: bool,
 }
 
 /// An executable segment of a file.
@@ -101,12 +102,18 @@ impl Binary {
         let entry = elf.entry();
         let is_go = elf.sections().any(|section| section.name().is_ok_and(is_of_go));
         let Found { path, file, note } = found;
-        Ok(Self { path, file, note, code, functions, entry, is_go })
+        let throws = functions.has_any(&["__cxa_throw", "__cxa_rethrow", "_Unwind_RaiseException"]);
+        Ok(Self { path, file, note, code, functions, entry, is_go, throws })
     }
 
     /// Whether it is a Go program.
     pub(crate) fn is_go(&self) -> bool {
         self.is_go
+    }
+
+    /// Whether its code throws exceptions, as in C++, or as panics of Rust are. True once.
+    pub(crate) fn take_throws(&mut self) -> bool {
+        std::mem::take(&mut self.throws)
     }
 
     /// What is to be said about the file if it is probed. Returned once.
@@ -246,6 +253,14 @@ fn own(path: PathBuf) -> Result<Found, BinaryError> {
         Ok(file) => Ok(Found { path, file, note: None }),
         Err(problem) => Err(BinaryError::InFile { path, problem }),
     }
+}
+
+/// Whether a function of this name returns again when a context that it saved is restored: `setjmp(3)`, `getcontext(3)`.
+pub(crate) fn returns_again(name: &str) -> bool {
+    const CONTEXTS: [&str; 2] = ["getcontext", "swapcontext"];
+    const JUMPS: [&str; 2] = ["setjmp", "sigsetjmp"];
+    let plain = name.trim_start_matches('_');
+    CONTEXTS.contains(&plain) || JUMPS.contains(&plain)
 }
 
 /// Whether a section of this name is in Go programs only, even in stripped ones.

@@ -52,7 +52,7 @@ pub(crate) fn is_program(name: &str) -> bool {
 }
 
 /// Looks a program up in `PATH`.
-fn program(name: &str) -> Option<PathBuf> {
+pub(crate) fn program(name: &str) -> Option<PathBuf> {
     let is_program = |path: &PathBuf| {
         fs::metadata(path)
             .is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)

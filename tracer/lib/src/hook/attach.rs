@@ -339,7 +339,10 @@ fn concerns_one_probe(error: &TraceError) -> bool {
             | TraceError::NoInstruction { .. }
             | TraceError::TrampolineRefused { .. }
             | TraceError::Binary {
-                source: BinaryError::InFile { problem: FileProblem::InstructionRefused(_), .. },
+                source: BinaryError::InFile {
+                    problem: FileProblem::InstructionRefused(_) | FileProblem::ReturnsAgain,
+                    ..
+                },
                 ..
             }
     )

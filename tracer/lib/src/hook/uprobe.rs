@@ -5,7 +5,7 @@ use super::attach::{Attacher, Link, Part};
 use super::expand::{Choice, Expansion, LeftOut};
 use super::info::FileOffset;
 use super::{Fields, Hook, Host};
-use crate::binary::{Binary, BinaryError, FileProblem, Matching};
+use crate::binary::{Binary, BinaryError, FileProblem, Matching, returns_again};
 use crate::error::{Result, TraceError};
 use crate::kernel::features;
 use crate::object::Side;
@@ -98,6 +98,16 @@ impl Hook for Uprobe {
         let (programs, returns) = part.of_function(self.returns);
         if returns && binary.is_go() && !is_forced {
             return Err(failed(spec, binary.error(FileProblem::GoReturns)));
+        }
+        if returns && returns_again(spec.name()) && !is_forced {
+            return Err(failed(spec, binary.error(FileProblem::ReturnsAgain)));
+        }
+        if returns && binary.take_throws() {
+            log::warn!(
+                "{}: an exception or a panic that leaves a function whose return is probed aborts the program: unwinders \
+                 do not know the return address that the kernel puts there",
+                Escaped(binary.path().as_os_str().as_bytes())
+            );
         }
         if let Some(address) = spec.address().filter(|_| returns) {
             // The kernel takes the return address from the top of the stack, which is there at the entry only.

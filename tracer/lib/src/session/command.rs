@@ -1,5 +1,6 @@
 //! A command that is traced from its first instruction.
 
+use crate::binary;
 use crate::error::TraceError;
 use crate::object::namespaces;
 use probe_sys::escape::Escaped;
@@ -7,6 +8,7 @@ use probe_sys::process::HeldChild;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
 /// A child process that waits to execute its command until the probes are attached.
@@ -30,8 +32,10 @@ impl TracedCommand {
         namespaces::check_for_children()?;
         let failed = |source| failed_to_run(program, source);
         let output = std::io::stderr().as_fd().try_clone_to_owned().map_err(failed)?;
-        let mut child = Command::new(program);
-        child.args(&command[1..]).stdout(Stdio::from(output));
+        // Otherwise the child would try each folder in `PATH`, and its failed calls would be traced.
+        let found = program.to_str().filter(|name| !name.contains('/')).and_then(binary::program);
+        let mut child = Command::new(found.as_deref().unwrap_or(program.as_ref()));
+        child.arg0(program).args(&command[1..]).stdout(Stdio::from(output));
         let child = HeldChild::spawn(child).map_err(failed)?;
         Ok(Self { child, program: program.clone() })
     }
