@@ -23,9 +23,12 @@ fn main() -> ExitCode {
     };
     let mut logger = env_logger::Builder::new();
     logger.filter_level(level).format_target(false);
-    if args.verbose == 0 {
+    match args.verbose {
         // Where its warnings matter, they also come back as errors.
-        logger.filter_module("aya", log::LevelFilter::Error);
+        0 => drop(logger.filter_module("aya", log::LevelFilter::Error)),
+        // The steps of loading an object: thousands of lines.
+        1 => drop(logger.filter_module("aya", log::LevelFilter::Info)),
+        _ => {}
     }
     logger.init();
     commands::run(&args.command, level).unwrap_or_else(|error| {

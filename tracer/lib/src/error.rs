@@ -38,8 +38,8 @@ pub enum TraceError {
     Field(#[from] SpecError),
     /// The kernel has no kprobes.
     #[error(
-        "cannot probe {spec}: this kernel has no kprobes. It needs CONFIG_KPROBES, \
-         CONFIG_KPROBE_EVENTS and CONFIG_PERF_EVENTS; tracepoint:, rawtp: and uprobe: work without{instead}"
+        "cannot probe {spec}: this kernel has no kprobes (CONFIG_KPROBES, CONFIG_KPROBE_EVENTS, \
+         CONFIG_PERF_EVENTS); tracepoint:, rawtp: and uprobe: do not need them{instead}"
     )]
     NoKprobes {
         /// The probe.
@@ -66,17 +66,17 @@ pub enum TraceError {
     },
     /// Calls were requested of a probe that is not at the entry of a function.
     #[error(
-        "cannot trace or time calls of {spec}: name a kernel function (FUNCTION or kprobe:FUNCTION), a function of a \
-         file (uprobe:FILE:FUNCTION) or a system call (ksyscall:NAME)"
+        "cannot trace or time calls of {spec}: calls are those of a function of the kernel (kprobe:FUNCTION) or of a file \
+         (uprobe:FILE:FUNCTION), or of a system call (ksyscall:NAME){instead}"
     )]
     NoCall {
         /// The probe.
         spec: ProbeSpec,
+        /// Calls that may be meant.
+        instead: Instead,
     },
     /// A counter was requested without calls.
-    #[error(
-        "a counter counts from the entry of a call to its return, so it requires --ret (TracerBuilder::calls)"
-    )]
+    #[error("a counter counts from the entry of a call to its return, so it requires --ret")]
     CounterWithoutCalls,
     /// The requested sampling reports no hit.
     #[error("sampling one in 0 hits, or 0 hits a second, reports nothing; use at least 1")]
@@ -92,9 +92,8 @@ pub enum TraceError {
     Counter(PerfError),
     /// There is no such function.
     #[error(
-        "cannot probe {spec}: the kernel has no function of this name, or has inlined it everywhere{}{}",
-        suggestion(near),
-        instead
+        "cannot probe {spec}: the kernel has no function of this name, or has inlined it everywhere{}",
+        meant(near, instead)
     )]
     UnknownFunction {
         /// The probe.
@@ -115,13 +114,15 @@ pub enum TraceError {
     /// The module is not loaded or has no functions.
     #[error(
         "cannot probe {spec}: no module {module} is loaded, and probes are not attached to modules that are loaded \
-         later (a tracepoint is written tracepoint:CATEGORY:NAME)"
+         later (a tracepoint is written tracepoint:CATEGORY:NAME){instead}"
     )]
     UnknownModule {
         /// The probe.
         spec: ProbeSpec,
         /// The module.
         module: String,
+        /// What may be meant.
+        instead: Instead,
     },
     /// No instruction that can be probed starts at the offset.
     #[error(
@@ -247,6 +248,19 @@ pub enum TraceError {
         spec: ProbeSpec,
         /// Similar names.
         near: Vec<String>,
+    },
+    /// Nothing has the name that is to be listed.
+    #[error(
+        "nothing that can be probed is called {name}{}; `probe list '*{name}*'` lists names that contain it",
+        meant(near, instead)
+    )]
+    UnknownName {
+        /// The name.
+        name: String,
+        /// Similar names of functions or tracepoints.
+        near: Vec<String>,
+        /// What may be meant.
+        instead: Instead,
     },
     /// A pattern is not valid.
     #[error("`{}` is not a valid pattern: {}", Escaped(.0.pattern.as_bytes()), .0.what)]
@@ -407,6 +421,14 @@ impl TraceError {
     }
 }
 
+/// What has this name, or otherwise similar names.
+fn meant(near: &[String], instead: &Instead) -> String {
+    match instead.probes.is_empty() {
+        true => format!("{}{instead}", suggestion(near)),
+        false => instead.to_string(),
+    }
+}
+
 /// How to probe one of the functions that share a name.
 fn by_address(spec: &ProbeSpec, first: u64) -> String {
     let provider = match spec.provider() {
@@ -459,10 +481,12 @@ fn lockdown_hint() -> Option<String> {
 
 /// What to do about a tracefs that cannot be read.
 fn tracefs_hint(error: &io::Error) -> String {
-    let is_refusal = error.kind() == io::ErrorKind::PermissionDenied;
-    lockdown_hint()
-        .filter(|_| is_refusal)
-        .unwrap_or_else(|| ". Mount it: mount -t tracefs tracefs /sys/kernel/tracing".to_owned())
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => lockdown_hint().unwrap_or_else(|| {
+            ". Only root can, unless it is mounted for others: mount -o remount,mode=755 /sys/kernel/tracing".to_owned()
+        }),
+        _ => ". Mount it: mount -t tracefs tracefs /sys/kernel/tracing".to_owned(),
+    }
 }
 
 const MORE_DESCRIPTORS: &str = ". Raise RLIMIT_NOFILE (ulimit -n)";

@@ -7,7 +7,7 @@ use probe_tracer::ProbeSpec;
 
 /// List the probes of this machine
 ///
-/// Prints functions, tracepoints and raw tracepoints, one on each line, in the syntax of a trace. If a
+/// Prints functions, tracepoints and raw tracepoints, one per line, in the syntax of a trace. If a
 /// name cannot be probed, the error says why.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\

@@ -13,21 +13,20 @@ type Answers = &'static [(Commands, &'static str)];
 
 const ANY: Commands = &[];
 
+/// The commands that trace probes.
+const TRACING: Commands = &["trace", "record", "count", "latency", "stack"];
+
+const ALL_SYSTEM_CALLS: &str = "'tracepoint:syscalls:sys_enter_*'";
+
 /// Options of other tools: their names, and the answers to them, each for certain commands.
 const OPTIONS: &[(&[&str], Answers)] = &[
     (
-        &["-e", "--event", "--trace"],
-        &[(
-            ANY,
-            "name events as probes, without an option: `probe trace tracepoint:sched:sched_switch`, or \
-             `probe trace ksyscall:openat` for a system call; `probe sample -e EVENT` samples perf events, and \
-             there are no scripts",
-        )],
-    ),
-    (
-        &["-g", "--call-graph", "-k", "--stack-trace"],
+        &["-g", "--call-graph", "-k", "--stack-trace", "--stack", "--stacks"],
         &[
-            (&["sample"], "stacks are always sampled, so no option is needed"),
+            (
+                &["sample"],
+                "stacks are always sampled, along frame pointers; they end at functions that were compiled without them",
+            ),
             (&["stack"], "-K counts kernel stacks, and -U counts user stacks"),
             (
                 &["record"],
@@ -39,19 +38,29 @@ const OPTIONS: &[(&[&str], Answers)] = &[
         ],
     ),
     (
-        &["-c", "--summary-only"],
+        &["-c", "--summary-only", "-S"],
         &[(
             ANY,
-            "`probe count PROBE` counts hits, and a command to trace goes after --: `probe trace PROBE -- CMD`",
+            "`probe count PROBE` counts hits, and a command to trace goes after --: `probe count PROBE -- CMD`",
         )],
     ),
     (
-        &["-f", "-ff", "--follow-forks", "-i", "--inherit"],
-        &[(
-            ANY,
-            "descendants of a command are always traced, and those of a process with -p PID --children",
-        )],
+        &["-f"],
+        &[
+            (&["trace", "record", "count", "latency", "stack"], FORKS_OR_FORMAT),
+            (&["replay"], "-F chooses the format"),
+        ],
     ),
+    (&["-ff", "--follow-forks", "--inherit"], &[(TRACING, FORKS)]),
+    (
+        &["-i"],
+        &[
+            (&["replay"], "the recording is named without an option: `probe replay FILE`"),
+            (&["trace", "record"], FORKS),
+            (ANY, ONCE),
+        ],
+    ),
+    (&["-I", "--interval", "--interval-print"], &[(ANY, ONCE)]),
     (
         &["-o", "--output"],
         &[
@@ -63,14 +72,37 @@ const OPTIONS: &[(&[&str], Answers)] = &[
         ],
     ),
     (
-        &["-T", "--syscall-times"],
-        &[(ANY, "--ret reports each call with its result and its latency")],
+        &["-T", "--syscall-times", "--latency"],
+        &[
+            (&["trace", "record"], "--ret reports each call with its result and its latency"),
+            (ANY, "`probe trace --ret PROBE` reports each call with its time, result and latency"),
+        ],
+    ),
+    (
+        &["-r", "-tt", "-ttt", "--relative-timestamps", "--timestamp"],
+        &[(
+            ANY,
+            "every event of `probe trace` has its time; --time local|mono|delta chooses the clock",
+        )],
     ),
     (
         &["-s", "--string-limit"],
-        &[(ANY, "strings need no option: they are printed up to their limit")],
+        &[(&["trace", "record"], "strings need no option; up to 4,096 bytes of them are printed")],
     ),
-    (&["-y", "--decode-fds"], &[(ANY, "file descriptors are printed as numbers")]),
+    (
+        &["-y", "--decode-fds"],
+        &[(
+            ANY,
+            "file descriptors are printed as numbers; /proc/PID/fd has the files of a running process",
+        )],
+    ),
+    (
+        &["-P", "--trace-path"],
+        &[(
+            ANY,
+            "a predicate selects a file: 'tracepoint:syscalls:sys_enter_openat/filename == \"/etc/hosts\"/'",
+        )],
+    ),
     (
         &["-l", "--list"],
         &[(ANY, "`probe list PATTERN` lists probes, and `probe info PROBE` their fields")],
@@ -78,10 +110,32 @@ const OPTIONS: &[(&[&str], Answers)] = &[
     (&["-C", "--cpu"], &[(ANY, "a predicate selects CPUs: 'PROBE/cpu == 0/'")]),
     (&["--filter"], &[(ANY, "a condition follows the probe as its predicate: 'PROBE/FIELD > 0/'")]),
     (
-        &["-I", "--interval-print"],
-        &[(ANY, "counts are printed once, at the end: after -d 1s, or Ctrl-C")],
+        &["--json"],
+        &[
+            (&["sample"], "-f chooses the format: table, folded or svg"),
+            (ANY, "-F jsonl prints JSON, one object per line"),
+        ],
+    ),
+    (&["--name", "--command"], &[(TRACING, "-n NAME selects the threads of this name")]),
+    (
+        &["-m", "--count", "--max", "--limit", "--events"],
+        &[(&["trace", "record", "replay"], "-M N ends after N events")],
+    ),
+    (
+        &["-U", "-K", "--user", "--kernel"],
+        &[(
+            &["sample"],
+            "stacks have both sides; -e EVENT:u samples user space only, and -e EVENT:k the kernel",
+        )],
     ),
 ];
+
+const FORKS: &str =
+    "descendants of a command are always traced, and those of a process with -p PID --children";
+
+const FORKS_OR_FORMAT: &str = "descendants of a command are always traced, and those of a process with -p PID --children; -F chooses the format";
+
+const ONCE: &str = "results are printed once, at the end: after -d 1s, or Ctrl-C";
 
 /// Commands of other tools, and the answers to them.
 const COMMANDS: &[(&[&str], &str)] = &[
@@ -89,20 +143,55 @@ const COMMANDS: &[(&[&str], &str)] = &[
         &["stat"],
         "`probe count PROBE` counts hits, `probe trace --ret --counter EVENT FUNCTION` counts perf events in calls",
     ),
-    (&["top"], "`probe sample -a -d 10s` samples what the CPUs do"),
+    (&["top", "profile"], "`probe sample -a -d 10s` samples what the CPUs do"),
     (
         &["report", "script", "annotate"],
         "`probe replay FILE` prints what `probe record` has recorded",
     ),
     (
-        &["probe", "buildid-list", "evlist"],
+        &["probe", "buildid-list", "evlist", "tplist"],
         "`probe list PATTERN` lists probes, and `probe trace PROBE` attaches them",
     ),
     (&["strace", "ltrace", "bpftrace", "ftrace"], "`probe trace PROBE -- CMD` traces a command"),
+    (&["opensnoop"], "`probe trace 'tracepoint:syscalls:sys_enter_openat(filename)'`"),
+    (&["statsnoop"], "`probe trace 'tracepoint:syscalls:sys_enter_*stat*'`"),
+    (&["execsnoop"], "`probe trace tracepoint:sched:sched_process_exec`"),
+    (&["exitsnoop"], "`probe trace tracepoint:sched:sched_process_exit`"),
+    (&["killsnoop", "sigsnoop"], "`probe trace tracepoint:signal:signal_generate`"),
+    (&["mountsnoop"], "`probe trace 'tracepoint:syscalls:sys_enter_*mount*'`"),
+    (
+        &["tcpconnect", "tcpaccept", "tcplife", "tcpstates", "tcptracer"],
+        "`probe trace tracepoint:sock:inet_sock_set_state`",
+    ),
+    (&["tcpretrans"], "`probe trace tracepoint:tcp:tcp_retransmit_skb`"),
+    (&["tcpdrop"], "`probe trace -K tracepoint:skb:kfree_skb`"),
+    (&["biosnoop", "biotop"], "`probe trace 'tracepoint:block:block_rq_*'`"),
+    (
+        &["biolatency"],
+        "`probe trace 'tracepoint:block:block_rq_*'` prints each request; `probe latency` times calls of functions",
+    ),
+    (&["oomkill"], "`probe trace tracepoint:oom:mark_victim`"),
+    (&["syscount"], "`probe count 'tracepoint:syscalls:sys_enter_*'`"),
+    (&["funccount"], "`probe count 'vfs_*'` counts the calls of functions"),
+    (
+        &["funclatency", "hist", "histogram"],
+        "`probe latency FUNCTION` prints histograms of its calls",
+    ),
+    (&["funcslower"], "`probe trace --longer 1ms FUNCTION`"),
+    (&["stackcount"], "`probe stack PROBE`"),
+    (&["argdist"], "`probe trace 'PROBE(FIELD)'` prints the values; they are not counted"),
+    (
+        &["offcputime", "runqlat", "runqlen", "sched"],
+        "`probe stack -K tracepoint:sched:sched_switch` counts where threads stop; how long they wait is not measured",
+    ),
 ];
 
 /// Adds to the error of a command line what its user may mean.
 pub(crate) fn answer(error: &mut clap::Error, args: &[String]) {
+    if error.kind() == ErrorKind::UnknownArgument {
+        // It advises to pass the option to a traced command.
+        error.remove(ContextKind::Suggested);
+    }
     let Some(answer) = answer_to(error, args) else { return };
     for kind in
         [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand, ContextKind::SuggestedCommand]
@@ -122,8 +211,16 @@ fn answer_to(error: &clap::Error, args: &[String]) -> Option<String> {
     match error.kind() {
         ErrorKind::UnknownArgument => {
             let option = text(ContextKind::InvalidArg)?;
-            if let Some(command) = unmarked_command(args) {
-                return Some(format!("a command to trace goes after --: `-- {command}`"));
+            if matches!(option, "-e" | "--event" | "--trace") {
+                return Some(event(args));
+            }
+            if matches!(option, "-p" | "--pid") && command.starts_with('-') {
+                let process = value_of(args, &["-p", "--pid"]).unwrap_or("PID");
+                return Some(format!("`probe trace {ALL_SYSTEM_CALLS} -p {process}`"));
+            }
+            let unexpected = args.iter().position(|arg| arg == option && is_program(arg));
+            if let Some(at) = unexpected.or_else(|| unmarked_command(args)) {
+                return Some(marked(args, at));
             }
             let (_, answers) = OPTIONS.iter().find(|(names, _)| names.contains(&option))?;
             let is_meant = |for_these: Commands| for_these.is_empty() || for_these.contains(&command);
@@ -132,35 +229,100 @@ fn answer_to(error: &clap::Error, args: &[String]) -> Option<String> {
         }
         ErrorKind::InvalidSubcommand => {
             let name = text(ContextKind::InvalidSubcommand)?;
-            if let Some((_, answer)) = COMMANDS.iter().find(|(names, _)| names.contains(&name)) {
+            let is_named = |names: &[&str]| {
+                let name = name.strip_suffix("-bpfcc").or(name.strip_suffix(".bt")).unwrap_or(name);
+                names.contains(&name)
+            };
+            if let Some((_, answer)) = COMMANDS.iter().find(|(names, _)| is_named(names)) {
                 return Some((*answer).to_owned());
             }
-            if name.contains([':', '(', '*', '/']) {
-                return Some(format!("a probe follows a command: `probe trace '{name}'`"));
+            if name.contains([':', '(', '*']) {
+                return Some(format!("a probe follows a command: `probe trace {}`", quoted(args.get(1..)?)));
             }
             is_program(name).then(|| {
-                format!("a command to trace goes after --: `probe trace 'tracepoint:syscalls:sys_enter_*' -- {name}`")
+                let traced = quoted(args.get(1..).unwrap_or_default());
+                format!("a command to trace goes after --: `probe trace {ALL_SYSTEM_CALLS} -- {traced}`")
             })
         }
         ErrorKind::MissingRequiredArgument if command == "record" && !args.iter().any(|arg| arg == "-o") => {
             Some("`probe record -o FILE PROBE` records every hit of a probe; `probe sample` samples, as perf record does".to_owned())
         }
         ErrorKind::MissingRequiredArgument if args.iter().any(|arg| arg == "--") => Some(
-            "name what to trace of the command: 'tracepoint:syscalls:sys_enter_*' stands for all system calls".to_owned(),
+            "say what to trace in the command: 'tracepoint:syscalls:sys_enter_*' stands for all system calls".to_owned(),
+        ),
+        ErrorKind::MissingRequiredArgument if TRACING.contains(&command) => Some(
+            match value_of(args, &["-p", "--pid"]) {
+                Some(process) => format!(
+                    "say what to trace in the process: `probe {command} {ALL_SYSTEM_CALLS} -p {process}` is about its \
+                     system calls"
+                ),
+                None => format!(
+                    "name a probe, as in `probe {command} tracepoint:sched:sched_process_exec`; `probe list PATTERN` \
+                     lists what there is"
+                ),
+            },
         ),
         _ => None,
     }
 }
 
-/// A program among the arguments behind the first probe, if no `--` marks a command.
-fn unmarked_command(args: &[String]) -> Option<&str> {
+/// The answer to `-e EVENT`.
+fn event(args: &[String]) -> String {
+    let command = args.get(1).map(String::as_str).filter(|one| TRACING.contains(one));
+    let command = command.unwrap_or("trace");
+    let event = value_of(args, &["-e", "--event", "--trace"]).unwrap_or("sched:sched_switch");
+    let event = event.strip_prefix("trace=").unwrap_or(event);
+    if event.contains('{') {
+        return "there are no scripts: probes, their fields and conditions are the arguments, as in `probe trace \
+                'PROBE(FIELD)/FIELD > 0/'`"
+            .to_owned();
+    }
+    let probe = match event.contains(':') {
+        true => event.to_owned(),
+        false => format!("tracepoint:syscalls:sys_enter_{event}"),
+    };
+    let probe = quoted(&[probe]);
+    // The words behind the event.
+    let at = args.iter().position(|arg| matches!(arg.as_str(), "-e" | "--event" | "--trace"));
+    let rest = at.and_then(|at| args.get(at + 2..)).unwrap_or_default();
+    let traced = match rest.first() {
+        Some(first) if is_program(first) => format!(" -- {}", quoted(rest)),
+        _ => String::new(),
+    };
+    format!(
+        "name events as probes, without an option: `probe {command} {probe}{traced}`; `probe sample -e EVENT` samples perf \
+         events"
+    )
+}
+
+fn value_of<'a>(args: &'a [String], names: &[&str]) -> Option<&'a str> {
+    let at = args.iter().position(|arg| names.contains(&arg.as_str()))?;
+    args.get(at + 1).map(String::as_str)
+}
+
+/// A command line as it should be, with the command from `at` on.
+fn marked(args: &[String], at: usize) -> String {
+    let (before, traced) = args.split_at(at);
+    let before = quoted(before.get(1..).unwrap_or_default());
+    format!("a command to trace goes after --: `probe {before} -- {}`", quoted(traced))
+}
+
+/// Words as a shell takes them.
+fn quoted(words: &[String]) -> String {
+    shlex::try_join(words.iter().map(String::as_str)).unwrap_or_else(|_| words.join(" "))
+}
+
+/// Where a program is among the arguments, if no `--` marks a command. The first probe is none.
+fn unmarked_command(args: &[String]) -> Option<usize> {
     if args.iter().any(|arg| arg == "--") {
         return None;
     }
     let is_value = |at: usize| args[at - 1].starts_with('-');
     let mut words = (2..args.len()).filter(|&at| !args[at].starts_with('-') && !is_value(at));
-    words.next()?;
-    words.map(|at| args[at].as_str()).find(|word| is_program(word))
+    if args.get(1).is_some_and(|command| command != "sample") {
+        words.next()?;
+    }
+    words.find(|&at| is_program(&args[at]))
 }
 
 fn is_program(name: &str) -> bool {
@@ -188,16 +350,34 @@ mod tests {
     #[test]
     fn options_of_other_tools_are_answered() {
         for (args, answer) in [
-            ("probe trace -e openat", "ksyscall:openat"),
+            ("probe trace -e openat", "`probe trace tracepoint:syscalls:sys_enter_openat`"),
+            (
+                "probe -e trace=openat cat x",
+                "`probe trace tracepoint:syscalls:sys_enter_openat -- cat x`",
+            ),
+            ("probe count -e sched:sched_switch", "`probe count sched:sched_switch`"),
+            ("probe -p 17", "`probe trace 'tracepoint:syscalls:sys_enter_*' -p 17`"),
+            ("probe trace -p 17", "`probe trace 'tracepoint:syscalls:sys_enter_*' -p 17`"),
+            ("probe count", "`probe count tracepoint:sched:sched_process_exec`"),
             ("probe sample -g", "stacks are always sampled"),
+            ("probe sample sleep 1", "`probe sample -- sleep 1`"),
+            ("probe sample -a sleep 1", "`probe sample -a -- sleep 1`"),
             ("probe trace -g f", "-K shows the kernel stack"),
             ("probe trace -c ls", "`probe count PROBE` counts hits"),
+            ("probe trace f --json", "-F jsonl"),
+            ("probe trace f --latency", "--ret reports each call"),
+            ("probe latency f -T", "`probe trace --ret PROBE`"),
+            ("probe count f -i 1", "results are printed once"),
+            ("probe replay -i rec", "`probe replay FILE`"),
             ("probe stat ls", "`probe count PROBE` counts hits"),
             ("probe top", "`probe sample -a -d 10s`"),
-            ("probe trace f sh -l", "a command to trace goes after --: `-- sh`"),
+            ("probe execsnoop", "`probe trace tracepoint:sched:sched_process_exec`"),
+            ("probe funccount-bpfcc vfs_*", "`probe count 'vfs_*'`"),
+            ("probe trace f sh -l", "a command to trace goes after --: `probe trace f -- sh -l`"),
             ("probe trace -- ls", "stands for all system calls"),
-            ("probe sh", "a command to trace goes after --"),
-            ("probe rawtp:sys_enter", "`probe trace 'rawtp:sys_enter'`"),
+            ("probe sh -l", "`probe trace 'tracepoint:syscalls:sys_enter_*' -- sh -l`"),
+            ("probe /bin/sh -l", "`probe trace 'tracepoint:syscalls:sys_enter_*' -- /bin/sh -l`"),
+            ("probe rawtp:sys_enter", "`probe trace rawtp:sys_enter`"),
             ("probe record make", "`probe sample` samples"),
         ] {
             let shown = shown(args);
@@ -210,5 +390,6 @@ mod tests {
     fn other_mistakes_keep_their_suggestions() {
         assert!(shown("probe tracee f").contains("'trace'"));
         assert!(shown("probe trace f --ordere").contains("--ordered"));
+        assert!(!shown("probe trace f --zzz").contains("to pass '-"));
     }
 }

@@ -8,7 +8,7 @@ pub(super) type Values<T> = [(&'static [&'static str], &'static str, T)];
 
 pub(super) const EVENTS: &Values<Format> = &[
     (&["table"], "Aligned columns", Format::Table),
-    (&["jsonl"], "One JSON object on each line", Format::Jsonl),
+    (&["jsonl"], "One JSON object per line", Format::Jsonl),
     (&["perfetto"], "A timeline for ui.perfetto.dev or chrome://tracing", Format::Perfetto),
 ];
 
@@ -21,7 +21,7 @@ pub(crate) enum ReplayFormat {
 
 pub(super) const REPLAY: &Values<ReplayFormat> = &[
     (&["table"], "Aligned columns", ReplayFormat::Events(Format::Table)),
-    (&["jsonl"], "One JSON object on each line", ReplayFormat::Events(Format::Jsonl)),
+    (&["jsonl"], "One JSON object per line", ReplayFormat::Events(Format::Jsonl)),
     (
         &["perfetto"],
         "A timeline for ui.perfetto.dev or chrome://tracing",
@@ -43,12 +43,12 @@ pub(crate) enum CountFormat {
 
 pub(super) const COUNTS: &Values<CountFormat> = &[
     (&["table"], "Aligned columns", CountFormat::Table),
-    (&["jsonl"], "One JSON object on each line", CountFormat::Jsonl),
+    (&["jsonl"], "One JSON object per line", CountFormat::Jsonl),
 ];
 
 pub(super) const LATENCIES: &Values<LatencyFormat> = &[
     (&["table"], "A histogram for each function", LatencyFormat::Table),
-    (&["jsonl", "json"], "One JSON object on a line for each function", LatencyFormat::Jsonl),
+    (&["jsonl", "json"], "One JSON object per line and function", LatencyFormat::Jsonl),
     (&["svg"], "An SVG picture", LatencyFormat::Svg),
 ];
 

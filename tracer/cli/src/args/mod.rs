@@ -23,7 +23,7 @@ use clap::{ArgAction, Parser, Subcommand};
 
 /// Trace functions and tracepoints of the kernel, and functions of programs
 #[derive(Debug, Parser)]
-#[command(version, arg_required_else_help = true)]
+#[command(name = "probe", version, arg_required_else_help = true)]
 pub(crate) struct Args {
     /// Show the log of the tracer and its eBPF programs; give it twice to log every hit
     #[arg(short, long, global = true, action = ArgAction::Count)]

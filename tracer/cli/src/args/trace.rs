@@ -16,7 +16,7 @@ use std::time::Duration;
 
 /// Print an event for every hit of the probes
 ///
-/// Events go to standard output, one on each line; everything else goes to standard error. The trace ends
+/// Events go to standard output, one per line; everything else goes to standard error. The trace ends
 /// with Ctrl-C, with the command, or at a limit. The last line is the ledger, which accounts for every record.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -36,7 +36,7 @@ Examples:
   probe trace --ret --counter cycles,instructions vfs_read
                                                        how many cycles and instructions?
   probe trace -K tracepoint:skb:kfree_skb -M 10        where are packets dropped?
-  probe trace 'rawtp:*' --flight-recorder 8M --trigger tracepoint:oom:mark_victim
+  probe trace 'rawtp:sched_*' --flight-recorder 8M --trigger tracepoint:oom:mark_victim
                                                        what happened before memory ran out?
   probe trace vfs_read rawtp:sys_enter -d 5s -F jsonl  two probes, for five seconds, as JSON lines
   probe trace 'vfs_*' -x '*_lock*' -- cat /etc/hostname

@@ -100,7 +100,7 @@ fn nested_calls_have_separate_events() {
 #[ignore = "needs root, BPF and kprobes: cargo xtask test"]
 fn what_is_not_a_call_is_refused() {
     for spec in ["kr:vfs_read", "t:sched:sched_switch", "rt:sys_enter"] {
-        let expected = "name a kernel function (FUNCTION or kprobe:FUNCTION)";
+        let expected = "calls are those of a function of the kernel (kprobe:FUNCTION)";
         assert_failure(&mut probe(["trace", "-r", spec]), expected);
     }
     for spec in ["vfs_read(latency)", "kr:vfs_read(latency)", "vfs_read(count, retval)"] {

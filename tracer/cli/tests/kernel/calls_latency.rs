@@ -94,7 +94,7 @@ fn latencies_are_a_table_or_a_picture() {
     assert!(table.ends_with(&format!("  1 {}\n", "#".repeat(50))), "{table}");
     assert!(shown("svg").starts_with("<svg "));
     for (spec, expected) in [
-        ("kr:vfs_read", "name a kernel function (FUNCTION or kprobe:FUNCTION)"),
+        ("kr:vfs_read", "calls are those of a function of the kernel (kprobe:FUNCTION)"),
         ("no_such_function", "the kernel has no function of this name"),
     ] {
         assert_failure(&mut probe(["latency", spec]), expected);

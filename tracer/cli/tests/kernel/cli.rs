@@ -191,7 +191,7 @@ fn invalid_usage_exits_with_2() {
         (&["trace", "f/comm == \"\u{202e}\"/", "f("], "expected a field"),
         (&["trace", "tracepoint:x"], "a tracepoint is written tracepoint:CATEGORY:NAME"),
         (&["trace", "f", "-M", "0"], "0 is not in 1.."),
-        (&["trace", "f", "-d", "soon"], "write it like 10s or 500ms"),
+        (&["trace", "f", "-d", "soon"], "expected a time like 10s or 500ms"),
         (&["trace", "f", "-B", "much"], "write it like 65536, 64K or 1M"),
         (&["trace", "f", "-p", "1", "--", "true"], "cannot be used with"),
         (&["trace", "f", "-F", "xml"], "[possible values: table, jsonl, perfetto]"),

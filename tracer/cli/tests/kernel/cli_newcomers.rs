@@ -42,7 +42,13 @@ const FIRST: &[(&str, Expected)] = &[
     ("list|sched:sched_swi*", Words("tracepoint:sched:sched_switch")),
     ("info|sched:sched_switch", Words("sched:sched_switch(prev_comm")),
     ("trace|sched:sched_swich", Words("did you mean `sched:sched_switch`")),
-    ("trace|-e|sched:sched_switch", Words("`probe trace tracepoint:sched:sched_switch`")),
+    ("trace|-e|sched:sched_switch", Words("`probe trace sched:sched_switch`")),
+    ("count|-e|sched:sched_switch", Words("`probe count sched:sched_switch`")),
+    ("sample|-e|tracepoint:sched:sched_switch|-d|1ms", Words("samples, 0 lost")),
+    ("sample|-F|svg", Words("the format is -f svg")),
+    ("sample|sh|-l", Words("`probe sample -- sh -l`")),
+    ("trace|shed:sched_switch", Words("did you mean `sched:sched_switch`")),
+    ("count|rawtp:sys_enter|-d|0.01", Words("of 1 probes")),
     ("trace|-g|sched:sched_switch", Words("-K shows the kernel stack")),
     ("sample|-g", Words("stacks are always sampled")),
     ("record|-g|sh", Words("probe sample")),
@@ -55,17 +61,22 @@ const FIRST: &[(&str, Expected)] = &[
     ("trace|sched:sched_process_exec|--filter|comm ~ \"ssh*\"", Words("'PROBE/")),
     ("trace|-C|0|rawtp:sys_enter", Words("'PROBE/cpu == 0/'")),
     // strace
-    ("trace|sh", Words("-- sh`")),
-    ("trace|-e|openat|sh", Words("ksyscall:openat")),
+    ("trace|sh", Words("write -- before it")),
+    ("trace|-e|openat|sh", Words("`probe trace tracepoint:syscalls:sys_enter_openat -- sh`")),
+    ("-e|trace=openat|sh", Words("`probe trace tracepoint:syscalls:sys_enter_openat -- sh`")),
+    ("-p|1", Words("`probe trace 'tracepoint:syscalls:sys_enter_*' -p 1`")),
+    ("trace|-p|1", Words("`probe trace 'tracepoint:syscalls:sys_enter_*' -p 1`")),
+    ("trace|-tt|rawtp:sys_enter", Words("--time chooses the clock")),
+    ("trace|rawtp:sys_enter|--json", Words("-F jsonl prints JSON")),
     ("trace|-c|sh", Words("`probe count PROBE`")),
     ("trace|-f|-p|1", Words("--children")),
     ("trace|-T|sh", Words("--ret reports each call")),
     ("trace|-o|file|rawtp:sys_enter", Words("probe record -o FILE")),
     ("trace|--|sh", Words("stands for all system calls")),
     ("trace|/bin/sh", Words("goes after --")),
-    ("trace|rawtp:sys_enter|sh", Words("-- sh`")),
-    ("trace|rawtp:sys_enter|sh|-l", Words("goes after --: `-- sh`")),
-    ("sh|-c|true", Words("goes after --")),
+    ("trace|rawtp:sys_enter|sh", Words("write -- before it")),
+    ("trace|rawtp:sys_enter|sh|-l", Words("goes after --: `probe trace rawtp:sys_enter -- sh -l`")),
+    ("sh|-c|true", Words("`probe trace 'tracepoint:syscalls:sys_enter_*' -- sh -c true`")),
     ("trace|-p|sh|rawtp:sys_enter", Words("-n NAME selects by name")),
     (
         "trace|openat",
@@ -76,9 +87,19 @@ const FIRST: &[(&str, Expected)] = &[
         WithAndWithoutKprobes("`ksyscall:nanosleep`", "`tracepoint:syscalls:sys_enter_nanosleep`"),
     ),
     ("trace|sched_process_exec", Words("`tracepoint:sched:sched_process_exec`")),
+    ("trace|--ret|ksyscall:no_such_call", Words("no system call of this name")),
+    ("trace|--ret|tracepoint:syscalls:sys_enter_read", Words("`uprobe:libc:read`")),
+    // bcc
+    ("execsnoop", Words("`probe trace tracepoint:sched:sched_process_exec`")),
+    ("opensnoop-bpfcc", Words("sys_enter_openat(filename)")),
+    ("funclatency|vfs_read", Words("`probe latency FUNCTION`")),
+    ("trace|c:malloc", Words("`uprobe:c:malloc`")),
+    ("count|-i|1|rawtp:sys_enter", Words("results are printed once")),
     // ltrace
     ("trace|malloc", Words("`uprobe:libc:malloc`")),
+    ("trace|libc:malloc", Words("`uprobe:libc:malloc`")),
     // What does not exist is an error.
+    ("list|no_such_thing", Words("nothing that can be probed is called no_such_thing")),
     ("info|no_such_thing", Words("the kernel has no function of this name")),
     ("info|rawtp:no_such_thing", Words("the kernel has no tracepoint of this name")),
     ("info|kprobe:no_such_module:vfs_read", Words("no module no_such_module is loaded")),
@@ -148,6 +169,20 @@ fn spellings_of_perf_and_bpftrace_trace_the_same() {
         assert!(event["args"]["filename"].as_str().unwrap().ends_with("/true"), "{event}");
     }
     assert_eq!(named("rawtp")[0]["args"]["p.tgid"], named("rawtp")[0]["pid"], "{events:#?}");
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_command_is_executed_by_one_call_and_reads_its_own_strings() {
+    let specs = [
+        "tracepoint:syscalls:sys_enter_execve(filename:str, argv)",
+        "tracepoint:syscalls:sys_enter_openat(filename:str)/filename:str ~ \"*/hostname\"/",
+    ];
+    let events = events(specs, ["cat", "/etc/hostname"]);
+    let files: Vec<_> = events.iter().map(|event| &event["args"]["filename"]).collect();
+    assert_eq!(files.len(), 2, "{events:#?}");
+    assert!(files[0].as_str().unwrap().ends_with("/cat"), "{events:#?}");
+    assert_eq!(files[1], "/etc/hostname");
 }
 
 #[test]

@@ -266,7 +266,7 @@ fn a_call_that_ends_with_its_process_is_counted() {
 #[test]
 #[ignore = "needs root, BPF and uprobes: cargo xtask test"]
 fn what_is_not_a_call_is_refused() {
-    let expected = "name a kernel function (FUNCTION or kprobe:FUNCTION)";
+    let expected = "calls are those of a function of the kernel (kprobe:FUNCTION)";
     for spec in ["ur:libc:malloc", "u:libc:malloc+4"] {
         for command in [&["trace", "--ret"][..], &["trace", "--longer", "1ms"], &["latency"]] {
             assert_failure(probe(command).arg(spec), expected);

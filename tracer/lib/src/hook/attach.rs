@@ -219,7 +219,7 @@ impl<'o> Attacher<'o> {
             return Ok(vec![hook.attach(self, spec, Part::Whole, number)?]);
         }
         if hook.calls().is_none() {
-            return Err(TraceError::NoCall { spec: spec.clone() });
+            return Err(super::no_call(spec));
         }
         // The return comes first: otherwise the entry would keep calls whose return has no probe.
         let returned = hook.attach(self, spec, Part::CallReturn, number)?;

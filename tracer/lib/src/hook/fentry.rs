@@ -2,6 +2,7 @@
 
 use super::attach::{Attacher, Link, Part};
 use super::expand::{Choice, Expansion, LeftOut};
+use super::instead::instead;
 use super::{Bulk, Fields, Hook, Host};
 use crate::error::{Result, TraceError};
 use crate::kernel::btf::NoPrototype;
@@ -139,10 +140,11 @@ fn check_module(spec: &ProbeSpec, types: &mut KernelTypes) -> Result<()> {
     if types.modules(Some(name)).next().is_some() {
         return Ok(());
     }
-    let (spec, module) = (spec.clone(), name.to_owned());
+    let (module, instead) = (name.to_owned(), instead(spec));
+    let spec = spec.clone();
     Err(match symbols::is_loaded(name) {
         true => TraceError::NoModuleTypes { spec, module },
-        false => TraceError::UnknownModule { spec, module },
+        false => TraceError::UnknownModule { spec, module, instead },
     })
 }
 

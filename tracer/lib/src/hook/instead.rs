@@ -1,6 +1,7 @@
 //! What a user may mean by the name of a function that cannot be probed.
 
 use crate::binary::{Binary, is_program};
+use crate::error::TraceError;
 use crate::kernel::features;
 use crate::spec::{Instead, ProbeSpec, Provider};
 use crate::tracefs::Tracefs;
@@ -11,35 +12,98 @@ const MOST: usize = 3;
 
 /// Looks for the name of a spec among system calls, tracepoints, the C library's functions and programs.
 pub(super) fn instead(spec: &ProbeSpec) -> Instead {
-    if spec.is_glob() || spec.module().is_some() {
+    if spec.is_glob() || spec.address().is_some() {
         return Instead::default();
     }
     let name = spec.name();
-    let mut probes = tracepoints(name);
-    let in_libc = || Binary::open("libc", None).is_ok_and(|libc| libc.offset_of(name, 0).is_ok());
-    if probes.is_empty() && in_libc() {
-        probes.push(format!("{}:libc:{name}", Provider::Uprobe.name()));
+    if let Some(module) = spec.module() {
+        return Instead { probes: in_module(module, name), program: None };
+    }
+    let call = system_call(name);
+    let mut probes = tracepoints(name, call);
+    if (probes.is_empty() || call != name) && is_in_file("libc", call) {
+        probes.push(in_file("libc", call));
     }
     probes.truncate(MOST);
     Instead { probes, program: is_program(name).then(|| name.to_owned()) }
 }
 
-/// The system call and the tracepoints of this name.
-fn tracepoints(name: &str) -> Vec<String> {
+/// The error for calls of something that is not called.
+pub(crate) fn no_call(spec: &ProbeSpec) -> TraceError {
+    TraceError::NoCall { spec: spec.clone(), instead: call_instead(spec) }
+}
+
+/// The calls that a user may mean who asked for those of something else.
+fn call_instead(spec: &ProbeSpec) -> Instead {
+    let entry = match spec.provider() {
+        Provider::Kretprobe => Some(Provider::Kprobe),
+        Provider::Uretprobe => Some(Provider::Uprobe),
+        _ => None,
+    };
+    if let Some(provider) = entry {
+        let file = spec.module().map_or_else(String::new, |file| format!("{file}:"));
+        let probes = vec![format!("{}:{file}{}", provider.name(), spec.name())];
+        return Instead { probes, program: None };
+    }
+    let call = spec.name().strip_prefix("syscalls:").unwrap_or(spec.name());
+    let call = call.strip_prefix("sys_enter_").or(call.strip_prefix("sys_exit_"));
+    let mut probes = Vec::new();
+    if let Some(call) = call.filter(|_| !spec.is_glob()) {
+        if features::kprobe_pmu().is_some() {
+            probes.push(format!("{}:{call}", Provider::Ksyscall.name()));
+        }
+        if is_in_file("libc", call) {
+            probes.push(in_file("libc", call));
+        }
+    }
+    Instead { probes, program: None }
+}
+
+fn is_in_file(file: &str, function: &str) -> bool {
+    Binary::open(file, None).is_ok_and(|file| file.offset_of(function, 0).is_ok())
+}
+
+fn in_file(file: &str, function: &str) -> String {
+    format!("{}:{file}:{function}", Provider::Uprobe.name())
+}
+
+/// A function of a library, or tracepoints of this name in other categories, or with a similar name.
+fn in_module(module: &str, name: &str) -> Vec<String> {
+    if is_in_file(module, name) {
+        return vec![in_file(module, name)];
+    }
+    let Ok(tracefs) = Tracefs::open() else { return Vec::new() };
+    let mut named =
+        Glob::new(&format!("*:{name}")).map(|glob| tracefs.matching(&glob)).unwrap_or_default();
+    named.truncate(MOST);
+    if named.is_empty() { tracefs.near(&format!("{module}:{name}")) } else { named }
+}
+
+/// The system call that a function of the kernel is for.
+fn system_call(function: &str) -> &str {
+    ["__x64_sys_", "__se_sys_", "__do_sys_", "do_sys_", "sys_", "SyS_"]
+        .iter()
+        .find_map(|prefix| function.strip_prefix(prefix))
+        .unwrap_or(function)
+}
+
+/// The system call, its tracepoints, and the other tracepoints of this name.
+fn tracepoints(name: &str, call: &str) -> Vec<String> {
     let Ok(tracefs) = Tracefs::open() else { return Vec::new() };
     let named =
         |pattern: &str| Glob::new(pattern).map(|glob| tracefs.matching(&glob)).unwrap_or_default();
-    let call = ["__x64_sys_", "__se_sys_", "__do_sys_", "do_sys_", "sys_", "SyS_"]
-        .iter()
-        .find_map(|prefix| name.strip_prefix(prefix))
-        .unwrap_or(name);
+    let written = |one: String| format!("{}:{one}", Provider::Tracepoint.name());
     let entry = named(&format!("syscalls:sys_enter_{call}"));
     let mut probes = Vec::new();
     if !entry.is_empty() && features::kprobe_pmu().is_some() {
         probes.push(format!("{}:{call}", Provider::Ksyscall.name()));
     }
-    let all = entry.into_iter().chain(named(&format!("*:{name}")));
-    probes.extend(all.map(|one| format!("{}:{one}", Provider::Tracepoint.name())));
+    // Files are opened by several system calls, and most programs use openat.
+    match call == "open" || name.starts_with("do_sys_open") {
+        true if !entry.is_empty() => probes.push(written("syscalls:sys_enter_open*".to_owned())),
+        _ => probes.extend(entry.into_iter().map(written)),
+    }
+    probes.extend(named(&format!("*:{name}")).into_iter().map(written));
     probes
 }
 
@@ -54,5 +118,9 @@ mod tests {
         assert_eq!(of("sh").program.as_deref(), Some("sh"));
         assert_eq!(of("no_such_thing"), Instead::default());
         assert_eq!(of("ma*c"), Instead::default());
+        assert_eq!(of("c:malloc").probes, ["uprobe:c:malloc"]);
+        assert_eq!(call_instead(&"tracepoint:a:b".parse().unwrap()), Instead::default());
+        let read = call_instead(&"tracepoint:syscalls:sys_enter_read".parse().unwrap());
+        assert_eq!(read.probes.last().unwrap(), "uprobe:libc:read");
     }
 }

@@ -273,7 +273,8 @@ fn addresses_of<'k>(
     match known.get(spec.name()) {
         Some(found) => Ok(found),
         None if known.is_empty() => {
-            Err(TraceError::UnknownModule { spec: spec.clone(), module: module.to_owned() })
+            let (spec, module, instead) = (spec.clone(), module.to_owned(), instead(spec));
+            Err(TraceError::UnknownModule { spec, module, instead })
         }
         None => Err(unknown(spec, nearest(spec.name(), known.keys().cloned()))),
     }

@@ -1,5 +1,6 @@
 //! Lists what can be probed here, by name.
 
+use super::instead::instead;
 use super::{Host, of};
 use crate::error::TraceError;
 use crate::kernel::symbols;
@@ -83,6 +84,13 @@ pub fn list(pattern: &str) -> Result<Listing, TraceError> {
         }
     }
     match unknown {
+        Some(
+            TraceError::UnknownFunction { near, .. } | TraceError::UnknownTracepoint { near, .. },
+        ) if listing.probes.is_empty() && !spec.is_glob() => Err(TraceError::UnknownName {
+            name: spec.name().to_owned(),
+            near,
+            instead: instead(&spec),
+        }),
         Some(error) if listing.probes.is_empty() && !spec.is_glob() => Err(error),
         _ => Ok(listing),
     }

@@ -18,6 +18,8 @@ mod raw_tracepoint;
 mod tracepoint;
 mod uprobe;
 
+pub(crate) use instead::no_call;
+
 use crate::binary::{Binary, Process};
 use crate::error::{Result, TraceError};
 use crate::kernel::clones::Clones;
@@ -202,7 +204,9 @@ impl Host {
         let Some(tracepoint) = spec.as_tracepoint() else { return spec };
         let events = self.tracefs().map(|tracefs| tracefs.category(module));
         let is_function = match events {
-            Err(_) | Ok(None) => true,
+            Ok(None) => true,
+            // Only a loaded module has functions.
+            Err(_) => symbols::is_loaded(module) || module == symbols::NO_MODULE,
             Ok(Some(_)) if !symbols::is_loaded(module) => false,
             Ok(Some(_)) if spec.is_glob() => true,
             Ok(Some(category)) => {

@@ -19,7 +19,7 @@ pub enum LatencyFormat {
     /// A histogram for each function.
     #[default]
     Table,
-    /// One JSON object on a line for each function: `calls`, their `total` in nanoseconds, and in `buckets` the
+    /// One JSON object per line and function: `calls`, their `total` in nanoseconds, and in `buckets` the
     /// number of calls in each range of nanoseconds.
     Jsonl,
     /// A picture with a histogram of each function.

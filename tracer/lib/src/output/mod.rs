@@ -44,7 +44,7 @@ pub enum Format {
     /// Aligned columns, one event on each line.
     #[default]
     Table,
-    /// One JSON object on each line, as described by `events.schema.json`: first what is traced, then the
+    /// One JSON object per line, as described by `events.schema.json`: first what is traced, then the
     /// events, with a line wherever events were lost, and finally the ledger.
     ///
     /// Names of tasks and files are strings. Characters that a terminal would not print as themselves are

@@ -488,7 +488,7 @@ impl TracerBuilder {
         let is_call =
             |spec: &&ProbeSpec| hook::of(spec.provider()).calls().is_some() && spec.offset() == 0;
         let other = self.specs.iter().find(|spec| !is_call(spec));
-        other.map_or(Ok(()), |spec| Err(TraceError::NoCall { spec: spec.clone() }))
+        other.map_or(Ok(()), |spec| Err(hook::no_call(spec)))
     }
 
     fn attach_all(

@@ -54,12 +54,13 @@ pub(super) fn read(spec: &str) -> Result<Head<'_>, SpecError> {
         }
         Form::InCategory => {
             reader.pattern()?;
-            if reader.at == start || !reader.eat(':') {
+            let is_pattern = spec[start..reader.at].contains(['*', '?', '[']);
+            if reader.at == start || !(reader.eat(':') || is_pattern) {
                 return reader.error(TRACEPOINT);
             }
             let name = reader.at;
             reader.pattern()?;
-            if reader.at == name {
+            if reader.at == name && !is_pattern {
                 return reader.error(TRACEPOINT);
             }
         }

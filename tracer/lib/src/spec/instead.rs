@@ -26,11 +26,8 @@ impl fmt::Display for Instead {
         match &self.program {
             Some(program) => {
                 let program = Escaped(program.as_bytes());
-                write!(
-                    f,
-                    "; if {program} is the command to trace, write it after --, as in `probe trace \
-                     'tracepoint:syscalls:sys_enter_*' -- {program}`"
-                )
+                let (mark, start) = if quoted.is_empty() { (";", "if") } else { ("", "If") };
+                write!(f, "{mark} {start} {program} is the command to trace, write -- before it")
             }
             None => Ok(()),
         }
@@ -50,6 +47,7 @@ mod tests {
         assert_eq!(shown(&[], None), "");
         assert_eq!(shown(&["a", "b", "c"], None), "; did you mean `a`, `b` or `c`?");
         let command = shown(&["ksyscall:kill"], Some("kill"));
-        assert!(command.starts_with("; did you mean `ksyscall:kill`?; if kill is the command"));
+        assert!(command.starts_with("; did you mean `ksyscall:kill`? If kill is the command"));
+        assert!(shown(&[], Some("sh")).starts_with("; if sh is the command"));
     }
 }

@@ -65,7 +65,7 @@ impl Tracefs {
         match fs::read_to_string(&path) {
             Ok(text) => Ok((path, text)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let near = nearest(spec.name(), self.all());
+                let near = self.near(spec.name());
                 Err(TraceError::UnknownTracepoint { spec: spec.clone(), near })
             }
             Err(source) => Err(TraceError::Tracefs { source }),
@@ -82,6 +82,11 @@ impl Tracefs {
     /// The tracepoints that match, as `category:name`, sorted.
     pub(crate) fn matching(&self, glob: &Glob) -> Vec<String> {
         matching(self.all(), glob)
+    }
+
+    /// Tracepoints whose names are similar to `category:name`.
+    pub(crate) fn near(&self, name: &str) -> Vec<String> {
+        nearest(name, self.all())
     }
 
     /// Names similar to a raw tracepoint's.
