@@ -22,7 +22,7 @@ pub(crate) struct TargetArgs {
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) cgroup: Option<PathBuf>,
 
-    /// Trace only this thread
+    /// Trace only this thread, and end with it
     #[arg(short, long, value_name = "TID", value_parser = value::thread)]
     pub(crate) tid: Option<u32>,
 

@@ -9,8 +9,9 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use std::fs::{self, File};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ExitCode, ExitStatus};
 use std::sync::atomic::AtomicUsize;
@@ -89,8 +90,11 @@ impl Ending {
         target.narrow(builder, self.command.as_ref())
     }
 
-    /// Ends the trace together with the traced process, if there is one.
+    /// Ends the trace together with the traced processes or the traced thread, if there are any.
     pub(crate) fn watch(&self, target: &TargetArgs) -> Result<()> {
+        if let Some(tid) = target.tid {
+            with_thread(tid, self.end.clone())?;
+        }
         match target.pids() {
             [] => Ok(()),
             pids => with_processes(pids, self.end.clone()),
@@ -248,6 +252,23 @@ fn with_processes(pids: &[u32], end: End) -> Result<()> {
     thread::Builder::new().name("process".into()).spawn(move || {
         for pidfd in &pidfds {
             while poll(&mut [PollFd::new(pidfd, PollFlags::IN)], None).is_err() {}
+        }
+        end.because(Cause::Limit);
+    })?;
+    Ok(())
+}
+
+/// Stops the trace when a thread has exited. Before 6.9, the kernel does not notify anybody of that.
+fn with_thread(tid: u32, end: End) -> Result<()> {
+    const PAUSE: Duration = Duration::from_millis(100);
+    let thread = File::open(format!("/proc/{tid}"))
+        .map_err(|error| anyhow::anyhow!("there is no thread {tid}: {error}"))?;
+    // In the open folder, the thread's files never become those of a later thread with this number.
+    let status = format!("/proc/self/fd/{}/stat", thread.as_raw_fd());
+    thread::Builder::new().name("thread".into()).spawn(move || {
+        let _open = thread;
+        while fs::metadata(&status).is_ok() {
+            thread::sleep(PAUSE);
         }
         end.because(Cause::Limit);
     })?;

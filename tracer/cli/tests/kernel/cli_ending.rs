@@ -4,6 +4,8 @@ use crate::probe::{EXEC, Run, binary, ledger, probe, stderr, stdout, succeed};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::channel;
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// A command that runs for a minute, and says so when it ends by itself.
@@ -49,6 +51,29 @@ fn sigint_to_the_tracer_alone_ends_the_trace() {
     assert!(!stderr(&output).contains("finished"), "{}", stderr(&output));
     assert_eq!(output.status.code(), Some(128 + 15), "{}", stderr(&output));
     ledger(&output);
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_trace_of_a_thread_ends_with_it() {
+    let (go, wait) = channel::<()>();
+    let (id, its_id) = channel();
+    let thread = thread::spawn(move || {
+        id.send(rustix::thread::gettid()).unwrap();
+        // Until the other end is gone.
+        let _ = wait.recv();
+    });
+    let tid = its_id.recv().unwrap().as_raw_nonzero().to_string();
+    let mut run = Run::start(["trace", "rawtp:sys_enter", "-F", "jsonl", "-t", &tid]);
+    drop(go);
+    run.read_line();
+    let printed = stdout(&run.finish());
+    thread.join().unwrap();
+    let of_others = |line: &&str| !line.contains(&format!("\"tid\":{tid},"));
+    let events = printed.lines().filter(|line| line.contains("\"time\":"));
+    assert_eq!(events.filter(of_others).count(), 0, "{printed}");
+    let gone = probe(["trace", "rawtp:sys_enter", "-t", &tid]).output().unwrap();
+    assert!(stderr(&gone).contains(&format!("there is no thread {tid}")), "{}", stderr(&gone));
 }
 
 #[test]
