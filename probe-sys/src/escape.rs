@@ -35,6 +35,32 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
+/// Displays bytes in double quotes, escaped as by [`Escaped`], and with a backslash before each quote and backslash: two
+/// texts that look the same have the same bytes.
+///
+/// ```
+/// use probe_sys::escape::Quoted;
+///
+/// assert_eq!(Quoted(b"a\\xff").to_string(), r#""a\\xff""#);
+/// assert_eq!(Quoted(b"a\xff").to_string(), r#""a\xff""#);
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Quoted<'b>(pub &'b [u8]);
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("\"")?;
+        for piece in self.0.split_inclusive(|byte| matches!(byte, b'"' | b'\\')) {
+            match piece {
+                [text @ .., b'"'] => write!(f, "{}\\\"", Escaped(text))?,
+                [text @ .., b'\\'] => write!(f, "{}\\\\", Escaped(text))?,
+                text => write!(f, "{}", Escaped(text))?,
+            }
+        }
+        f.write_str("\"")
+    }
+}
+
 /// Whether a character does more than show itself: a control character (C0, DEL, C1), or one that is invisible or
 /// changes how its neighbours appear.
 pub fn is_unsafe(char: char) -> bool {

@@ -82,6 +82,28 @@ pub(super) fn list_fields(
     }
 }
 
+/// The bytes of a text that is not UTF-8, which a JSON string cannot have.
+pub(super) fn other_bytes<'v>(field: &Field, value: Value<'v>) -> Option<&'v [u8]> {
+    match value {
+        Value::Bytes(bytes) | Value::Truncated(bytes) if field.shape == Shape::Text => {
+            std::str::from_utf8(bytes).is_err().then_some(bytes)
+        }
+        _ => None,
+    }
+}
+
+/// Writes a member with the bytes of these texts.
+pub(super) fn bytes(out: &mut Vec<u8>, event: &TraceEvent<'_>, probe: &Probe) {
+    let mut start: &[u8] = br#","bytes":{"#;
+    for (field, value) in event.values(probe) {
+        if let Some(bytes) = other_bytes(field, value) {
+            member(out, &mut start, &field.name);
+            put!(out, "\"{}\"", Hex(bytes));
+        }
+    }
+    end(out, start);
+}
+
 /// Whether a value is only the beginning of what it is for.
 pub(super) fn is_truncated(_: &Field, value: Value<'_>) -> bool {
     matches!(value, Value::Truncated(_))

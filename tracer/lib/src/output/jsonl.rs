@@ -79,7 +79,8 @@ impl Form for Jsonl {
         out.extend_from_slice(br#","comm":"#);
         json::string(out, event.task.comm());
         out.extend_from_slice(&keys.probe);
-        let (mut faults, mut truncated, mut binary, mut error) = (false, false, false, None);
+        let (mut faults, mut truncated, mut binary, mut lossy) = (false, false, false, false);
+        let mut error = None;
         for (key, (field, value)) in keys.fields.iter().zip(event.values(probe)) {
             out.extend_from_slice(key);
             json::value(out, &field.shape, value, names);
@@ -92,6 +93,7 @@ impl Form for Jsonl {
                 _ => {}
             }
             binary |= is_binary(field, value);
+            lossy |= json::other_bytes(field, value).is_some();
         }
         out.push(b'}');
         if faults {
@@ -102,6 +104,9 @@ impl Form for Jsonl {
         }
         if binary {
             json::list_fields(out, "binary", event, probe, is_binary);
+        }
+        if lossy {
+            json::bytes(out, event, probe);
         }
         if let Some(error) = error {
             put!(out, ",\"errno\":\"{error}\"");
@@ -174,7 +179,8 @@ mod tests {
              \"comm\":\"a\\\"\\n\\u001b\u{fffd}\",\"probe\":\"vfs_read\",\"args\":{\"dfd\":-100,\
              \"filename\":\"/etc/\\u001b\u{fffd}\",\"big\":\"18446744073709551615\",\
              \"small\":\"-9223372036854775808\",\"at\":\"0xfff0\",\"bytes\":\"00ff\",\"faulty\":null,\
-             \"ok\":false,\"ret\":-2},\"faults\":[\"faulty\"],\"errno\":\"ENOENT\"}\n"
+             \"ok\":false,\"ret\":-2},\"faults\":[\"faulty\"],\
+             \"bytes\":{\"filename\":\"2f6574632f1bff\"},\"errno\":\"ENOENT\"}\n"
         );
         let mut bytes = Vec::new();
         let lost = Notice::Lost(Lost { cpu: 3, records: Some(90), outputs: 2 });

@@ -3,7 +3,7 @@
 use crate::resolve::event::Value;
 use crate::resolve::names::errno;
 use crate::resolve::shape::Shape;
-use probe_sys::escape::Escaped;
+use probe_sys::escape::Quoted;
 use std::fmt;
 use std::time::Duration;
 
@@ -55,7 +55,7 @@ fn data(f: &mut fmt::Formatter<'_>, shape: &Shape, bytes: &[u8], is_cut: bool) -
             let list = ranges.collect::<Vec<_>>().join(",");
             f.write_str(if list.is_empty() { "none" } else { &list })
         }
-        _ => write!(f, "\"{}\"", Escaped(bytes)),
+        _ => write!(f, "{}", Quoted(bytes)),
     }
 }
 
@@ -202,7 +202,8 @@ mod tests {
             (Shape::Result, minus(-4000), "-4000"),
             (Shape::Result, Value::Integer(3), "3"),
             (Shape::Result, minus(i64::MIN), "-9223372036854775808"),
-            (Shape::Text, Value::Bytes(b"a \"\x1b"), r#""a "\u{1b}""#),
+            (Shape::Text, Value::Bytes(b"a \"\x1b"), r#""a \"\u{1b}""#),
+            (Shape::Text, Value::Bytes(b"\\xff\xff"), r#""\\xff\xff""#),
             (Shape::Bytes, Value::Bytes(b"\x00\xff"), "00ff"),
             (Shape::Bytes, Value::Truncated(b"\x00\xff"), "00ff..."),
             (Shape::Text, Value::Truncated(b"/a"), "\"/a\"..."),

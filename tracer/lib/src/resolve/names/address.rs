@@ -1,6 +1,6 @@
 //! Addresses of the network.
 
-use probe_sys::escape::Escaped;
+use probe_sys::escape::Quoted;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6};
 
 /// An IP address of 4 or 16 bytes.
@@ -44,11 +44,11 @@ fn unix(bytes: &[u8]) -> String {
     match bytes {
         [0, name @ ..] => {
             let length = name.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
-            format!("@\"{}\"", Escaped(&name[..length]))
+            format!("@{}", Quoted(&name[..length]))
         }
         path => {
             let path = path.split(|&byte| byte == 0).next().unwrap_or_default();
-            format!("\"{}\"", Escaped(path))
+            Quoted(path).to_string()
         }
     }
 }
