@@ -27,6 +27,7 @@ fn run<A>(
     ending.watch(&args.target)?;
     ending.watch_output()?;
     let begun = ending.begin(args.duration)?;
+    begun.announce();
     begun.stop().wait()?;
     // The probes are detached last: they count nothing any more, and it may take long.
     let _detaching = finish(attached)?;

@@ -40,6 +40,7 @@ pub(crate) fn run(args: &Sample) -> Result<ExitCode> {
     };
     privileges::give_up_but_for_samples(&sampler, command.is_some())?;
     let begun = ending.begin(args.duration)?;
+    begun.announce();
     if args.on_exec(command).is_empty() {
         sampler.enable()?;
     }

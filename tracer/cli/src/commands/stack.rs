@@ -16,6 +16,7 @@ pub(crate) fn run(args: &Stack) -> Result<ExitCode> {
         is_sealed: false,
         flight: None,
         to_stdout: true,
+        is_silent: true,
     };
     let attach = |builder: TracerBuilder| {
         let builder = stacks(builder.options(args.ring.options()), args);

@@ -68,7 +68,8 @@ fn traced<O: Output>(
     let Traced { target, duration, sealed, flight, .. } = args;
     let flight = flight.is_wanted().then_some(flight);
     let (duration, is_sealed) = (*duration, *sealed);
-    let extent = Extent { target, duration, is_sealed, flight, to_stdout };
+    let is_silent = !to_stdout;
+    let extent = Extent { target, duration, is_sealed, flight, to_stdout, is_silent };
     follow(&extent, |builder| attach(args, is_ordered, level, builder), open)
 }
 

@@ -10,7 +10,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, IsTerminal, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ExitCode, ExitStatus};
@@ -119,10 +119,11 @@ impl Ending {
         let Self { end, signals, command, at_end, .. } = self;
         let command = command.map(|command| Command::start(command, end.clone())).transpose()?;
         with_signals(signals, end.clone());
+        let is_endless = command.is_none() && duration.is_none();
         if let Some(duration) = duration {
             after(duration, end.clone())?;
         }
-        Ok(Begun { end, command, at_end })
+        Ok(Begun { end, command, at_end, is_endless })
     }
 }
 
@@ -131,9 +132,20 @@ pub(crate) struct Begun {
     end: End,
     command: Option<Command>,
     at_end: AtEnd,
+    /// Whether only the user ends it, or the end of what is traced.
+    is_endless: bool,
 }
 
 impl Begun {
+    /// Tells the user at a terminal how a trace ends that prints nothing before its end.
+    pub(crate) fn announce(&self) {
+        let mut terminal = io::stderr();
+        if self.is_endless && terminal.is_terminal() {
+            // A failed write to standard error cannot be reported.
+            let _ = writeln!(terminal, "probe: running until Ctrl-C");
+        }
+    }
+
     /// Stopped when the trace must end.
     pub(crate) fn stop(&self) -> &Stop {
         &self.end.stop

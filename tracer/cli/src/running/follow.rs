@@ -24,6 +24,8 @@ pub(crate) struct Extent<'a> {
     pub(crate) flight: Option<&'a Flight>,
     /// Whether the output is standard output: then the trace ends when nobody reads it any more.
     pub(crate) to_stdout: bool,
+    /// Whether nothing is printed before the end.
+    pub(crate) is_silent: bool,
 }
 
 /// Traces the probes that `attach` attaches, and passes everything to the output. The output is opened as soon
@@ -33,7 +35,7 @@ pub(crate) fn follow<O: Output>(
     attach: impl FnOnce(TracerBuilder) -> Result<Tracer, TraceError>,
     open: impl FnOnce(Vec<Probe>, Symbols) -> Result<O>,
 ) -> Result<ExitCode> {
-    let &Extent { target, duration, is_sealed, flight, to_stdout } = extent;
+    let &Extent { target, duration, is_sealed, flight, to_stdout, is_silent } = extent;
     let ending = Ending::prepare(target)?;
     let mut tracer = attach(ending.narrow(target))?;
     report_left_out(tracer.left_out());
@@ -53,6 +55,9 @@ pub(crate) fn follow<O: Output>(
     let watch = watch.transpose()?;
     let started = output.start();
     let begun = ending.begin(duration.filter(|_| started.is_ok()))?;
+    if is_silent {
+        begun.announce();
+    }
     if started.is_ok() {
         tracer.run(begun.stop(), &mut Reported(&mut output))?;
     }

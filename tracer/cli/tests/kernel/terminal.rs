@@ -110,3 +110,21 @@ fn a_bar_shows_the_progress_of_attaching_many_probes() {
     assert!(before.contains("\u{1b}[2K") && !after.contains("attaching"), "{shown:?}");
     assert!(!on_terminal(false).contains("attaching"));
 }
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_silent_trace_says_how_it_ends_at_a_terminal() {
+    const HOW: &str = "probe: running until Ctrl-C";
+    let on_terminal = |command: &str| {
+        let command = format!("timeout -s INT 2 {} {command}", binary().display());
+        let mut script = std::process::Command::new("script");
+        stdout(&script.args(["-qec", &command, "/dev/null"]).output().unwrap())
+    };
+    for command in ["count rawtp:sys_enter", "stack rawtp:sys_enter", "sample"] {
+        let shown = on_terminal(command);
+        assert!(shown.contains(HOW) && !on_terminal(&format!("{command} -d 1ms")).contains(HOW));
+        assert!(shown.find(HOW) < shown.rfind("probe: "), "{shown}");
+    }
+    assert!(!on_terminal(&format!("trace {EXEC}")).contains(HOW));
+    assert!(!on_terminal("count rawtp:sys_enter 2>&1 | cat").contains(HOW));
+}
