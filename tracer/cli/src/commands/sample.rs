@@ -120,7 +120,10 @@ fn print(
 /// Reports what became of every record.
 fn summarize(counts: &SamplerCounts, of_probe: u64) {
     let SamplerCounts { samples, lost, throttled, malformed, .. } = counts;
-    let mut text = format!("{samples} samples, {lost} lost, throttled {throttled} times");
+    let mut text = format!("{samples} samples, {lost} lost");
+    if *throttled > 0 {
+        text += &format!(", throttled {throttled} times");
+    }
     if *malformed > 0 {
         text += &format!(", {malformed} malformed");
     }

@@ -45,7 +45,7 @@ fn what_cannot_be_probed_is_named() {
         "the kernel has no tracepoint of this name; did you mean `sys_enter`",
     );
     if has_kprobes() {
-        assert_failure("vfs_raed", "the kernel has no function of this name");
+        assert_failure("vfs_raed", "is called vfs_raed; did you mean `vfs_read`");
         let listed = printed(["list", "vfs_rea*"]);
         assert!(listed.lines().any(|line| line == "vfs_read"), "{listed}");
         assert_eq!(printed(["list", "kretprobe:vfs_read"]), "kretprobe:vfs_read\n");

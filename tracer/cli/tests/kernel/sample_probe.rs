@@ -13,7 +13,7 @@ fn sampled(args: &[&str]) -> Output {
     let chain = Chain::compile();
     let mut run = probe(["sample", "-e", GETPGID, "-c", "1"]);
     let output = succeed(run.args(args).arg("--").args(chain.command(30, 12)));
-    assert_eq!(stderr(&output), "probe: 42 samples, 0 lost, throttled 0 times\n");
+    assert_eq!(stderr(&output), "probe: 42 samples, 0 lost\n");
     output
 }
 
@@ -147,7 +147,7 @@ fn an_event_has_the_name_and_the_period_of_its_terms() {
     let event = format!("tracepoint/config={},name=calls-of-it,period=1/", id.trim());
     let mut run = probe(["sample", "-e", &event, "-c", "1000", "-f", "svg", "--"]);
     let output = run.args(chain.command(30, 12)).output().unwrap();
-    assert_eq!(stderr(&output), "probe: 42 samples, 0 lost, throttled 0 times\n");
+    assert_eq!(stderr(&output), "probe: 42 samples, 0 lost\n");
     let svg = stdout(&output);
     assert!(svg.contains("calls-of-it: 42 hits"), "{svg}");
 }

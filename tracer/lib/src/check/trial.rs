@@ -28,7 +28,7 @@ use std::path::Path;
 
 const KPROBES: &str = "a kernel with CONFIG_KPROBES, CONFIG_KPROBE_EVENTS and CONFIG_PERF_EVENTS";
 const UPROBES: &str = "a kernel with CONFIG_UPROBE_EVENTS and CONFIG_PERF_EVENTS";
-const WITHOUT_KPROBES: &str = "nothing; tracepoint:, rawtp: and uprobe: work without";
+const WITHOUT_KPROBES: &str = "nothing; tracepoint:, rawtp: and uprobe: do not need them";
 const TRACEFS: &str = "CAP_DAC_READ_SEARCH, or a tracefs for a group of this user's: mount -o \
                        remount,mode=750,gid=GROUP /sys/kernel/tracing";
 
@@ -166,7 +166,7 @@ impl Trial {
         match change {
             None => yes(uses),
             Some(change) if features::kprobe_pmu().is_some() => {
-                no("nothing; kprobe: and kretprobe: work without", change)
+                no("nothing; kprobe: and kretprobe: do not need them", change)
             }
             Some(change) => no(uses, change),
         }
