@@ -1,7 +1,7 @@
 //! Stacks of calls with a known call chain.
 
 use crate::probe::chain::{Chain, count, is_from_a_system_call, through};
-use crate::probe::{assert_exit, ledger, probe, stderr, stdout, succeed};
+use crate::probe::{assert_exit, events, ledger, probe, stderr, stdout, succeed};
 
 const GETPGID: &str = "tracepoint:syscalls:sys_enter_getpgid/pid == -7/";
 
@@ -17,6 +17,29 @@ fn every_event_has_its_stack() {
         assert!(innermost["module"].as_str().unwrap().ends_with("/chain"), "{event}");
         assert!(innermost["offset"].as_u64().unwrap() < 64, "{event}");
     }
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_program_has_no_names_of_the_next_one_in_its_process() {
+    let chain = Chain::compile();
+    // Another program with the same addresses.
+    let other = chain.program.with_file_name("other");
+    std::fs::copy(&chain.program, &other).unwrap();
+    let mut command = chain.command(3, 0).to_vec();
+    command.extend(["0".to_owned(), other.to_str().unwrap().to_owned()]);
+    let events = events(["-U", GETPGID], command);
+    let modules = |comm: &str| {
+        let of = events.iter().filter(|event| event["comm"] == comm);
+        let modules = of.map(|event| event["args"]["ustack"][0]["module"].as_str());
+        modules.collect::<Vec<_>>()
+    };
+    let of_first = modules("chain");
+    assert_eq!(of_first.len(), 3, "{events:#?}");
+    let is_right = |module: &Option<&str>| module.is_none_or(|module| module.ends_with("/chain"));
+    assert!(of_first.iter().all(is_right), "{of_first:?}");
+    let of_second = modules("other");
+    assert!(of_second.len() == 1 && of_second[0].unwrap().ends_with("/other"), "{of_second:?}");
 }
 
 #[test]

@@ -123,13 +123,13 @@ impl Symbols {
     /// The functions at each address of a kernel stack, the innermost first; empty for an address without known
     /// functions.
     pub fn of_kernel_stack(&mut self, addresses: &[u64]) -> Vec<Arc<[Frame]>> {
-        self.look_up(&Space::Kernel, stack(addresses))
+        self.look_up(&Space::Kernel, None, stack(addresses))
     }
 
     /// The functions at each address of a process's stack, like [`of_kernel_stack`](Self::of_kernel_stack).
     pub fn of_process_stack(&mut self, task: &Task, addresses: &[u64]) -> Vec<Arc<[Frame]>> {
         let owner = Owner { pid: task.pid, comm: task.comm };
-        self.look_up(&Space::Process(owner), stack(addresses))
+        self.look_up(&Space::Process(owner), Some(task.tid), stack(addresses))
     }
 
     /// The functions at an offset in a file, in bytes.
@@ -140,7 +140,8 @@ impl Symbols {
         is_return: bool,
     ) -> Arc<[Frame]> {
         let address = iter::once(Address { at, is_return });
-        self.look_up(&Space::File(Arc::clone(file)), address).pop().unwrap_or_default()
+        let space = Space::File(Arc::clone(file));
+        self.look_up(&space, None, address).pop().unwrap_or_default()
     }
 
     /// Keeps all symbols looked up from now on for [`learnt`](Self::learnt).
@@ -160,10 +161,11 @@ impl Symbols {
         (sender, Self { source: Source::Channel(receiver), ..Self::default() })
     }
 
-    /// The functions at each address.
+    /// The functions at each address, which may be in the stack of a thread.
     fn look_up(
         &mut self,
         space: &Space,
+        tid: Option<u32>,
         addresses: impl Iterator<Item = Address> + Clone,
     ) -> Vec<Arc<[Frame]>> {
         let Self { source, known, learnt, warns } = self;
@@ -183,7 +185,7 @@ impl Symbols {
                 let is_unknown = |address: &Address| !known.contains_key(&key(*address));
                 let unknown: Vec<_> = addresses.clone().filter(is_unknown).collect();
                 if !unknown.is_empty()
-                    && let Some(found) = service.look_up(space, &unknown)
+                    && let Some(found) = service.look_up(space, tid, &unknown)
                 {
                     if *warns && *space == Space::Kernel && found.iter().any(|one| one.is_empty()) {
                         *warns = false;

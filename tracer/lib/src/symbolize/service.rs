@@ -8,7 +8,9 @@ use blazesym::symbolize::evict::{self, Evict};
 use blazesym::symbolize::source::{Elf, Kernel, Process, Source};
 use blazesym::symbolize::{Input, Sym, Symbolized, Symbolizer};
 use blazesym::{MaybeDefault, Pid};
+use probe_tracer_common::trace::COMM_LEN;
 use std::collections::HashMap;
+use std::fs;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -17,6 +19,8 @@ use std::thread;
 /// A request: the addresses, and where they are.
 struct Question {
     space: Space,
+    /// The thread whose stack they are of.
+    tid: Option<u32>,
     addresses: Vec<Address>,
     answer: Sender<Answer>,
 }
@@ -64,9 +68,15 @@ impl Service {
     }
 
     /// The functions at each address; `None` if the thread has ended.
-    pub(super) fn look_up(&self, space: &Space, addresses: &[Address]) -> Option<Answer> {
+    pub(super) fn look_up(
+        &self,
+        space: &Space,
+        tid: Option<u32>,
+        addresses: &[Address],
+    ) -> Option<Answer> {
         let (answer, answered) = channel();
-        let question = Question { space: space.clone(), addresses: addresses.to_vec(), answer };
+        let (space, addresses) = (space.clone(), addresses.to_vec());
+        let question = Question { space, tid, addresses, answer };
         self.questions.send(question).ok()?;
         answered.recv().ok()
     }
@@ -86,10 +96,16 @@ impl Names {
     }
 
     fn answer(&mut self, asked: Receiver<Question>) {
-        for Question { space, addresses, answer } in asked {
+        for Question { space, tid, addresses, answer } in asked {
             let found = match space {
                 Space::Kernel => self.of_kernel(&addresses),
-                Space::Process(owner) => self.of_process(owner, &addresses),
+                Space::Process(owner) => {
+                    let found = self.of_process(owner, &addresses);
+                    match tid.is_some_and(|tid| has_executed_another(owner, tid)) {
+                        true => vec![Arc::default(); addresses.len()],
+                        false => found,
+                    }
+                }
                 Space::File(file) => self.of_file(&file, &addresses),
             };
             // The asker may have stopped waiting.
@@ -164,6 +180,26 @@ impl Names {
         };
         addresses.iter().zip(&found).map(frames).collect()
     }
+}
+
+/// Whether a thread has executed another program since it had the owner's name, so that its addresses are those of that one
+/// now. An `execve` gives the thread the name of the program's or script's file. Other new names mean nothing.
+fn has_executed_another(owner: Owner, tid: u32) -> bool {
+    let read = |file: &str| fs::read(format!("/proc/{}/{file}", owner.pid)).ok();
+    let is_new = || {
+        let comm = read(&format!("task/{tid}/comm"))?;
+        let comm = comm.trim_ascii_end();
+        let before = owner.comm.split(|&byte| byte == 0).next()?;
+        // A program, or an interpreter with its options and a script.
+        let command = read("cmdline")?;
+        let words = command.split(|&byte| byte == 0).take(3);
+        let is_called = |word: &[u8]| {
+            let name = word.rsplit(|&byte| byte == b'/').next().unwrap_or(word);
+            name.get(..COMM_LEN - 1).unwrap_or(name) == comm
+        };
+        Some(comm != before && words.into_iter().any(is_called))
+    };
+    is_new().unwrap_or(false)
 }
 
 fn forget(symbolizer: &mut Symbolizer, pid: u32) {
