@@ -189,7 +189,8 @@ fn has_executed_another(owner: Owner, tid: u32) -> bool {
     let is_new = || {
         let comm = read(&format!("task/{tid}/comm"))?;
         let comm = comm.trim_ascii_end();
-        let before = owner.comm.split(|&byte| byte == 0).next()?;
+        // Without a name, nothing is known of it.
+        let before = owner.comm.split(|&byte| byte == 0).next().filter(|name| !name.is_empty())?;
         // A program, or an interpreter with its options and a script.
         let command = read("cmdline")?;
         let words = command.split(|&byte| byte == 0).take(3);
