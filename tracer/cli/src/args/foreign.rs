@@ -16,6 +16,9 @@ const ANY: Commands = &[];
 /// The commands that trace probes.
 const TRACING: Commands = &["trace", "record", "count", "latency", "stack"];
 
+const EVENT: &[&str] = &["-e", "--event", "--trace"];
+const PROCESS: &[&str] = &["-p", "--pid"];
+
 const ALL_SYSTEM_CALLS: &str = "'tracepoint:syscalls:sys_enter_*'";
 
 /// Options of other tools: their names, and the answers to them, each for certain commands.
@@ -44,13 +47,7 @@ const OPTIONS: &[(&[&str], Answers)] = &[
             "`probe count PROBE` counts hits, and a command to trace goes after --: `probe count PROBE -- CMD`",
         )],
     ),
-    (
-        &["-f"],
-        &[
-            (&["trace", "record", "count", "latency", "stack"], FORKS_OR_FORMAT),
-            (&["replay"], "-F chooses the format"),
-        ],
-    ),
+    (&["-f"], &[(TRACING, FORKS_OR_FORMAT), (&["replay"], "-F chooses the format")]),
     (&["-ff", "--follow-forks", "--inherit"], &[(TRACING, FORKS)]),
     (
         &["-i"],
@@ -211,11 +208,11 @@ fn answer_to(error: &clap::Error, args: &[String]) -> Option<String> {
     match error.kind() {
         ErrorKind::UnknownArgument => {
             let option = text(ContextKind::InvalidArg)?;
-            if matches!(option, "-e" | "--event" | "--trace") {
+            if EVENT.contains(&option) {
                 return Some(event(args));
             }
-            if matches!(option, "-p" | "--pid") && command.starts_with('-') {
-                let process = value_of(args, &["-p", "--pid"]).unwrap_or("PID");
+            if PROCESS.contains(&option) && command.starts_with('-') {
+                let process = value_of(args, PROCESS).unwrap_or("PID");
                 return Some(format!("`probe trace {ALL_SYSTEM_CALLS} -p {process}`"));
             }
             let unexpected = args.iter().position(|arg| arg == option && is_program(arg));
@@ -251,7 +248,7 @@ fn answer_to(error: &clap::Error, args: &[String]) -> Option<String> {
             "say what to trace in the command: 'tracepoint:syscalls:sys_enter_*' stands for all system calls".to_owned(),
         ),
         ErrorKind::MissingRequiredArgument if TRACING.contains(&command) => Some(
-            match value_of(args, &["-p", "--pid"]) {
+            match value_of(args, PROCESS) {
                 Some(process) => format!(
                     "say what to trace in the process: `probe {command} {ALL_SYSTEM_CALLS} -p {process}` is about its \
                      system calls"
@@ -270,7 +267,7 @@ fn answer_to(error: &clap::Error, args: &[String]) -> Option<String> {
 fn event(args: &[String]) -> String {
     let command = args.get(1).map(String::as_str).filter(|one| TRACING.contains(one));
     let command = command.unwrap_or("trace");
-    let event = value_of(args, &["-e", "--event", "--trace"]).unwrap_or("sched:sched_switch");
+    let event = value_of(args, EVENT).unwrap_or("sched:sched_switch");
     let event = event.strip_prefix("trace=").unwrap_or(event);
     if event.contains('{') {
         return "there are no scripts: probes, their fields and conditions are the arguments, as in `probe trace \
@@ -283,8 +280,7 @@ fn event(args: &[String]) -> String {
     };
     let probe = quoted(&[probe]);
     // The words behind the event.
-    let at = args.iter().position(|arg| matches!(arg.as_str(), "-e" | "--event" | "--trace"));
-    let rest = at.and_then(|at| args.get(at + 2..)).unwrap_or_default();
+    let rest = position(args, EVENT).and_then(|at| args.get(at + 2..)).unwrap_or_default();
     let traced = match rest.first() {
         Some(first) if is_program(first) => format!(" -- {}", quoted(rest)),
         _ => String::new(),
@@ -295,9 +291,12 @@ fn event(args: &[String]) -> String {
     )
 }
 
+fn position(args: &[String], names: &[&str]) -> Option<usize> {
+    args.iter().position(|arg| names.contains(&arg.as_str()))
+}
+
 fn value_of<'a>(args: &'a [String], names: &[&str]) -> Option<&'a str> {
-    let at = args.iter().position(|arg| names.contains(&arg.as_str()))?;
-    args.get(at + 1).map(String::as_str)
+    args.get(position(args, names)? + 1).map(String::as_str)
 }
 
 /// A command line as it should be, with the command from `at` on.

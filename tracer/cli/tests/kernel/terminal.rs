@@ -90,17 +90,18 @@ fn invalid_arguments_in_errors_are_escaped() {
     }
 }
 
+/// What `probe`, run by a shell with this before it, shows on a terminal.
+fn on_terminal(before: &str, args: &str) -> String {
+    let command = format!("{before}{} {args}", binary().display());
+    let mut script = std::process::Command::new("script");
+    stdout(&script.args(["-qec", &command, "/dev/null"]).output().unwrap())
+}
+
 #[test]
 #[ignore = "needs root and BPF: cargo xtask test"]
 fn a_bar_shows_the_progress_of_attaching_many_probes() {
     let count = "count 'tracepoint:syscalls:sys_*_g*' -d 10ms";
-    let on_terminal = |shown: bool| {
-        let end = if shown { "" } else { " 2>&1 | cat" };
-        let command = format!("{} {count}{end}", binary().display());
-        let mut script = std::process::Command::new("script");
-        stdout(&script.args(["-qec", &command, "/dev/null"]).output().unwrap())
-    };
-    let shown = on_terminal(true);
+    let shown = on_terminal("", count);
     if shown.contains("more than this kernel can tell apart") {
         return skip("this kernel attaches too few probes for a bar");
     }
@@ -108,18 +109,14 @@ fn a_bar_shows_the_progress_of_attaching_many_probes() {
     assert!(before.contains("attaching ") && before.contains(" probes"), "{shown:?}");
     // The bar disappears before the output starts.
     assert!(before.contains("\u{1b}[2K") && !after.contains("attaching"), "{shown:?}");
-    assert!(!on_terminal(false).contains("attaching"));
+    assert!(!on_terminal("", &format!("{count} 2>&1 | cat")).contains("attaching"));
 }
 
 #[test]
 #[ignore = "needs root and BPF: cargo xtask test"]
 fn a_silent_trace_says_how_it_ends_at_a_terminal() {
     const HOW: &str = "probe: running until Ctrl-C";
-    let on_terminal = |command: &str| {
-        let command = format!("timeout -s INT 2 {} {command}", binary().display());
-        let mut script = std::process::Command::new("script");
-        stdout(&script.args(["-qec", &command, "/dev/null"]).output().unwrap())
-    };
+    let on_terminal = |command: &str| on_terminal("timeout -s INT 2 ", command);
     for command in ["count rawtp:sys_enter", "stack rawtp:sys_enter", "sample"] {
         let shown = on_terminal(command);
         assert!(shown.contains(HOW) && !on_terminal(&format!("{command} -d 1ms")).contains(HOW));
