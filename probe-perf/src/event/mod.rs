@@ -22,7 +22,8 @@ use std::str::FromStr;
 /// An event, in the notation of `perf`: `cpu-clock`, `cycles:u`, `LLC-load-misses`, `sched:sched_switch`, `r1a8`; or a
 /// PMU with terms: `cpu/event=0x3c,umask=1/`, `intel_pt//`. Several PMUs may match: see [`matching`](Self::matching).
 ///
-/// A tracepoint may also be written `tracepoint:sched:sched_switch`. A modifier may follow: `:u` observes only user space, `:k` only the kernel. After a slash, omit the colon.
+/// A tracepoint may also be written `tracepoint:sched:sched_switch`. A modifier may follow: `:u` observes only user
+/// space, `:k` only the kernel. After a slash, omit the colon.
 ///
 /// ```
 /// use probe_perf::{Event, Software};

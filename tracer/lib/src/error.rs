@@ -250,7 +250,7 @@ pub enum TraceError {
         near: Vec<String>,
     },
     /// Nothing has the name that is to be listed.
-    #[error("nothing that can be probed is called {name}{}", or_part(name, near, instead))]
+    #[error("nothing that can be probed is called {name}{}", or_search(name, near, instead))]
     UnknownName {
         /// The name.
         name: String,
@@ -427,7 +427,7 @@ fn meant(near: &[String], instead: &Instead) -> String {
 }
 
 /// What has this name, or otherwise similar names, or otherwise how to find names that contain it.
-fn or_part(name: &str, near: &[String], instead: &Instead) -> String {
+fn or_search(name: &str, near: &[String], instead: &Instead) -> String {
     match meant(near, instead) {
         nothing if nothing.is_empty() => {
             format!("; `probe list '*{name}*'` lists names that contain it")

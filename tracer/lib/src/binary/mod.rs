@@ -257,10 +257,8 @@ fn own(path: PathBuf) -> Result<Found, BinaryError> {
 
 /// Whether a function of this name returns again when a context that it saved is restored: `setjmp(3)`, `getcontext(3)`.
 pub(crate) fn returns_again(name: &str) -> bool {
-    const CONTEXTS: [&str; 2] = ["getcontext", "swapcontext"];
-    const JUMPS: [&str; 2] = ["setjmp", "sigsetjmp"];
     let plain = name.trim_start_matches('_');
-    CONTEXTS.contains(&plain) || JUMPS.contains(&plain)
+    matches!(plain, "setjmp" | "sigsetjmp" | "getcontext" | "swapcontext")
 }
 
 /// Whether a section of this name is in Go programs only, even in stripped ones.

@@ -140,11 +140,10 @@ fn check_module(spec: &ProbeSpec, types: &mut KernelTypes) -> Result<()> {
     if types.modules(Some(name)).next().is_some() {
         return Ok(());
     }
-    let (module, instead) = (name.to_owned(), instead(spec));
-    let spec = spec.clone();
+    let (named, module) = (spec.clone(), name.to_owned());
     Err(match symbols::is_loaded(name) {
-        true => TraceError::NoModuleTypes { spec, module },
-        false => TraceError::UnknownModule { spec, module, instead },
+        true => TraceError::NoModuleTypes { spec: named, module },
+        false => TraceError::UnknownModule { spec: named, module, instead: instead(spec) },
     })
 }
 

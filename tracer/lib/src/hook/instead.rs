@@ -49,9 +49,7 @@ fn call_instead(spec: &ProbeSpec) -> Instead {
     let call = call.strip_prefix("sys_enter_").or(call.strip_prefix("sys_exit_"));
     let mut probes = Vec::new();
     if let Some(call) = call.filter(|_| !spec.is_glob()) {
-        if features::kprobe_pmu().is_some() {
-            probes.push(format!("{}:{call}", Provider::Ksyscall.name()));
-        }
+        probes.extend(ksyscall(call));
         if is_in_file("libc", call) {
             probes.push(in_file("libc", call));
         }
@@ -73,10 +71,19 @@ fn in_module(module: &str, name: &str) -> Vec<String> {
         return vec![in_file(module, name)];
     }
     let Ok(tracefs) = Tracefs::open() else { return Vec::new() };
-    let mut named =
-        Glob::new(&format!("*:{name}")).map(|glob| tracefs.matching(&glob)).unwrap_or_default();
+    let mut named = matching(&tracefs, &format!("*:{name}"));
     named.truncate(MOST);
     if named.is_empty() { tracefs.near(&format!("{module}:{name}")) } else { named }
+}
+
+/// The tracepoints that match a pattern, or none if it is not valid.
+fn matching(tracefs: &Tracefs, pattern: &str) -> Vec<String> {
+    Glob::new(pattern).map(|glob| tracefs.matching(&glob)).unwrap_or_default()
+}
+
+/// The probe of a system call, where the kernel has such probes.
+fn ksyscall(call: &str) -> Option<String> {
+    features::kprobe_pmu().map(|_| format!("{}:{call}", Provider::Ksyscall.name()))
 }
 
 /// The system call that a function of the kernel is for.
@@ -90,20 +97,18 @@ fn system_call(function: &str) -> &str {
 /// The system call, its tracepoints, and the other tracepoints of this name.
 fn tracepoints(name: &str, call: &str) -> Vec<String> {
     let Ok(tracefs) = Tracefs::open() else { return Vec::new() };
-    let named =
-        |pattern: &str| Glob::new(pattern).map(|glob| tracefs.matching(&glob)).unwrap_or_default();
     let written = |one: String| format!("{}:{one}", Provider::Tracepoint.name());
-    let entry = named(&format!("syscalls:sys_enter_{call}"));
+    let entry = matching(&tracefs, &format!("syscalls:sys_enter_{call}"));
     let mut probes = Vec::new();
-    if !entry.is_empty() && features::kprobe_pmu().is_some() {
-        probes.push(format!("{}:{call}", Provider::Ksyscall.name()));
+    if !entry.is_empty() {
+        probes.extend(ksyscall(call));
     }
     // Files are opened by several system calls, and most programs use openat.
     match call == "open" || name.starts_with("do_sys_open") {
         true if !entry.is_empty() => probes.push(written("syscalls:sys_enter_open*".to_owned())),
         _ => probes.extend(entry.into_iter().map(written)),
     }
-    probes.extend(named(&format!("*:{name}")).into_iter().map(written));
+    probes.extend(matching(&tracefs, &format!("*:{name}")).into_iter().map(written));
     probes
 }
 

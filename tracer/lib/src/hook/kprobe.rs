@@ -43,8 +43,7 @@ impl Hook for Kprobe {
         if spec.is_glob() {
             return Ok(host.functions(spec, &[])?.0);
         }
-        if let Some(site) = by_address(spec)? {
-            check_site(spec, &site, self.returns)?;
+        if site_of(spec, self.returns)?.is_some() {
             return Ok(vec![spec.name().to_owned()]);
         }
         let found = symbols::look_up(spec.name());
@@ -68,11 +67,11 @@ impl Hook for Kprobe {
 
     fn fields(&self, spec: &ProbeSpec, as_call: bool, host: &mut Host) -> Fields {
         let moment = Moment::of(self.returns, as_call);
-        if let Some(site) = by_address(spec)? {
-            return Ok(match (site.offset, symbols::look_up(&site.function).count) {
-                (0, 1) => fields_of_function(&spec.named(&site.function), host, moment),
+        if let Some(site) = site_of(spec, false)? {
+            return Ok(match (site.offset, site.is_unique) {
+                (0, true) => fields_of_function(&spec.named(&site.function), host, moment),
                 // Types do not say which of the functions of a name they describe.
-                (0, _) => Box::new(UntypedFields::Kernel(moment)),
+                (0, false) => Box::new(UntypedFields::Kernel(moment)),
                 _ => Box::new(BareFields::inside(&site.function)),
             });
         }
@@ -98,8 +97,8 @@ impl Hook for Kprobe {
 
     /// Names may be known where types are not.
     fn check(&self, spec: &ProbeSpec, _host: &mut Host) -> Result<()> {
-        if let Some(site) = by_address(spec)? {
-            return check_site(spec, &site, self.returns);
+        if site_of(spec, self.returns)?.is_some() {
+            return Ok(());
         }
         match spec.module() {
             Some(module) => {
@@ -126,8 +125,8 @@ impl Hook for Kprobe {
             check_offset(spec)?;
         }
         let (pmu, name) = (pmu(spec)?, c_name(spec)?);
-        if returns && let Some(site) = by_address(spec)? {
-            check_site(spec, &site, returns)?;
+        if returns {
+            site_of(spec, returns)?;
         }
         let location = match (spec.address(), spec.module()) {
             (Some(address), _) => ProbePoint::Address(address.saturating_add(spec.offset())),
@@ -181,21 +180,16 @@ fn no_kprobes(spec: &ProbeSpec) -> TraceError {
     TraceError::NoKprobes { spec: spec.clone(), instead: instead(spec) }
 }
 
-/// What is at the address that a spec has instead of a name.
-fn by_address(spec: &ProbeSpec) -> Result<Option<Site>> {
+/// What is at the address that a spec has instead of a name. If a return is to be probed, a function has to begin there.
+fn site_of(spec: &ProbeSpec, returns: bool) -> Result<Option<Site>> {
     let Some(address) = spec.address() else { return Ok(None) };
     match symbols::containing(address.saturating_add(spec.offset())) {
+        Some(site) if returns && site.offset != 0 => {
+            Err(TraceError::NotAnEntry { spec: spec.clone(), site: site.to_string() })
+        }
         Some(site) => Ok(Some(site)),
         None if symbols::are_hidden() => Err(TraceError::HiddenAddress { spec: spec.clone() }),
         None => Err(TraceError::NoInstruction { spec: spec.clone() }),
-    }
-}
-
-/// Checks that a function's return can be probed from an address.
-fn check_site(spec: &ProbeSpec, site: &Site, returns: bool) -> Result<()> {
-    match returns && site.offset != 0 {
-        true => Err(TraceError::NotAnEntry { spec: spec.clone(), site: site.to_string() }),
-        false => Ok(()),
     }
 }
 
@@ -306,7 +300,7 @@ fn why(spec: &ProbeSpec, source: io::Error) -> TraceError {
     if !is_refusal(&source) {
         return TraceError::Attach { spec: spec.clone(), source };
     }
-    match by_address(spec) {
+    match site_of(spec, false) {
         Ok(None) => unprobeable(spec, symbols::look_up(spec.name())),
         Ok(Some(Site { offset: 0, .. })) => TraceError::Blacklisted { spec: spec.clone() },
         Ok(Some(_)) => TraceError::NoInstruction { spec: spec.clone() },

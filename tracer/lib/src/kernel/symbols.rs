@@ -76,6 +76,8 @@ pub(crate) struct Site {
     pub(crate) function: String,
     /// The distance from its beginning, in bytes.
     pub(crate) offset: u64,
+    /// Whether no other function has its name.
+    pub(crate) is_unique: bool,
 }
 
 impl fmt::Display for Site {
@@ -96,7 +98,12 @@ fn containing_in(symbols: &str, address: u64) -> Option<Site> {
     let before = all(symbols).filter(|symbol| (1..=address).contains(&symbol.address));
     // Of several names, that of the function, not that of padding.
     let nearest = before.max_by_key(|symbol| (symbol.address, !is_hidden(symbol.name)))?;
-    Some(Site { function: nearest.name.to_owned(), offset: address - nearest.address })
+    let namesakes = all(symbols).filter(|symbol| symbol.name == nearest.name);
+    Some(Site {
+        function: nearest.name.to_owned(),
+        offset: address - nearest.address,
+        is_unique: namesakes.count() == 1,
+    })
 }
 
 /// Whether the kernel hides the addresses of its functions from this process, so that addresses have no names.

@@ -30,6 +30,9 @@ pub(super) struct Head<'s> {
     pub(super) end: usize,
 }
 
+/// The characters that make a name a pattern.
+const WILD: [char; 3] = ['*', '?', '['];
+
 const TRACEPOINT: &str = "a tracepoint is written tracepoint:CATEGORY:NAME";
 
 /// Parses the head of a spec.
@@ -54,7 +57,7 @@ pub(super) fn read(spec: &str) -> Result<Head<'_>, SpecError> {
         }
         Form::InCategory => {
             reader.pattern()?;
-            let is_pattern = spec[start..reader.at].contains(['*', '?', '[']);
+            let is_pattern = spec[start..reader.at].contains(WILD);
             if reader.at == start || !(reader.eat(':') || is_pattern) {
                 return reader.error(TRACEPOINT);
             }
@@ -68,7 +71,7 @@ pub(super) fn read(spec: &str) -> Result<Head<'_>, SpecError> {
             reader.name()?;
             if form == Form::InModule && reader.peek() == Some(':') {
                 let before = &spec[start..reader.at];
-                if let Some(at) = before.find(['*', '?', '[']) {
+                if let Some(at) = before.find(WILD) {
                     reader.at = start + at;
                     return reader.error("a module cannot be a pattern");
                 }
@@ -210,23 +213,25 @@ impl<'s> Reader<'s> {
 
     /// What a name without quotes is.
     fn kind_of(&self, name: &str, start: usize, has_module: bool) -> Result<NameKind, SpecError> {
-        if name.contains(['*', '?', '[']) {
+        if name.contains(WILD) {
             return Ok(NameKind::Pattern);
         }
         if !name.starts_with("0x") || matches!(self.provider.form(), Form::Name | Form::InCategory)
         {
             return Ok(NameKind::Plain);
         }
-        let what = match lexer::number(name) {
-            _ if !self.provider.has_addresses() => {
-                "only kprobe, kretprobe, uprobe and uretprobe take an address"
+        let error = |what: &str| Err(SpecError::new(self.spec, start, what));
+        if !self.provider.has_addresses() {
+            return error("only kprobe, kretprobe, uprobe and uretprobe take an address");
+        }
+        match lexer::number(name) {
+            Ok((_, length)) if length != name.len() => error("expected an address, like 0x1139"),
+            Ok(_) if !self.is_in_file() && has_module => {
+                error("an address is in no module: leave it out")
             }
-            Ok((_, length)) if length != name.len() => "expected an address, like 0x1139",
-            Ok(_) if !self.is_in_file() && has_module => "an address is in no module: leave it out",
-            Ok((address, _)) => return Ok(NameKind::Address(address)),
-            Err(_) => "expected an address, like 0x1139",
-        };
-        Err(SpecError::new(self.spec, start, what))
+            Ok((address, _)) => Ok(NameKind::Address(address)),
+            Err(_) => error("expected an address, like 0x1139"),
+        }
     }
 
     /// Consumes a name or a pattern.

@@ -191,14 +191,17 @@ fn has_executed_another(owner: Owner, tid: u32) -> bool {
         let comm = comm.trim_ascii_end();
         // Without a name, nothing is known of it.
         let before = owner.comm.split(|&byte| byte == 0).next().filter(|name| !name.is_empty())?;
+        if comm == before {
+            return None;
+        }
         // A program, or an interpreter with its options and a script.
         let command = read("cmdline")?;
-        let words = command.split(|&byte| byte == 0).take(3);
+        let mut words = command.split(|&byte| byte == 0).take(3);
         let is_called = |word: &[u8]| {
             let name = word.rsplit(|&byte| byte == b'/').next().unwrap_or(word);
             name.get(..COMM_LEN - 1).unwrap_or(name) == comm
         };
-        Some(comm != before && words.into_iter().any(is_called))
+        Some(words.any(is_called))
     };
     is_new().unwrap_or(false)
 }
