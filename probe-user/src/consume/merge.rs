@@ -93,6 +93,7 @@ impl Merge {
     /// Delivers what is held up to and including the time `until`.
     pub fn release<C: Consumer>(&mut self, until: u64, consumer: &mut C) -> ControlFlow<()> {
         while self.held.first().is_some_and(|first| first <= until) {
+            consumer.accepts()?;
             self.deliver_first(consumer)?;
         }
         ControlFlow::Continue(())
@@ -159,6 +160,7 @@ impl Merge {
     /// a consumer may have stopped the last call.
     pub(crate) fn make_room<C: Consumer>(&mut self, consumer: &mut C) -> ControlFlow<()> {
         while !self.held.has_room() {
+            consumer.accepts()?;
             self.early += 1;
             self.deliver_first(consumer)?;
         }
@@ -196,6 +198,11 @@ impl<C: Consumer> Consumer for Intake<'_, C> {
         self.note(flow)
     }
 
+    fn accepts(&mut self) -> ControlFlow<()> {
+        let flow = self.consumer.accepts();
+        self.note(flow)
+    }
+
     fn lost(&mut self, loss: Loss) -> ControlFlow<()> {
         let flow = self.consumer.lost(loss);
         self.note(flow)
@@ -230,6 +237,7 @@ mod tests {
         given: Vec<(u32, u64, usize)>,
         losses: u64,
         caught_up: u32,
+        accepts: Option<usize>,
         break_at: Option<usize>,
         panic_at: Option<usize>,
     }
@@ -240,6 +248,11 @@ mod tests {
             let count = Some(self.given.len());
             assert!(count != self.panic_at, "on purpose");
             if count == self.break_at { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        }
+
+        fn accepts(&mut self) -> ControlFlow<()> {
+            let is_full = self.accepts.is_some_and(|limit| self.given.len() >= limit);
+            if is_full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         }
 
         fn lost(&mut self, loss: Loss) -> ControlFlow<()> {
@@ -296,6 +309,20 @@ mod tests {
         let _ = merge.release(50, &mut log);
         assert_eq!(times(&log), [50, 49, 50]);
         assert_eq!(merge.records(), 3);
+    }
+
+    #[test]
+    fn records_that_the_consumer_does_not_accept_are_held() {
+        let mut merge = Merge::new(10, 0, end_of_time);
+        let mut log = Log { accepts: Some(1), ..Log::default() };
+        for time in [50, 60, 70] {
+            let _ = take(&mut merge, &mut log, 0, time, 0);
+        }
+        for _ in 0..2 {
+            assert!(merge.release(70, &mut log).is_break());
+            assert_eq!((times(&log), merge.records(), merge.len()), (vec![50], 1, 2));
+        }
+        assert!(merge.intake(&mut log).accepts().is_break());
     }
 
     #[test]

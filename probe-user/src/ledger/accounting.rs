@@ -133,6 +133,11 @@ impl<C: Consumer> Consumer for InRecords<'_, C> {
     }
 
     #[inline]
+    fn accepts(&mut self) -> ControlFlow<()> {
+        self.consumer.accepts()
+    }
+
+    #[inline]
     fn batch(&mut self, cpu: u32, batch: &mut Batch<'_>) -> ControlFlow<()> {
         self.consumer.batch(cpu, batch)
     }

@@ -16,6 +16,16 @@ pub trait Consumer {
     /// Receives a record, borrowed from the ring.
     fn record(&mut self, cpu: u32, record: RawRecord<'_>) -> ControlFlow<()>;
 
+    /// Whether the consumer takes records now. Asked before records are offered: [`ControlFlow::Break`] stops the
+    /// drain without consuming any. By default, it always does.
+    ///
+    /// A consumer that returns `Break` from [`record`](Self::record) has consumed that record. Implement this
+    /// to refuse records before they are consumed, for instance after a limit.
+    #[inline]
+    fn accepts(&mut self) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+
     /// Receives consecutive records. By default, passes each to [`record`](Self::record). Implement this to
     /// handle many records at a time.
     ///
@@ -64,6 +74,10 @@ pub trait Consumer {
 impl<C: Consumer + ?Sized> Consumer for &mut C {
     fn record(&mut self, cpu: u32, record: RawRecord<'_>) -> ControlFlow<()> {
         (**self).record(cpu, record)
+    }
+
+    fn accepts(&mut self) -> ControlFlow<()> {
+        (**self).accepts()
     }
 
     fn batch(&mut self, cpu: u32, batch: &mut Batch<'_>) -> ControlFlow<()> {

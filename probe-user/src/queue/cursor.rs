@@ -152,6 +152,7 @@ impl Taking<'_, '_> {
     #[inline]
     fn give_all<C: Consumer>(&mut self, consumer: &mut C) -> ControlFlow<()> {
         let cpu = self.cursor.cpu;
+        consumer.accepts()?;
         consumer.batch(cpu, &mut self.batch)?;
         for record in &mut self.batch {
             consumer.record(cpu, record)?;

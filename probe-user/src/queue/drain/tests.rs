@@ -133,6 +133,37 @@ fn every_raw_size_and_block_at_every_position_is_survived() {
 }
 
 #[test]
+fn records_that_the_consumer_does_not_accept_stay_in_the_ring() {
+    struct Full;
+    impl Consumer for Full {
+        fn record(&mut self, _: u32, _: RawRecord<'_>) -> ControlFlow<()> {
+            panic!("it does not accept any")
+        }
+
+        fn accepts(&mut self) -> ControlFlow<()> {
+            ControlFlow::Break(())
+        }
+    }
+    let mut bytes = perf_record(9, 32, &20u32.to_ne_bytes());
+    bytes.extend(BlockPrefix::new(2, 0, 0).as_bytes());
+    bytes.extend(RecordHeader { kind: KIND, len: 0, time: 0 }.as_bytes());
+    // The second position makes the record wrap.
+    for tail in [0, SIZE as u64 - 8] {
+        let mut ring = MemoryRing::new(SIZE, tail);
+        assert!(ring.write(&bytes));
+        let (mut drain, mut seen) = (Drain::new(0, ring, tail), Seen::default());
+        for _ in 0..2 {
+            let drained = drain.run(&mut seen, &mut Full, usize::MAX >> 1);
+            assert!(drained.flow.is_break() && drained.more);
+            assert_eq!((seen.counts.records, drain.memory_mut().tail), (0, tail));
+        }
+        let mut log = Log::default();
+        assert!(drain.run(&mut seen, &mut log, usize::MAX >> 1).flow.is_continue());
+        assert_eq!((log.payloads.len(), seen.counts.records), (1, 1));
+    }
+}
+
+#[test]
 fn impossible_positions_are_skipped() {
     for tail in tails() {
         for distance in (0..=3 * SIZE as u64).chain([u64::MAX, u64::MAX - 7, 1 << 63]) {

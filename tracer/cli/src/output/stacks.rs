@@ -47,6 +47,10 @@ impl Consumer for Stacks {
         self.counts.record(cpu, record)
     }
 
+    fn accepts(&mut self) -> ControlFlow<()> {
+        self.counts.accepts()
+    }
+
     fn lost(&mut self, loss: Loss) -> ControlFlow<()> {
         self.counts.lost(loss)
     }

@@ -102,6 +102,10 @@ impl<O: Consumer> Consumer for Reported<'_, O> {
         self.0.record(cpu, record)
     }
 
+    fn accepts(&mut self) -> ControlFlow<()> {
+        self.0.accepts()
+    }
+
     fn batch(&mut self, cpu: u32, batch: &mut Batch<'_>) -> ControlFlow<()> {
         self.0.batch(cpu, batch)
     }

@@ -36,6 +36,9 @@ fn a_limit_ends_the_trace_before_the_command() {
         let output = child.wait_with_output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{args:?}: {}", stderr(&output));
         assert!(!stderr(&output).contains("finished"), "{args:?}: {}", stderr(&output));
+        if args.contains(&"-M") {
+            assert_eq!(ledger(&output).handled, 1, "{args:?}: {}", stderr(&output));
+        }
     }
     succeed(&mut probe(["replay", recording]));
 }

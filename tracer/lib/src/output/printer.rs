@@ -151,6 +151,10 @@ impl<W: Write> Consumer for Printer<W> {
         }
     }
 
+    fn accepts(&mut self) -> ControlFlow<()> {
+        self.pieces.accepts()
+    }
+
     fn lost(&mut self, Loss { cpu, records, count: outputs, .. }: Loss) -> ControlFlow<()> {
         self.notice(&Notice::Lost(Lost { cpu, records, outputs }))
     }

@@ -177,6 +177,10 @@ impl<W: Write> Consumer for Recorder<W> {
         if event.is_some() { self.pieces.count() } else { ControlFlow::Continue(()) }
     }
 
+    fn accepts(&mut self) -> ControlFlow<()> {
+        self.pieces.accepts()
+    }
+
     fn lost(&mut self, Loss { cpu, count: outputs, records, .. }: Loss) -> ControlFlow<()> {
         self.note(Tag::Lost, cpu, &LossNote { outputs, records })
     }

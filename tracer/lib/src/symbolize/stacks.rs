@@ -59,13 +59,15 @@ impl StackCounts {
 
 impl Consumer for StackCounts {
     fn record(&mut self, cpu: u32, record: RawRecord<'_>) -> ControlFlow<()> {
-        if self.left == Some(0) {
-            return ControlFlow::Break(());
-        }
+        self.accepts()?;
         if let Some(event) = TraceEvent::decode(cpu, record) {
             self.count(&event);
         }
-        ControlFlow::Continue(())
+        self.accepts()
+    }
+
+    fn accepts(&mut self) -> ControlFlow<()> {
+        if self.left == Some(0) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
     /// Losses are reported by the ledger.
