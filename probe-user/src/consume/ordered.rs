@@ -11,6 +11,7 @@ use crate::queue::consumer::Consumer;
 use probe_sys::clock;
 use probe_sys::epoll::Epoll;
 use probe_sys::timer::Timer;
+use std::fmt;
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::Duration;
@@ -64,12 +65,16 @@ const MARGIN: Duration = Duration::from_millis(10);
 /// its ring. With [`Wakeup::Adaptive`], records are packed, and wait for up to `max_latency`, so a shorter window
 /// makes late records likely. Otherwise, it is the time that a program takes to fill in its record, interrupts
 /// included. [`EvPipe::good_window`] takes both into account. When the consumer is delayed, packed records wait
-/// longer; the pipe notices that, and holds the other records equally long.
+/// longer; the pipe notices that, and holds the other records equally long. If your programs keep some records back
+/// for longer, [widen](Self::widen_while) the window while they do.
 #[derive(Debug)]
 pub struct OrderedPipe {
     pipe: EvPipe,
     merge: Merge,
     window: u64,
+    widening: Option<Widening>,
+    /// The window now.
+    width: u64,
     /// A timer that ticks when the oldest record is due.
     timer: Timer,
     /// When the timer ticks.
@@ -83,10 +88,22 @@ pub struct OrderedPipe {
     pending: bool,
 }
 
+/// A longer window, for as long as programs keep records back.
+struct Widening {
+    window: u64,
+    is_needed: Box<dyn FnMut() -> bool + Send + Sync>,
+}
+
+impl fmt::Debug for Widening {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Widening").field(&Duration::from_nanos(self.window)).finish()
+    }
+}
+
 /// A series of drains that together consume everything that was in the rings before the first of them.
 #[derive(Debug)]
 struct Round {
-    /// Everything emitted a window before this time has been consumed when the round ends.
+    /// Everything up to this time has been consumed when the round ends.
     until: u64,
     drains: usize,
 }
@@ -107,11 +124,13 @@ impl EvPipe {
         let poll = |cause| OpenError::Poll { cause };
         let timer = Timer::new().map_err(poll)?;
         self.epoll().add(timer.as_fd()).map_err(poll)?;
-        let window = u64::try_from(window.as_nanos()).unwrap_or(u64::MAX);
+        let window = nanos(window);
         Ok(OrderedPipe {
             pipe: self,
             merge: Merge::new(window, MEMORY, clock::monotonic),
             window,
+            widening: None,
+            width: window,
             timer,
             armed: None,
             releasable: 0,
@@ -131,6 +150,10 @@ impl EvPipe {
     }
 }
 
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
 impl OrderedPipe {
     /// Limits the memory for held records to `bytes`, rounded up to a power of two of at least 256 KiB. A record
     /// takes its payload and 24 bytes, at least 64 bytes in all; their order takes up to a quarter more. The default
@@ -141,7 +164,23 @@ impl OrderedPipe {
         self
     }
 
-    /// The window.
+    /// Widens the window to `window` while `is_needed` returns `true`, for programs that keep some records back. Each
+    /// drain calls `is_needed` once, before it takes any records.
+    ///
+    /// Such a record is in order if `is_needed` returns `true` from the time of the record until a normal window after
+    /// it was sent.
+    #[must_use]
+    pub fn widen_while(
+        mut self,
+        window: Duration,
+        is_needed: impl FnMut() -> bool + Send + Sync + 'static,
+    ) -> Self {
+        let window = nanos(window).max(self.window);
+        self.widening = Some(Widening { window, is_needed: Box::new(is_needed) });
+        self
+    }
+
+    /// The window, where it is not [widened](Self::widen_while).
     pub fn window(&self) -> Duration {
         Duration::from_nanos(self.window)
     }
@@ -200,7 +239,8 @@ impl OrderedPipe {
         if self.merge.make_room(consumer).is_break() {
             return (ControlFlow::Break(()), true);
         }
-        let until = self.punctual_until(now);
+        self.width = self.widened().unwrap_or(self.window);
+        let until = self.punctual_until(now).saturating_sub(self.width);
         let asleep = self.is_asleep();
         if !self.waking {
             self.merge.forget_least();
@@ -224,7 +264,7 @@ impl OrderedPipe {
         };
         if let Some(until) = consumed {
             self.round = None;
-            self.release_until(until);
+            self.releasable = self.releasable.max(until);
         }
         (ControlFlow::Continue(()), progress.pending)
     }
@@ -259,7 +299,8 @@ impl OrderedPipe {
     /// Delivers everything emitted before the call, in time order and without waiting for the window, unless
     /// `consumer` breaks.
     ///
-    /// Records that programs emit meanwhile may be late.
+    /// Records that programs emit meanwhile may be late. While the window is [widened](Self::widen_while), younger
+    /// records stay held.
     pub fn drain_all<C: Consumer>(&mut self, consumer: &mut C) -> ControlFlow<()> {
         self.pending = true;
         let now = self.look_at_clock();
@@ -270,12 +311,13 @@ impl OrderedPipe {
 
     fn empty<C: Consumer>(&mut self, now: u64, consumer: &mut C) -> ControlFlow<()> {
         self.merge.make_room(consumer)?;
+        let until = self.widened().map_or(u64::MAX, |width| now.saturating_sub(width));
         self.pipe.drain_all(&mut self.merge.intake(consumer))?;
         (self.round, self.waking) = (None, false);
         if let Some(adaptive) = self.pipe.adaptive_mut() {
             adaptive.settle(now);
         }
-        self.merge.release(u64::MAX, consumer)?;
+        self.merge.release(until, consumer)?;
         self.merge.catch_up(consumer)
     }
 
@@ -311,9 +353,10 @@ impl OrderedPipe {
         now
     }
 
-    /// Everything emitted a window before `until` is now held or delivered.
-    fn release_until(&mut self, until: u64) {
-        self.releasable = self.releasable.max(until.saturating_sub(self.window));
+    /// The wider window, if it is needed now.
+    fn widened(&mut self) -> Option<u64> {
+        let widening = self.widening.as_mut()?;
+        (widening.is_needed)().then_some(widening.window)
     }
 
     /// Sets the timer to the time at which the oldest record is due. Returns whether it is due already.
@@ -325,8 +368,12 @@ impl OrderedPipe {
             }
             return false;
         };
-        let due = first.saturating_add(self.window);
+        let mut due = first.saturating_add(self.width);
         let is_due = due <= self.punctual_until(now);
+        if self.width > self.window {
+            // Look again meanwhile, because the window may be narrow again by then.
+            due = due.min(now.saturating_add(self.window));
+        }
         if due <= now && !is_due {
             // The record waits for a sweep, which has a timer of its own.
             return false;

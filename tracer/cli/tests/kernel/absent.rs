@@ -108,6 +108,13 @@ fn workload() {
         "ignores" => paths.into_iter().for_each(|path| {
             assert_eq!(absent_fixture_ignores(path), path.addr());
         }),
+        "continues" => {
+            open(nowhere(0));
+            for _ in 0..count {
+                std::thread::sleep(Duration::from_millis(20));
+                open(c"/".as_ptr().wrapping_add(1));
+            }
+        }
         "waits" => {
             open(nowhere(0));
             std::io::stderr().write_all(b"waiting\n").unwrap();
@@ -225,6 +232,23 @@ fn a_thread_that_exits_leaves_its_hits() {
         assert_eq!(pair[0]["args"]["filename"], path(n));
         assert_eq!(pair[1]["faults"], serde_json::json!(["filename"]));
     }
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn hits_that_wait_are_in_the_order_of_time() {
+    // The first hit waits for half a second at least.
+    const LATER: usize = 60;
+    let probes = [opens("filename", ""), opens("flags", "")];
+    let output = trace(
+        probes.into_iter().chain(["--ordered".to_owned()]),
+        work(&format!("continues {LATER}")),
+    );
+    let (events, lines) = (json_lines(&output), all_json_lines(&output));
+    assert_eq!(events.len(), 2 * (1 + LATER));
+    assert_eq!(events[0]["faults"], serde_json::json!(["filename"]));
+    assert!(events.is_sorted_by_key(|event| event["time"].as_u64().unwrap()));
+    assert_eq!(lines.last().unwrap()["late"], 0);
 }
 
 #[test]

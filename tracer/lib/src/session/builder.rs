@@ -341,7 +341,7 @@ impl TracerBuilder {
                 pipe.prepare_beside(Box::new(Beside(beside)));
             }
             let cpus = pipe.queues().iter().map(EvQueue::cpu).collect();
-            Ok((Delivery::new(pipe, self.order)?, cpus))
+            Ok((Delivery::new(pipe, self.order, waiting)?, cpus))
         };
         let plan = |planner: &mut Planner, spec: &_| planner.plan(spec, &self.filter);
         let mut attached = self.attach_as(&self.config()?, plan, open, &mut progress)?;

@@ -1,7 +1,9 @@
 //! The order in which a trace delivers events: as each CPU emitted them, or by time.
 
+use crate::error::TraceError;
+use crate::session::waits::{self, Waiting};
 use probe_user::ledger::Ledger;
-use probe_user::{Consumer, EvPipe, OpenError, OrderedPipe, PollError, Progress, Stop, TallyError};
+use probe_user::{Consumer, EvPipe, OrderedPipe, PollError, Progress, Stop, TallyError};
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
@@ -26,12 +28,22 @@ pub(crate) enum Delivery {
 }
 
 impl Delivery {
-    pub(crate) fn new(pipe: EvPipe, order: Order) -> Result<Self, OpenError> {
+    /// `waiting`: hits that wait for memory are emitted later than others of the same time.
+    pub(crate) fn new(
+        pipe: EvPipe,
+        order: Order,
+        waiting: Option<&Waiting>,
+    ) -> Result<Self, TraceError> {
         match order {
             Order::AsEmitted => Ok(Self::AsEmitted(pipe)),
             Order::ByTime { window } => {
                 let window = window.unwrap_or_else(|| pipe.good_window());
-                pipe.ordered(window).map(Self::ByTime)
+                let mut pipe = pipe.ordered(window)?;
+                if let Some(waiting) = waiting {
+                    let longest = waits::LONGEST_IN_ALL.saturating_add(window);
+                    pipe = pipe.widen_while(longest, waiting.watch(window));
+                }
+                Ok(Self::ByTime(pipe))
             }
         }
     }

@@ -19,7 +19,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 /// How often hits are looked for that have waited long enough.
@@ -27,6 +27,9 @@ const SWEEP: Duration = Duration::from_millis(200);
 
 /// How long a hit waits at least before a sweep ends its wait.
 const LONGEST: Duration = Duration::from_millis(500);
+
+/// How long a hit waits at most, unless the sweeper is delayed.
+pub(crate) const LONGEST_IN_ALL: Duration = LONGEST.saturating_add(SWEEP.saturating_mul(2));
 
 /// The events of page faults on all CPUs, and the sweeper. Dropping it leaves hits that still wait where they are.
 #[derive(Debug)]
@@ -55,6 +58,20 @@ impl Waiting {
     /// What opens the events of CPUs that come online later.
     pub(crate) fn for_new_cpus(&self) -> Box<dyn Prepare> {
         Box::new(self.faults.clone())
+    }
+
+    /// Returns a function that says whether any hit waits, or a wait has ended since `grace` before: its hit may still be
+    /// on its way.
+    pub(crate) fn watch(&self, grace: Duration) -> impl FnMut() -> bool + Send + Sync + 'static {
+        let sweep = Arc::clone(&self.sweep);
+        let (mut last, mut changed) = (Waits::default(), None::<Instant>);
+        move || {
+            let Ok(waits) = sweep.waits() else { return false };
+            if waits != last {
+                (last, changed) = (waits, Some(Instant::now()));
+            }
+            waits.begun != waits.ended || changed.is_some_and(|changed| changed.elapsed() <= grace)
+        }
     }
 
     /// Opens the events of the CPUs that are online, and begins to end waits by running a program on one of `cpus`.
@@ -169,9 +186,14 @@ impl Sweep {
 
     /// The number of hits that wait.
     fn waiting(&self) -> io::Result<u64> {
+        let waits = self.waits()?;
+        Ok(waits.begun.wrapping_sub(waits.ended))
+    }
+
+    fn waits(&self) -> io::Result<Waits> {
         let mut waits = Waits::new_zeroed();
         bpf::map_read(self.counts.as_fd(), &0u32.to_ne_bytes(), waits.as_mut_bytes())?;
-        Ok(waits.begun.wrapping_sub(waits.ended))
+        Ok(waits)
     }
 
     fn keys(&self) -> io::Result<BTreeSet<u64>> {
