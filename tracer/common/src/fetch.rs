@@ -48,6 +48,9 @@ pub const SHORT: usize = 1024;
 /// The bit of a string's or array's word that marks it as incomplete: the value is longer than what was read.
 pub const TRUNCATED: u64 = 1 << 63;
 
+/// The word of a string or array that could not be read because the pointer to it is null.
+pub const NULL: u64 = 1;
+
 /// Where the reading of a field starts: values of [`FetchField::base`]. A value below [`RETVAL`](base::RETVAL) is
 /// the index of an argument, from 0.
 pub mod base {
@@ -114,6 +117,8 @@ pub mod flag {
     pub const ABSTRACT: u8 = 4;
     /// The value is longer than [`size`](super::FetchField::size).
     pub const PARTIAL: u8 = 8;
+    /// The [length](super::FetchField::length) of a string or array is unsigned. A negative length is 0.
+    pub const UNSIGNED_LENGTH: u8 = 16;
 }
 
 /// How one field is read.
@@ -144,8 +149,7 @@ pub struct FetchField {
     pub right: u8,
     /// Bit `n` is set if the `n`th read, the last one included, is from the process's memory and not from the kernel's.
     pub user: u8,
-    /// For strings and bytes: 1 plus the index of the integer that is their length, if one is; otherwise 0. A negative
-    /// length is 0.
+    /// For strings and bytes: 1 plus the index of the integer that is their length, if one is; otherwise 0.
     pub length: u8,
     /// For the base [`FIELD`](base::FIELD): the index of that field, an integer.
     pub from: u8,

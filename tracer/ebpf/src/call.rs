@@ -75,8 +75,8 @@ pub(crate) fn entered<C: EbpfContext>(
     }
     let is_kept = match hit::begin(ctx, probe, fill) {
         Some(mut hit) => {
-            // An undecided call is decided when it returns.
-            fetch::follow_table(probe, hit.depth(), moment::EARLY) != fetch::REJECTED && {
+            let said = fetch::follow_table(probe, hit.depth(), moment::EARLY);
+            said != fetch::REJECTED && may_be_decided(probe, &hit, said) && {
                 stack::read(ctx, probe, &hit);
                 keep(&mut hit, probe, stack)
             }
@@ -91,6 +91,17 @@ pub(crate) fn entered<C: EbpfContext>(
         tally(probe, |counts| &raw mut counts.replaced);
     }
     0
+}
+
+/// Whether the predicate has accepted a call, or may be decided when it returns: by then, fields that faulted may be
+/// readable. Otherwise counts the call as undecided.
+#[inline(always)]
+fn may_be_decided(probe: u32, hit: &Reservation<ProbeHit>, said: u32) -> bool {
+    if said == fetch::ACCEPTED || fetch::fields_to_read(probe, hit.depth()) != 0 {
+        return true;
+    }
+    wait::remain_undecided(probe);
+    false
 }
 
 /// Keeps a call until it returns.

@@ -99,7 +99,7 @@ pub(crate) fn report<C: EbpfContext>(
         stack::read(ctx, probe, &hit);
     }
     let mut next = wait::SEND;
-    if hit.faults != 0 {
+    if hit.faults != 0 || !is_accepted {
         next = wait::begin(probe, hit.depth(), said);
         if next >= wait::OVER {
             wait::end_over(ctx.as_ptr(), next - wait::OVER);

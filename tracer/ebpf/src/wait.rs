@@ -132,14 +132,14 @@ impl Parts for Place {
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) extern "C" fn begin(probe: u32, depth: u32, said: u32) -> u32 {
+    let is_undecided = said & !NO_OTHER == UNDECIDED;
     if HITS_WAIT.load() == 0 {
-        return SEND;
+        return unless(is_undecided, probe);
     }
     let Some(table) = fetch::table(probe) else { return SEND };
-    // An undecided hit has such a field.
     if fetch::fields_to_read(probe, depth) == 0 {
         fetch::clear_faulted(probe, depth);
-        return SEND;
+        return unless(is_undecided, probe);
     }
     if table.is_in_process == 0 && said & NO_OTHER == 0 {
         for number in 0..PLACES {
@@ -148,9 +148,8 @@ pub(crate) extern "C" fn begin(probe: u32, depth: u32, said: u32) -> u32 {
             }
         }
     }
-    let said = said & !NO_OTHER;
     for number in 0..PLACES {
-        let kept = keep(depth, number, said);
+        let kept = keep(depth, number, is_undecided.into());
         if kept == KEPT {
             return KEPT;
         }
@@ -159,7 +158,13 @@ pub(crate) extern "C" fn begin(probe: u32, depth: u32, said: u32) -> u32 {
         }
     }
     fetch::clear_faulted(probe, depth);
-    if said == UNDECIDED {
+    unless(is_undecided, probe)
+}
+
+/// What to do with a hit that does not wait. One that is undecided remains so.
+#[inline(always)]
+fn unless(is_undecided: bool, probe: u32) -> u32 {
+    if is_undecided {
         remain_undecided(probe);
         return DROP;
     }
@@ -216,14 +221,14 @@ const REFUSED: u32 = 2;
 /// Keeps the hit that is reserved at `depth` in a place of the current thread. Returns [`KEPT`], [`TAKEN`] or [`REFUSED`].
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn keep(depth: u32, number: u32, said: u32) -> u32 {
+extern "C" fn keep(depth: u32, number: u32, is_undecided: u32) -> u32 {
     let place = Place::of_current_thread(number);
     if place.get(0).is_some() || !place.hold() {
         return TAKEN;
     }
     let kept = if place.get(0).is_some() {
         TAKEN
-    } else if store(place, depth, said == UNDECIDED) {
+    } else if store(place, depth, is_undecided != 0) {
         // Before the place is released, and thus before the hit can end its wait.
         add_wait(|waits| &raw mut waits.begun);
         KEPT

@@ -28,6 +28,7 @@ fn workload() {
             unsafe { libc::prctl(libc::PR_SET_NAME, c"values".as_ptr()) };
             buffers();
         }
+        "pointers" => pointers(),
         _ => {}
     }
 }
@@ -63,6 +64,21 @@ fn buffers() {
     assert_eq!(unsafe { libc::read(other, read.as_mut_ptr().cast(), 7) }, 7);
     // SAFETY: as above.
     assert_eq!(unsafe { libc::read(-7, read.as_mut_ptr().cast(), 16) }, -1);
+}
+
+/// Passes pointers that are null, of no memory, and of a string whose length is said to be the greatest of all.
+fn pointers() {
+    let bytes = b"text".to_vec();
+    for (at, length) in
+        [(0, 0), (0, 3), (1, 3), (usize::MAX, 3), (bytes.as_ptr().addr(), usize::MAX)]
+    {
+        let at = std::ptr::with_exposed_provenance::<libc::c_char>(at);
+        bytes.as_ptr().expose_provenance();
+        // SAFETY: the kernel checks the addresses, and the descriptor is of no file.
+        unsafe { libc::syscall(libc::SYS_write, -7, at, length) };
+        // SAFETY: as above.
+        unsafe { libc::syscall(libc::SYS_openat, -7, at, 0) };
+    }
 }
 
 /// The events of a probe.
@@ -120,6 +136,27 @@ fn strings_are_whole_or_marked() {
         assert_eq!(exec["args"]["few"], hex(&name.as_bytes()[..4]));
         assert_eq!(exec["truncated"], json!(["few"]));
     }
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn null_pointers_and_faults_are_told_apart() {
+    let probes = [
+        "t:syscalls:sys_enter_write(value=buf)/fd == -7/",
+        "t:syscalls:sys_enter_openat(value=filename)/dfd == -7/",
+    ];
+    let events = events(probes, commands::workload("values_data", "pointers"));
+    for probe in ["syscalls:sys_enter_write", "syscalls:sys_enter_openat"] {
+        let events = of(&events, probe);
+        let faults: Vec<_> = events.iter().map(|event| event["faults"].is_array()).collect();
+        assert_eq!(faults, [false, false, true, true, false], "{events:#?}");
+        let (last, others) = events.split_last().unwrap();
+        assert!(others.iter().all(|event| event["args"]["value"].is_null()), "{events:#?}");
+        let value = last["args"]["value"].as_str().unwrap();
+        assert!(value.starts_with("text") || value.starts_with("74657874"), "{value}");
+    }
+    let write = of(&events, "syscalls:sys_enter_write");
+    assert_eq!(write.last().unwrap()["truncated"], json!(["value"]));
 }
 
 #[test]

@@ -27,6 +27,9 @@ pub(crate) struct Span {
     read: i64,
 }
 
+/// A length that is longer than any value.
+const LONG: u64 = 1 << 32;
+
 /// Stands for the length of a value whose length is not known.
 const UNBOUNDED: u64 = u64::MAX;
 
@@ -70,8 +73,8 @@ impl<'h> Fetch<'h> {
         let mut bound = UNBOUNDED;
         if field.length != 0 {
             let Some(length) = self.word_of(usize::from(field.length) - 1) else { return false };
-            let length = length as i64;
-            bound = if length < 0 { 0 } else { length as u64 };
+            let is_negative = (length as i64) < 0 && field.flags & flag::UNSIGNED_LENGTH == 0;
+            bound = if is_negative { 0 } else { least(length, LONG) };
         } else {
             let from = match field.kind {
                 kind::DATA_LOC | kind::DATA_LOC_BYTES => {

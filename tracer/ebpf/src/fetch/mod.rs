@@ -23,8 +23,8 @@ use aya_ebpf::{
 };
 use probe_tracer_common::counter;
 use probe_tracer_common::fetch::{
-    CHECKS, Check, FIELDS, FetchField, FetchTable, STEPS, TEXT_LEN, TEXTS, base, flag, kind,
-    moment, operator, verdict,
+    CHECKS, Check, FIELDS, FetchField, FetchTable, NULL, STEPS, TEXT_LEN, TEXTS, TRUNCATED, base,
+    flag, kind, moment, operator, verdict,
 };
 use probe_tracer_common::trace::ProbeHit;
 
@@ -43,6 +43,12 @@ pub(crate) const REJECTED: u32 = 0;
 pub(crate) const ACCEPTED: u32 = 1;
 /// It depends on a field that may become readable.
 pub(crate) const UNDECIDED: u32 = 2;
+
+/// What a comparison says of a hit.
+pub(super) const DIFFERS: u32 = 0;
+pub(super) const HOLDS: u32 = 1;
+/// It depends on the end of a string that was not read to its end.
+pub(super) const UNKNOWN: u32 = 2;
 
 /// How to read the faulted fields of a hit again.
 pub(crate) mod again {
@@ -138,7 +144,7 @@ pub(crate) extern "C" fn clear_faulted(probe: u32, depth: u32) -> u32 {
         if rest == 0 {
             break;
         }
-        if rest & 1 != 0 {
+        if rest & 1 != 0 && fetch.waits(at) {
             fetch.set_word(at, 0);
         }
     }
@@ -233,6 +239,9 @@ extern "C" fn fetch_field(probe: u32, depth: u32, at: u32, again: u32) -> u32 {
     let address = unsafe { (&raw const fetch.frame.address).read_volatile() };
     if at < usize::from(fetch.table.integer_count) {
         fetch.integer(at, address);
+    } else if address == 0 {
+        fetch.set_word(at, NULL);
+        fetch.fault(at);
     } else {
         fetch.data(at, address);
     }
@@ -268,7 +277,12 @@ extern "C" fn next_check(probe: u32, depth: u32, at: u32) -> u32 {
     {
         return verdict::WAIT.into();
     }
-    u32::from(if fetch.holds(check, probe, depth) { check.on_true } else { check.on_false })
+    let next = match fetch.compare(check, probe, depth) {
+        DIFFERS => check.on_false,
+        HOLDS => check.on_true,
+        _ => verdict::WAIT,
+    };
+    next.into()
 }
 
 pub(super) struct Fetch<'h> {
@@ -337,12 +351,12 @@ impl Fetch<'_> {
                 continue;
             }
             if step + 1 == resume {
-                self.set_word(at, address);
+                self.wait_for(at, address);
             }
             address = add(self.pointer(address, 8, is_user(field, step))?, field.offsets[step + 1]);
         }
         if usize::from(field.steps) + 1 == resume {
-            self.set_word(at, address);
+            self.wait_for(at, address);
         }
         Some(address)
     }
@@ -387,46 +401,50 @@ impl Fetch<'_> {
     }
 
     #[inline(always)]
-    fn holds(&self, check: &Check, probe: u32, depth: u32) -> bool {
-        let Some(word) = self.word_of(check.field.into()) else { return false };
+    fn compare(&self, check: &Check, probe: u32, depth: u32) -> u32 {
+        let Some(word) = self.word_of(check.field.into()) else { return DIFFERS };
         let value = if check.other == 0 {
             check.value
         } else {
-            let Some(value) = self.word_of(usize::from(check.other) - 1) else { return false };
+            let Some(value) = self.word_of(usize::from(check.other) - 1) else { return DIFFERS };
             value
         };
-        match check.operator {
+        let holds = match check.operator {
             operator::EQUAL => word == value,
             operator::LESS => (word as i64) < value as i64,
             operator::BELOW => word < value,
             operator::GREATER => word as i64 > value as i64,
             operator::ABOVE => word > value,
             operator::HAS => word & value != 0,
-            operator::TEXT => self.is_text(word, value as usize),
-            operator::SAME => text::are_same(probe, depth, word, value),
-            operator::LIKE => text::is_like(probe, depth, word, value),
+            operator::TEXT => return self.is_text(word, value as usize),
+            operator::SAME => return text::are_same(probe, depth, word, value),
+            operator::LIKE => return text::is_like(probe, depth, word, value),
             _ => false,
-        }
+        };
+        if holds { HOLDS } else { DIFFERS }
     }
 
     /// Whether the string that a word describes equals a text of the predicate, to its end.
     #[inline(always)]
-    fn is_text(&self, word: u64, text: usize) -> bool {
-        let (begin, len) = ((word & 0xffff_ffff) as usize, (word >> 32) as usize);
+    fn is_text(&self, word: u64, text: usize) -> u32 {
+        let (begin, len) = ((word & 0xffff_ffff) as usize, ((word & !TRUNCATED) >> 32) as usize);
         if begin > LAST_SHORT || len > TEXT_LEN || text >= TEXTS {
-            return false;
+            return DIFFERS;
         }
         let text = &self.table.texts[text];
         for (at, &expected) in text.iter().enumerate() {
             if at >= len {
-                // The string may be longer.
-                return expected == 0;
+                if word & TRUNCATED != 0 {
+                    return UNKNOWN;
+                }
+                // The text may be longer.
+                return if expected == 0 { HOLDS } else { DIFFERS };
             }
             if self.frame.tail[begin + at] != expected {
-                return false;
+                return DIFFERS;
             }
         }
-        true
+        HOLDS
     }
 
     #[inline(always)]
@@ -443,6 +461,12 @@ impl Fetch<'_> {
     fn waits_for(&self, at: usize) -> bool {
         let at = at & (FIELDS - 1);
         self.hit.faults & self.table.waiting_fields & 1 << at != 0 && self.waits(at)
+    }
+
+    /// Keeps the address from which a field may be read later, should it fault.
+    #[inline(always)]
+    fn wait_for(&mut self, at: usize, address: u64) {
+        self.set_word(at, if address >= LEAST_ADDRESS { address } else { 0 });
     }
 
     /// Whether the word of a faulted field has an address from which it may be read later.

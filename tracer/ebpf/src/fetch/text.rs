@@ -3,8 +3,8 @@
 //! The loops are in global functions, and each is short: the verifier walks through every round of a loop, on every
 //! path that leads there. Old verifiers give up on a long loop.
 
-use super::Fetch;
-use crate::hit::{Frame, LAST_DATA, LONGEST_TAIL};
+use super::{DIFFERS, Fetch, HOLDS, UNKNOWN};
+use crate::hit::{Frame, LAST_SHORT, LONGEST_TAIL};
 use aya_ebpf::Global;
 use core::hint::black_box;
 use probe_tracer_common::fetch::{LONGEST, Pattern, TEXT_LEN, TEXTS, TRUNCATED};
@@ -34,28 +34,37 @@ impl Text {
     fn of(word: u64) -> Option<Self> {
         let len = ((word & !TRUNCATED) >> 32) as u32;
         let text = Self { at: word as u32, len, is_cut: word & TRUNCATED != 0 };
-        (text.at <= LAST_DATA as u32 && text.len <= LONGEST as u32).then_some(text)
+        (text.at <= LAST_SHORT as u32 && text.len <= LONGEST as u32).then_some(text)
     }
 }
 
-/// Whether the string that a word describes matches a pattern. The end of a truncated string is not known, and so
-/// matches nothing.
+/// Whether the string that a word describes matches a pattern.
 #[inline(always)]
-pub(super) fn is_like(probe: u32, depth: u32, word: u64, pattern: u64) -> bool {
-    let Some(text) = Text::of(word) else { return false };
+pub(super) fn is_like(probe: u32, depth: u32, word: u64, pattern: u64) -> u32 {
+    let Some(text) = Text::of(word) else { return DIFFERS };
     let Pattern { text: number, begin, end, between, is_whole } = Pattern::of(pattern);
     let (begin, end, between) = (u32::from(begin), u32::from(end), u32::from(between));
     let least = begin + end + between;
-    let is_cut = text.is_cut && (end != 0 || is_whole != 0);
-    if is_cut || text.len < least || is_whole != 0 && text.len != least {
-        return false;
+    let is_short = text.len < least;
+    if !text.is_cut && (is_short || is_whole != 0 && text.len != least) {
+        return DIFFERS;
     }
     // The bytes of all texts of a table follow each other.
     let from = u32::from(number) * TEXT_LEN as u32;
+    if has(probe, depth, text.at, from, if begin < text.len { begin } else { text.len }) == 0 {
+        return DIFFERS;
+    }
+    let unless_cut = if text.is_cut { UNKNOWN } else { DIFFERS };
+    if is_short || text.is_cut && (end != 0 || is_whole != 0) {
+        return unless_cut;
+    }
     let last = text.at + text.len - end;
-    has(probe, depth, text.at, from, begin) != 0
-        && has(probe, depth, last, from + begin, end) != 0
-        && (between == 0 || finds(probe, depth, from + begin + end, text.at + begin, last, between))
+    if has(probe, depth, last, from + begin, end) == 0 {
+        return DIFFERS;
+    }
+    let is_found =
+        between == 0 || finds(probe, depth, from + begin + end, text.at + begin, last, between);
+    if is_found { HOLDS } else { unless_cut }
 }
 
 /// Whether `len` bytes of the texts, from an index on, are in the tail, somewhere between two offsets.
@@ -128,12 +137,17 @@ extern "C" fn has(probe: u32, depth: u32, offset: u32, from: u32, len: u32) -> u
 
 const _: () = assert!((TEXTS * TEXT_LEN).is_power_of_two());
 
-/// Whether two words describe the same string. Truncated strings are never the same.
+/// Whether two words describe the same string.
 #[inline(always)]
-pub(super) fn are_same(probe: u32, depth: u32, one: u64, other: u64) -> bool {
-    let (Some(one), Some(other)) = (Text::of(one), Text::of(other)) else { return false };
-    let is_known = !one.is_cut && !other.is_cut;
-    is_known && one.len == other.len && same(probe, depth, one.at, other.at, one.len) != 0
+pub(super) fn are_same(probe: u32, depth: u32, one: u64, other: u64) -> u32 {
+    let (Some(one), Some(other)) = (Text::of(one), Text::of(other)) else { return DIFFERS };
+    let (short, long) = if one.len < other.len { (one, other) } else { (other, one) };
+    let is_as_long = short.len == long.len;
+    let may_be = if short.is_cut { !is_as_long || long.is_cut } else { is_as_long && !long.is_cut };
+    if !may_be || same(probe, depth, one.at, other.at, short.len) == 0 {
+        return DIFFERS;
+    }
+    if short.is_cut { UNKNOWN } else { HOLDS }
 }
 
 /// Whether the `len` bytes at two offsets of the tail are the same.

@@ -96,6 +96,11 @@ pub(super) fn hits_wait(tables: &[FetchTable]) -> bool {
     tables.iter().any(|table| table.waiting_fields != 0)
 }
 
+/// Whether a predicate may depend on what was not read: memory that is missing, or the end of a long string.
+pub(super) fn may_be_undecided(tables: &[FetchTable]) -> bool {
+    hits_wait(tables) || tables.iter().any(|table| table.checks_text != 0)
+}
+
 /// Whether a table's predicate compares strings with patterns or with each other.
 fn compares_strings(table: &FetchTable) -> bool {
     let checks = &table.checks[..table.check_count.into()];
@@ -158,7 +163,7 @@ pub(super) fn configure(
         (FOLLOWED, or_one(config.root_pid != 0, DESCENDANTS)),
         (WAITING, or_one(hits_wait, WAITING_PARTS)),
         (WAITING_HELD, or_one(hits_wait, HELD_PLACES)),
-        (UNDECIDED, or_one(hits_wait, probes)),
+        (UNDECIDED, or_one(may_be_undecided(tables), probes)),
         (GENERATIONS, or_one(config.counters > 0, cpu_ids()?)),
     ] {
         let map = object.maps.get_mut(name).ok_or_else(|| format!("it has no map {name}"))?;

@@ -57,6 +57,8 @@ pub(crate) struct Object {
     log: Option<Ebpf>,
     /// Whether hits may wait for the process's memory.
     hits_wait: bool,
+    /// Whether predicates may remain undecided.
+    may_be_undecided: bool,
 }
 
 impl Object {
@@ -75,7 +77,8 @@ impl Object {
         let maps = maps::create(&code, types.as_ref().map(OwnedFd::as_fd), log.as_ref())?;
         let (linked, loaded) = (HashMap::new(), HashMap::new());
         let hits_wait = maps::hits_wait(tables);
-        let mut this = Self { code, types, maps, linked, loaded, log, hits_wait };
+        let may_be_undecided = maps::may_be_undecided(tables);
+        let mut this = Self { code, types, maps, linked, loaded, log, hits_wait, may_be_undecided };
         let mut probes: Array<_, [u8; size_of::<FetchTable>()]> =
             this.map_mut(PROBES)?.try_into()?;
         for (number, table) in (0..).zip(tables) {
@@ -117,6 +120,11 @@ impl Object {
     /// Whether hits may wait for the process's memory.
     pub(crate) fn hits_wait(&self) -> bool {
         self.hits_wait
+    }
+
+    /// Whether predicates may remain undecided.
+    pub(crate) fn may_be_undecided(&self) -> bool {
+        self.may_be_undecided
     }
 
     /// The maps of the parts of waiting hits, and of their number.

@@ -19,7 +19,7 @@ pub(super) const LARGEST: u64 = (1 << 53) - 1;
 /// Writes a value in the format of its [`Shape`].
 pub(super) fn value(out: &mut Vec<u8>, shape: &Shape, value: Value<'_>, names: &mut Names<'_>) {
     match value {
-        Value::Fault => out.extend_from_slice(b"null"),
+        Value::Fault | Value::Null => out.extend_from_slice(b"null"),
         Value::Stack(addresses) => {
             let lines = names.stack(shape, addresses);
             serialize(out, &lines.iter().flat_map(FrameLine::of).collect::<Vec<_>>());

@@ -14,6 +14,7 @@ impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.0, self.1) {
             (_, Value::Fault) => f.write_str("<fault>"),
+            (_, Value::Null) => f.write_str("NULL"),
             (_, Value::Stack(addresses)) => write!(f, "{} functions", addresses.iter().len()),
             (shape, Value::Bytes(bytes)) => data(f, shape, bytes, false),
             (shape, Value::Truncated(bytes)) => {
@@ -221,6 +222,7 @@ mod tests {
             (Shape::Bits, Value::Bytes(&[0b1011_0111, 0, 0, 0, 0, 0, 0, 1]), "0-2,4-5,7,56"),
             (Shape::Bits, Value::Bytes(&[0; 8]), "none"),
             (Shape::Text, Value::Fault, "<fault>"),
+            (Shape::Text, Value::Null, "NULL"),
         ] {
             assert_eq!(Shown(&shape, value).to_string(), shown);
         }

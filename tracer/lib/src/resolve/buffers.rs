@@ -9,7 +9,7 @@ use super::slots::{Slots, is_integer};
 use super::value::MOST;
 use super::{FieldSource, Reading, ResolveError};
 use crate::spec::{At, FieldBase, FieldPath, FieldSpec, FieldType};
-use probe_tracer_common::fetch::{FetchField, STEPS, base, kind};
+use probe_tracer_common::fetch::{FetchField, STEPS, base, flag, kind};
 
 /// How many bytes of a well-known buffer are read, unless the spec says so.
 const BYTES: u16 = 512;
@@ -87,15 +87,29 @@ fn length_name(source: &dyn FieldSource, path: &FieldPath) -> Option<&'static st
     }
 }
 
+/// The length of a buffer.
+struct Length {
+    field: FetchField,
+    /// Whether it is known to be unsigned. An error may be negative.
+    is_unsigned: bool,
+}
+
+impl Length {
+    fn new(path: &FieldPath, ty: Option<FieldType>, (field, shape): (FetchField, Shape)) -> Self {
+        let is_known = ty.is_some() || matches!(path.base, FieldBase::Name(_));
+        Self { field, is_unsigned: is_known && shape == Shape::Unsigned }
+    }
+}
+
 /// The length of the buffer at a path, if the source knows it and has it.
-fn known_length(source: &dyn FieldSource, path: &FieldPath) -> Option<FetchField> {
+fn known_length(source: &dyn FieldSource, path: &FieldPath) -> Option<Length> {
     let base = match length_name(source, path)? {
         "retval" => FieldBase::Return,
         name => FieldBase::Name(name.to_owned()),
     };
     let path = FieldPath { at: path.at, ..base.into() };
-    let (length, _) = source.own(&path, None, path.at)?.ok()?;
-    is_integer(&length).then_some(length)
+    let length = Length::new(&path, None, source.own(&path, None, path.at)?.ok()?);
+    is_integer(&length.field).then_some(length)
 }
 
 /// Resolves a field of a spec. A buffer depends on its length. Of a buffer that is not filled yet, only the address is read.
@@ -104,12 +118,13 @@ pub(super) fn field(source: &dyn FieldSource, spec: &FieldSpec, slots: &mut Slot
     let at = path.at;
     if let Some(length) = length {
         let (mut field, shape) = source.field(path, *ty, *ty_at)?;
-        let (length_field, _) = source.field(&length.path, length.ty, length.path.at)?;
-        if !is_integer(&length_field) {
+        let length_field = source.field(&length.path, length.ty, length.path.at)?;
+        if !is_integer(&length_field.0) {
             let what = format!("{} is not an integer, so it is no length", length.path);
             return Err(ResolveError::new(length.path.at, what));
         }
-        bound(source, &mut field, length_field, slots, at)?;
+        let length = Length::new(&length.path, length.ty, length_field);
+        bound(source, &mut field, length, slots, at)?;
         return Ok((field, if shape == Shape::Bytes { Shape::Buffer } else { shape }));
     }
     match (known_length(source, path), ty) {
@@ -133,7 +148,7 @@ fn address(source: &dyn FieldSource, path: &FieldPath) -> Reading {
 fn buffer(
     source: &dyn FieldSource,
     path: &FieldPath,
-    length: FetchField,
+    length: Length,
     slots: &mut Slots,
 ) -> Reading {
     let (mut field, _) = source.field(path, Some(FieldType::Bytes(BYTES.min(MOST))), path.at)?;
@@ -149,7 +164,7 @@ pub(super) fn bound_early(
     slots: &mut Slots,
 ) -> Result<(), ResolveError> {
     match known_length(source, path) {
-        Some(length) if field.kind == kind::STRING && !source.is_late(&length) => {
+        Some(length) if field.kind == kind::STRING && !source.is_late(&length.field) => {
             bound(source, field, length, slots, path.at)
         }
         _ => Ok(()),
@@ -160,10 +175,13 @@ pub(super) fn bound_early(
 fn bound(
     source: &dyn FieldSource,
     field: &mut FetchField,
-    length: FetchField,
+    Length { field: length, is_unsigned }: Length,
     slots: &mut Slots,
     at: At,
 ) -> Result<(), ResolveError> {
+    if is_unsigned {
+        field.flags |= flag::UNSIGNED_LENGTH;
+    }
     if source.is_late(&length) && !source.is_late(field) {
         let (address, rest) = apart(*field);
         *field = rest;

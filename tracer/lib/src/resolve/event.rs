@@ -4,7 +4,7 @@ use super::PlannedField;
 use super::probe::Probe;
 use super::shape::{Field, Shape};
 use probe_common::{RawRecord, Record};
-use probe_tracer_common::fetch::TRUNCATED;
+use probe_tracer_common::fetch::{NULL, TRUNCATED};
 use probe_tracer_common::trace::{ProbeHit, Task};
 
 /// A hit of a probe.
@@ -35,6 +35,8 @@ pub enum Value<'r> {
     Bytes(&'r [u8]),
     /// The beginning of a string, bytes or a list that is longer than what was read.
     Truncated(&'r [u8]),
+    /// The pointer to a string, bytes or a list is null.
+    Null,
     /// A stack, innermost frame first.
     Stack(Addresses<'r>),
     /// The value could not be read: the address is invalid, or the page is not resident. For a
@@ -79,20 +81,24 @@ impl<'r> TraceEvent<'r> {
     }
 
     fn value(&self, field: &PlannedField) -> Value<'r> {
-        if self.faults.checked_shr(field.slot.into()).is_none_or(|faults| faults & 1 != 0) {
-            return Value::Fault;
-        }
         let Some(word) = self.tail.get(8 * usize::from(field.slot)..).and_then(<[u8]>::first_chunk)
         else {
             return Value::Fault;
         };
         let word = u64::from_ne_bytes(*word);
+        let is_in_memory = matches!(
+            field.field.shape,
+            Shape::Text | Shape::Bytes | Shape::Buffer | Shape::List { .. } | Shape::Bits
+        );
+        if self.faults.checked_shr(field.slot.into()).is_none_or(|faults| faults & 1 != 0) {
+            return if is_in_memory && word == NULL { Value::Null } else { Value::Fault };
+        }
         let bytes = || {
             let (begin, len) = ((word & 0xffff_ffff) as usize, (word & !TRUNCATED) >> 32);
             self.tail.get(begin..).and_then(|rest| rest.get(..len as usize))
         };
         match field.field.shape {
-            Shape::Text | Shape::Bytes | Shape::Buffer | Shape::List { .. } | Shape::Bits => {
+            _ if is_in_memory => {
                 let of = if word & TRUNCATED == 0 { Value::Bytes } else { Value::Truncated };
                 bytes().map_or(Value::Fault, of)
             }
@@ -134,6 +140,7 @@ pub(crate) mod tests {
                     Value::Bytes(bytes) => append(bytes),
                     Value::Truncated(bytes) => append(bytes) | TRUNCATED,
                     Value::Stack(addresses) => append(addresses.0.as_flattened()),
+                    Value::Null => NULL,
                     Value::Fault => 0,
                 });
             }

@@ -35,7 +35,7 @@ pub struct Missed {
     #[serde(rename = "withheld")]
     pub sampled_out: u64,
     /// Hits that remained undecided: the probe's condition depends on memory of the process that could not be read, neither
-    /// at the hit nor until the call was over.
+    /// at the hit nor until the call was over, or on the end of a string that is too long to be read.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub undecided: u64,
 }
@@ -70,7 +70,7 @@ impl fmt::Display for Missed {
         for (hits, what) in [
             (self.by_kernel.unwrap_or(0), "not passed on by the kernel"),
             (self.sampled_out, "sampled out"),
-            (self.undecided, "undecided (the condition needs memory that could not be read)"),
+            (self.undecided, "undecided (not all that the condition needs could be read)"),
         ] {
             if hits > 0 {
                 let s = if hits == 1 { "" } else { "s" };
@@ -164,7 +164,7 @@ mod tests {
                 0,
                 [2, 4],
                 "1 call missed (no room to keep them 1); 1 hit not passed on by the kernel; 2 hits sampled out; \
-                 4 hits undecided (the condition needs memory that could not be read)",
+                 4 hits undecided (not all that the condition needs could be read)",
             ),
         ] {
             let missed = Missed { by_kernel, no_room, no_return, sampled_out, undecided };

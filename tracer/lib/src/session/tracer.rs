@@ -127,7 +127,7 @@ impl Tracer {
             let sampled_out = missed::sampled_out(&object, probes.len())?;
             missed.iter_mut().zip(sampled_out).for_each(|(missed, hits)| missed.sampled_out = hits);
         }
-        if object.hits_wait() {
+        if object.may_be_undecided() {
             let undecided = missed::undecided(&object, probes.len())?;
             missed.iter_mut().zip(undecided).for_each(|(missed, hits)| missed.undecided = hits);
         }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::resolve::SyscallFields;
 use crate::resolve::tracepoint::tests::format_of;
-use probe_tracer_common::fetch::{base, kind};
+use probe_tracer_common::fetch::{base, flag, kind};
 
 const WRITE: &str = "\tfield:unsigned int fd;\toffset:16;\tsize:8;\tsigned:0;\n\
     \tfield:const char * buf;\toffset:24;\tsize:8;\tsigned:0;\n\
@@ -50,6 +50,19 @@ fn a_buffer_depends_on_the_argument_that_is_its_length() {
         // The length is another field of the table, which is not shown.
         assert_eq!((fetch.kind, fetch.size, length_of(fetch)), (kind, size, Some(0)), "{field}");
         assert_eq!((plan.table.field_count, plan.table.late_fields), (2, 0), "{field}");
+    }
+    // Only a length that is known to be unsigned is long when its highest bit is set.
+    for (field, is_unsigned) in [
+        ("buf", true),
+        ("buf:ustr", true),
+        ("buf:bytes[count]", true),
+        ("buf:bytes[count:s64]", false),
+        ("buf:bytes[fd]", false),
+        ("buf:bytes[fd:u32]", true),
+    ] {
+        let plan = plan(&[field]).unwrap();
+        let flags = plan.table.fields[usize::from(plan.fields[0].slot)].flags;
+        assert_eq!(flags & flag::UNSIGNED_LENGTH != 0, is_unsigned, "{field}");
     }
     // Explicit numbers, and other system calls, have no such length.
     let fixed = plan(&["buf:bytes[7]"]).unwrap();
