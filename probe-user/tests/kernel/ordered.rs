@@ -14,6 +14,8 @@ use probe_user::{
 use rustix::time::ClockId;
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 const AMPLE: usize = 4 << 20;
@@ -189,6 +191,33 @@ fn the_descriptor_is_readable_when_a_record_is_due() {
         }
         assert!(!is_readable(&pipe, Duration::ZERO));
     }
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn records_are_held_while_the_window_is_wide() {
+    let options = Options::new().wakeup(Wakeup::EveryRecord);
+    let (mut object, pipe) = open_ordered(&options, Duration::from_millis(20));
+    let is_wide = Arc::new(AtomicBool::new(true));
+    let mut pipe = pipe.widen_while(AGES, {
+        let is_wide = Arc::clone(&is_wide);
+        move || is_wide.load(Ordering::Relaxed)
+    });
+    emit_one_on(&mut object, online()[0]);
+    let before = waits();
+    let until = Instant::now() + Duration::from_millis(400);
+    while Instant::now() < until {
+        let soon = Some(Duration::from_millis(100));
+        assert_eq!(pipe.poll(soon, &mut EvHandlers::new()).unwrap().records, 0);
+    }
+    // It looks again each time that a window has passed, and does not spin.
+    let woken = waits() - before;
+    assert!(woken <= 60, "woke {woken} times");
+    assert!(pipe.drain_all(&mut EvHandlers::new()).is_continue());
+    assert_eq!(pipe.held(), 1);
+    is_wide.store(false, Ordering::Relaxed);
+    while poll(&mut pipe, &mut EvHandlers::new()).records == 0 {}
+    assert_eq!((pipe.held(), pipe.late()), (0, 0));
 }
 
 #[test]
