@@ -221,6 +221,9 @@ fn what_cannot_be_probed_is_explained() {
     ] {
         assert_failure(&mut probe(["trace", spec, "-d", "1ms"]), expected);
     }
+    let output = succeed(&mut probe(["trace", "ur:libc:get*context", "-d", "1ms"]));
+    let expected = "returns twice, and a probe on the return would crash the program";
+    assert!(stderr(&output).contains(expected), "{}", stderr(&output));
     for (spec, expected) in [
         (
             "u:libc:malloc(retval)",

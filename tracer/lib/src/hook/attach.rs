@@ -1,6 +1,7 @@
 //! Attaching programs to hooks. The matches of a pattern are attached with one link where the kernel
 //! can (kprobe.multi, 5.18+), else one by one.
 
+use super::expand::LeftOut;
 use super::{Bulk, Host};
 use crate::binary::{BinaryError, FileProblem};
 use crate::error::{Result, TraceError};
@@ -226,16 +227,17 @@ impl<'o> Attacher<'o> {
         Ok(vec![hook.attach(self, spec, Part::CallEntry, number)?, returned])
     }
 
-    /// Attaches the matches of a pattern, numbered from `first` on. Returns the number of probes
-    /// that the kernel refused individually. Calls `each` with the number of probes that were
+    /// Attaches the matches of a pattern, numbered from `first` on. Counts those that cannot be attached
+    /// individually in `left_out`. Calls `each` with the number of probes that were
     /// processed since its last call, and gives up when it fails.
     pub(crate) fn attach_matches(
         &mut self,
         probes: &[Probe],
         first: usize,
         links: &mut Links,
+        left_out: &mut LeftOut,
         each: &mut dyn FnMut(usize) -> Result<()>,
-    ) -> Result<usize> {
+    ) -> Result<()> {
         let Some(spec) = probes.first().map(Probe::spec) else { return Err(TraceError::NoProbe) };
         let hook = super::of(spec.provider());
         // Entry and return are matched by the stack pointer, which differs where kprobe.multi
@@ -246,7 +248,7 @@ impl<'o> Attacher<'o> {
                 Ok(link) => {
                     each(probes.len())?;
                     links.probes.push((None, link));
-                    return Ok(0);
+                    return Ok(());
                 }
                 // The kernel refuses all of them if it refuses one. Attaching one by one finds out
                 // which.
@@ -258,17 +260,20 @@ impl<'o> Attacher<'o> {
         for (number, probe) in (first..).zip(probes) {
             match self.attach(probe, number as u32) {
                 Ok(attached) => links.add(number, attached),
-                Err(why) if concerns_one_probe(&why) => {
-                    refused += 1;
-                    refusal.get_or_insert(why);
-                }
-                Err(error) => return Err(error),
+                Err(why) => match left_out_by(&why, left_out) {
+                    Some(count) => {
+                        *count += 1;
+                        refused += 1;
+                        refusal.get_or_insert(why);
+                    }
+                    None => return Err(why),
+                },
             }
             each(1)?;
         }
         match refusal {
             Some(why) if refused == probes.len() => Err(why),
-            _ => Ok(refused),
+            _ => Ok(()),
         }
     }
 
@@ -328,24 +333,23 @@ pub(super) fn c_name(spec: &ProbeSpec) -> Result<CString> {
         .map_err(|error| TraceError::Attach { spec: spec.clone(), source: error.into() })
 }
 
-/// Whether attaching failed because the kernel refuses this one probe.
-fn concerns_one_probe(error: &TraceError) -> bool {
-    matches!(
-        error,
+/// The count of functions that are left out for this reason, if attaching failed because of this one probe.
+fn left_out_by<'l>(error: &TraceError, left_out: &'l mut LeftOut) -> Option<&'l mut usize> {
+    let problem = match error {
         TraceError::UnknownFunction { .. }
-            | TraceError::UnknownTracepoint { .. }
-            | TraceError::Blacklisted { .. }
-            | TraceError::Ambiguous { .. }
-            | TraceError::NoInstruction { .. }
-            | TraceError::TrampolineRefused { .. }
-            | TraceError::Binary {
-                source: BinaryError::InFile {
-                    problem: FileProblem::InstructionRefused(_) | FileProblem::ReturnsAgain,
-                    ..
-                },
-                ..
-            }
-    )
+        | TraceError::UnknownTracepoint { .. }
+        | TraceError::Blacklisted { .. }
+        | TraceError::Ambiguous { .. }
+        | TraceError::NoInstruction { .. }
+        | TraceError::TrampolineRefused { .. } => return Some(&mut left_out.refused),
+        TraceError::Binary { source: BinaryError::InFile { problem, .. }, .. } => problem,
+        _ => return None,
+    };
+    match problem {
+        FileProblem::InstructionRefused(_) => Some(&mut left_out.refused),
+        FileProblem::ReturnsAgain => Some(&mut left_out.crashing),
+        _ => None,
+    }
 }
 
 /// Raises this process's limit of descriptors as far as allowed, if this many more might not fit.

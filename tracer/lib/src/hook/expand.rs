@@ -58,6 +58,8 @@ pub struct LeftOut {
     pub unresolved: usize,
     /// Functions that the kernel refused individually.
     pub refused: usize,
+    /// Functions that return a second time, such as `setjmp`: a probe on the return would crash the program.
+    pub crashing: usize,
     /// Functions whose types, which a trampoline needs, the kernel does not have.
     pub untyped: usize,
     /// Functions of a library whose implementation is chosen at load time (IFUNC), so that their
@@ -73,6 +75,7 @@ impl LeftOut {
             ambiguous: 0,
             unresolved: 0,
             refused: 0,
+            crashing: 0,
             untyped: 0,
             indirect: 0,
         }
@@ -80,8 +83,8 @@ impl LeftOut {
 
     /// The total.
     pub fn count(&self) -> usize {
-        let Self { denied, ambiguous, unresolved, refused, untyped, indirect, .. } = self;
-        denied + ambiguous + unresolved + refused + untyped + indirect
+        let Self { denied, ambiguous, unresolved, refused, crashing, untyped, indirect, .. } = self;
+        denied + ambiguous + unresolved + refused + crashing + untyped + indirect
     }
 }
 
@@ -96,6 +99,11 @@ impl fmt::Display for LeftOut {
             (self.ambiguous, "shares its name with others", "share their name with others"),
             (self.unresolved, "does not have the fields", "do not have the fields"),
             (self.refused, "was refused by the kernel", "were refused by the kernel"),
+            (
+                self.crashing,
+                "returns twice, and a probe on the return would crash the program",
+                "return twice, and probes on the returns would crash the program",
+            ),
             (self.untyped, "has no types in the kernel", "have no types in the kernel"),
             (
                 self.indirect,

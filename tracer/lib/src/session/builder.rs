@@ -515,8 +515,8 @@ impl TracerBuilder {
             let probes = &probes[numbers.clone()];
             match left_out {
                 Some(left_out) => {
-                    left_out.refused =
-                        attacher.attach_matches(probes, numbers.start, &mut links, &mut each)?;
+                    let first = numbers.start;
+                    attacher.attach_matches(probes, first, &mut links, left_out, &mut each)?;
                 }
                 None => {
                     for (number, probe) in numbers.clone().zip(probes) {
