@@ -5,7 +5,7 @@
 //! runs the program [`page_fault`], which reads the string and sends the hit, with the time of its entry.
 //!
 //! If the call is over, or it has taken too long, the hit is sent as it is: by the next hit of the probe in the thread, by
-//! [`page_fault`] when the thread was outside the kernel, or by [`end_wait`], which user space runs.
+//! [`page_fault`] when the thread was outside the kernel or has executed another program, or by [`end_wait`], which user space runs.
 //!
 //! A waiting hit is kept in a place of its thread. Who works on a place holds it: the program that keeps the hit, the one
 //! that reads it again, or the one that ends its wait. Others leave it alone. So a hit is sent once, and no part of it is
@@ -32,12 +32,13 @@ use super::{count, filter, hit, sampling};
 use aya_ebpf::{
     EbpfContext, Global,
     bindings::{BPF_NOEXIST, bpf_perf_event_data},
-    helpers::bpf_get_current_pid_tgid,
+    helpers::{bpf_get_current_pid_tgid, bpf_get_current_task, generated::bpf_probe_read_kernel},
     macros::map,
     maps::{Array, HashMap, PerCpuArray},
     programs::RawTracePointContext,
 };
 use core::{ffi::c_void, mem::offset_of};
+use probe_common::{Record, RecordKind};
 use probe_ebpf::{Reservation, atomic, pipe, unshared_stack};
 use probe_tracer_common::call::PART;
 use probe_tracer_common::trace::ProbeHit;
@@ -47,6 +48,10 @@ use probe_tracer_common::wait::{IS_UNDECIDED, PLACES, Waits, key};
 /// verifier removes the branches that are not taken.
 #[unsafe(no_mangle)]
 static HITS_WAIT: Global<u8> = Global::new(0);
+
+/// Where a task has the pointer to its memory (`mm` of `task_struct`), or 0 if that is not known.
+#[unsafe(no_mangle)]
+static MEMORY_OFFSET: Global<u32> = Global::new(0);
 
 /// User space sets the number of parts.
 ///
@@ -239,6 +244,22 @@ extern "C" fn keep(depth: u32, number: u32, is_undecided: u32) -> u32 {
     kept
 }
 
+/// A number of the current task's memory: another one after it has executed a program.
+#[inline(always)]
+fn memory() -> u32 {
+    let offset = MEMORY_OFFSET.load();
+    if offset == 0 {
+        return 0;
+    }
+    let mut memory = 0_u64;
+    // SAFETY: the helper has no preconditions.
+    let from = unsafe { bpf_get_current_task() }.wrapping_add(offset.into());
+    // SAFETY: there is room for a pointer. If the helper fails, it writes zeros.
+    let _ = unsafe { bpf_probe_read_kernel((&raw mut memory).cast(), 8, from as *const c_void) };
+    // The structure is aligned to a cache line.
+    (memory >> 6) as u32
+}
+
 /// Stores the hit that is reserved at `depth` in a place that is held. Returns `false` if there is no room.
 #[inline(always)]
 fn store(place: Place, depth: u32, is_undecided: bool) -> bool {
@@ -250,6 +271,9 @@ fn store(place: Place, depth: u32, is_undecided: bool) -> bool {
     let len = size_of::<ProbeHit>() + unsafe { (&raw const frame.len).read_volatile() };
     // SAFETY: the header is the reservation's.
     unsafe { (*record).len = len as u32 };
+    // All waiting records are hits, so the kind's place has room for something else.
+    // SAFETY: as above.
+    unsafe { (*record).kind = RecordKind(memory()) };
     let probe = hit.probe;
     if is_undecided {
         hit.probe = probe | IS_UNDECIDED;
@@ -259,6 +283,8 @@ fn store(place: Place, depth: u32, is_undecided: bool) -> bool {
         && parts::keep_rest(&place, record, all)
         && place.insert(0, parts::part(record, 0), ANY);
     hit.probe = probe;
+    // SAFETY: the header is the reservation's.
+    unsafe { (*record).kind = ProbeHit::KIND };
     if !is_stored {
         remove(place);
     }
@@ -285,7 +311,7 @@ extern "C" fn remove_parts(thread: u32, number: u32) -> u32 {
 }
 
 /// Copies the hit in a place that is held to the reservation at `depth`. Returns whether there is one, and whether it is
-/// undecided: [`ACCEPTED`] or [`UNDECIDED`], or 0.
+/// undecided: [`ACCEPTED`] or [`UNDECIDED`], or 0; and with [`IS_ELSEWHERE`] if its memory is not the current task's.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn restore(thread: u32, number: u32, depth: u32) -> u32 {
@@ -296,7 +322,9 @@ extern "C" fn restore(thread: u32, number: u32, depth: u32) -> u32 {
     // SAFETY: the value has the size of a part, and there is room for a whole one.
     unsafe { parts::copy(record, kept, 0, PART) };
     // SAFETY: the header is the reservation's.
-    let len = unsafe { (*record).len } as usize;
+    let (len, memory_then) = unsafe { ((*record).len as usize, (*record).kind.0) };
+    // SAFETY: as above.
+    unsafe { (*record).kind = ProbeHit::KIND };
     if !parts::restore_rest(&place, record, HEADER + len, false) {
         return 0;
     }
@@ -306,8 +334,12 @@ extern "C" fn restore(thread: u32, number: u32, depth: u32) -> u32 {
     unsafe { (&raw mut frame.len).write_volatile(len.wrapping_sub(size_of::<ProbeHit>())) };
     let probe = hit.probe;
     hit.probe = probe & !IS_UNDECIDED;
-    if probe & IS_UNDECIDED == 0 { ACCEPTED } else { UNDECIDED }
+    let was = if probe & IS_UNDECIDED == 0 { ACCEPTED } else { UNDECIDED };
+    if memory_then == memory() { was } else { was | IS_ELSEWHERE }
 }
+
+/// A bit of [`restore`]'s result.
+const IS_ELSEWHERE: u32 = 1 << 8;
 
 /// Runs when a page fault of the current thread was resolved: its waiting hits may have what they wait for.
 #[unsafe(no_mangle)]
@@ -348,7 +380,9 @@ extern "C" fn go_on(thread: u32, number: u32, was_in_process: u32) -> u32 {
         return NOTHING;
     }
     let depth = match taken_from(place) {
-        Some((hit, was)) => read_again(place, hit, was, was_in_process != 0),
+        Some((hit, was, is_elsewhere)) => {
+            read_again(place, hit, was, was_in_process != 0, is_elsewhere)
+        }
         None => NOTHING,
     };
     place.release();
@@ -364,7 +398,7 @@ extern "C" fn give_up(thread: u32, number: u32) -> u32 {
         return NOTHING;
     }
     let depth = match taken_from(place) {
-        Some((hit, was)) => {
+        Some((hit, was, _)) => {
             let said = fetch::give_fields_up(hit.probe, hit.depth());
             end(place, hit, was, said)
         }
@@ -374,9 +408,10 @@ extern "C" fn give_up(thread: u32, number: u32) -> u32 {
     depth
 }
 
-/// The hit in a place that is held, in a reservation, and whether it was undecided.
+/// The hit in a place that is held, in a reservation, whether it was undecided, and whether it is of other memory than the
+/// current task's.
 #[inline(always)]
-fn taken_from(place: Place) -> Option<(Reservation<ProbeHit>, u32)> {
+fn taken_from(place: Place) -> Option<(Reservation<ProbeHit>, u32, bool)> {
     let Ok(hit) = pipe::reserve::<ProbeHit>() else {
         // The pipe's tally has counted the hit as lost.
         if remove_parts(place.thread, place.number) != 0 {
@@ -386,15 +421,21 @@ fn taken_from(place: Place) -> Option<(Reservation<ProbeHit>, u32)> {
     };
     match restore(place.thread, place.number, hit.depth()) {
         0 => None,
-        was => Some((hit, was)),
+        was => Some((hit, was & !IS_ELSEWHERE, was & IS_ELSEWHERE != 0)),
     }
 }
 
 #[inline(always)]
-fn read_again(place: Place, hit: Reservation<ProbeHit>, was: u32, was_in_process: bool) -> u32 {
+fn read_again(
+    place: Place,
+    hit: Reservation<ProbeHit>,
+    was: u32,
+    was_in_process: bool,
+    is_elsewhere: bool,
+) -> u32 {
     let (probe, before) = (hit.probe, hit.faults);
     let Some(table) = fetch::table(probe) else { return NOTHING };
-    if was_in_process && table.is_in_process == 0 {
+    if is_elsewhere || was_in_process && table.is_in_process == 0 {
         let said = fetch::give_fields_up(probe, hit.depth());
         return end(place, hit, was, said);
     }

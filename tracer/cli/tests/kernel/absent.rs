@@ -8,6 +8,8 @@ use std::hint::black_box;
 use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::ptr;
 use std::time::{Duration, Instant};
 
@@ -22,6 +24,9 @@ const NAME: &str = "absent";
 
 /// An address of no memory.
 const NOWHERE: usize = 0x1234_5678_9000;
+
+/// An address where nothing is mapped in any program.
+const THERE: usize = 0x3456_7890_0000;
 
 /// The `n`th string.
 pub(crate) fn path(n: usize) -> String {
@@ -64,6 +69,19 @@ fn map(strings: usize, before: usize) -> Vec<*const c_char> {
     let mapped = unsafe { libc::mmap(start.cast(), len, read, fixed, file.as_raw_fd(), 0) };
     assert_eq!(mapped, start.cast());
     (0..strings).map(|n| start.wrapping_add((n + 1) * APART - before).cast_const().cast()).collect()
+}
+
+/// Maps this string at [`THERE`], in a page that was never touched.
+fn map_there(text: &str) -> *const c_char {
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+    file.set_len(APART as u64).unwrap();
+    let there = ptr::without_provenance_mut(THERE);
+    let flags = libc::MAP_PRIVATE | libc::MAP_FIXED_NOREPLACE;
+    // SAFETY: a new mapping.
+    let mapped = unsafe { libc::mmap(there, APART, libc::PROT_READ, flags, file.as_raw_fd(), 0) };
+    assert_eq!(mapped.addr(), THERE);
+    mapped.cast_const().cast()
 }
 
 /// Opens what does not exist.
@@ -115,6 +133,23 @@ fn workload() {
                 open(c"/".as_ptr().wrapping_add(1));
             }
         }
+        "executes" => {
+            // In a process of one thread: any other gets another id when it executes a program.
+            // SAFETY: the child has no other thread's lock to wait for, as this is the only test that runs.
+            let child = unsafe { libc::fork() };
+            if child != 0 {
+                // SAFETY: the status is not wanted.
+                assert_eq!(unsafe { libc::waitpid(child, ptr::null_mut(), 0) }, child);
+                return;
+            }
+            absent_fixture_ignores(map_there(&self::path(0)));
+            let [program, arguments @ ..] = self::work("executed");
+            panic!("{}", Command::new(program).args(arguments).exec());
+        }
+        "executed" => {
+            let text = map_there("/another/text");
+            assert_eq!(absent_fixture_reads(text), "/another/text".len());
+        }
         "waits" => {
             open(nowhere(0));
             std::io::stderr().write_all(b"waiting\n").unwrap();
@@ -141,7 +176,7 @@ pub(crate) fn assert_strings<'e>(events: impl IntoIterator<Item = &'e Value>, fi
 const OPENS: &str = "tracepoint:syscalls:sys_enter_openat";
 
 /// A spec for the opens of the workload.
-fn opens(fields: &str, condition: &str) -> String {
+pub(crate) fn opens(fields: &str, condition: &str) -> String {
     format!("{OPENS}({fields})/comm == \"{NAME}\"{condition}/")
 }
 
@@ -264,6 +299,15 @@ fn a_wait_ends_while_the_trace_goes_on() {
     assert_eq!(ledger(&output).lost, 0);
     // The command takes longer than that.
     assert!(begun.elapsed() < Duration::from_secs(100), "{:?}", begun.elapsed());
+}
+
+#[test]
+#[ignore = "needs root, BPF and uprobes: cargo xtask test"]
+fn a_string_is_not_read_from_the_memory_of_the_next_program() {
+    let spec = format!("u:{}:absent_fixture_ignores(text=arg0:str)", own());
+    let output = trace([spec], work("executes"));
+    let [event] = &json_lines(&output)[..] else { panic!("{}", stderr(&output)) };
+    assert_eq!(event["faults"], serde_json::json!(["text"]), "{event}");
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! `probe` across CPU hotplug. For virtual machines only: these tests take CPUs offline.
 
+use crate::absent;
 use crate::probe::commands::own;
-use crate::probe::{EXEC, Run, json_line, stderr, stdout, succeed};
+use crate::probe::{EXEC, Run, json_line, json_lines, stderr, stdout, succeed};
 use probe_testing::cpu::{CPU, Restore, switch};
 use rustix::process::Signal;
 use rustix::thread::{CpuSet, sched_setaffinity};
@@ -51,6 +52,24 @@ fn a_cpu_that_comes_online_is_traced() {
     let (printed, errors) = trace_a_later_cpu(&["trace", EXEC]);
     assert!(printed.contains("filename=\"/bin/sleep\""), "{printed}{errors}");
     assert!(errors.contains(" + lost 0; complete"), "{errors}");
+}
+
+#[test]
+#[ignore = "needs a virtual machine: cargo xtask test"]
+fn missing_strings_are_read_on_a_cpu_that_comes_online() {
+    let _restore = Restore;
+    switch(false);
+    let run = Run::start(["trace", "-F", "jsonl", &absent::opens("filename", "")]);
+    switch(true);
+    // The tracer covers the CPU within a second.
+    std::thread::sleep(Duration::from_secs(1));
+    let work = absent::work(&format!("opens {}", absent::STRINGS));
+    succeed(Command::new("taskset").args(["-c", &CPU.to_string()]).args(work));
+    run.signal(Signal::INT);
+    let output = run.finish();
+    let events = json_lines(&output);
+    assert!(events.iter().all(|event| event["cpu"] == CPU), "{}", stderr(&output));
+    absent::assert_strings(&events, "filename");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The types of the kernel and of its modules, loaded on demand.
 
-use super::btf::{Btf, NoPrototype, TypeId};
+use super::btf::{Btf, Kind, NoPrototype, TypeId};
 use super::symbols::NO_MODULE;
 use std::sync::Arc;
 
@@ -47,6 +47,15 @@ impl KernelTypes {
             }
         };
         self.kernel.get_or_insert_with(read).clone()
+    }
+
+    /// Where a task has the pointer to its memory, or 0 if that is not known.
+    pub(crate) fn memory_offset(&mut self) -> u32 {
+        let offset = |types: Arc<Btf>| {
+            let task = *types.named(Kind::Struct, "task_struct").first()?;
+            u32::try_from(types.member(task, "mm")?.bit_offset / 8).ok()
+        };
+        self.kernel().and_then(offset).unwrap_or(0)
     }
 
     /// The types of the loaded modules that have BTF, or of one of them.

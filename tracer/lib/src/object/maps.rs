@@ -57,6 +57,8 @@ pub(crate) struct Config {
     pub(crate) user_calls: u32,
     /// Count hits, or time calls if there are any, and emit no records.
     pub(crate) count_only: bool,
+    /// Where a task has the pointer to its memory, or 0 if that is not known.
+    pub(crate) memory_offset: u32,
     /// Which hits of each probe are emitted.
     pub(crate) sampling: Sampling,
     /// `aya_log::Level`; 0 is off.
@@ -92,7 +94,7 @@ const WAITING_PARTS: u32 = 1 << 12;
 const HELD_PLACES: u32 = 1 << 12;
 
 /// Whether hits of probes with these tables may wait for the process's memory.
-pub(super) fn hits_wait(tables: &[FetchTable]) -> bool {
+pub(crate) fn hits_wait(tables: &[FetchTable]) -> bool {
     tables.iter().any(|table| table.waiting_fields != 0)
 }
 
@@ -122,6 +124,7 @@ pub(super) fn configure(
         ("COUNT_ONLY", config.count_only.into()),
         ("SAMPLE", sample),
         ("RATE", rate),
+        ("MEMORY_OFFSET", config.memory_offset),
     ]
     .map(|(name, value)| (name, value.to_ne_bytes()));
     let reads_stacks = tables.iter().any(|table| table.stack_count > 0);

@@ -24,7 +24,7 @@ use std::error::Error;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-pub(crate) use maps::{Config, Sampling};
+pub(crate) use maps::{Config, Sampling, hits_wait};
 pub(crate) use programs::Refused;
 
 type AnyError = Box<dyn Error + Send + Sync>;
@@ -76,7 +76,7 @@ impl Object {
         let log = (config.log_level > 0).then(maps::create_log).transpose()?;
         let maps = maps::create(&code, types.as_ref().map(OwnedFd::as_fd), log.as_ref())?;
         let (linked, loaded) = (HashMap::new(), HashMap::new());
-        let hits_wait = maps::hits_wait(tables);
+        let hits_wait = hits_wait(tables);
         let may_be_undecided = maps::may_be_undecided(tables);
         let mut this = Self { code, types, maps, linked, loaded, log, hits_wait, may_be_undecided };
         let mut probes: Array<_, [u8; size_of::<FetchTable>()]> =

@@ -9,7 +9,7 @@ use crate::hook::{self, Host};
 use crate::kernel::capabilities::Capabilities;
 use crate::object::namespaces::{self, PidNamespace, ProcessId};
 use crate::object::per_cpu::PerCpu;
-use crate::object::{Config, Object, Sampling, Side};
+use crate::object::{self, Config, Object, Sampling, Side};
 use crate::resolve::{LATENCY, Plan};
 use crate::session::count::HitCounter;
 use crate::session::counters::Counters;
@@ -344,7 +344,7 @@ impl TracerBuilder {
             Ok((Delivery::new(pipe, self.order, waiting)?, cpus))
         };
         let plan = |planner: &mut Planner, spec: &_| planner.plan(spec, &self.filter);
-        let mut attached = self.attach_as(&self.config()?, plan, open, &mut progress)?;
+        let mut attached = self.attach_as(self.config()?, plan, open, &mut progress)?;
         let logger = attached.object.take_log().map(LogReader::start).transpose()?;
         Ok(Tracer { attached, sampling: self.sampling, logger })
     }
@@ -379,7 +379,7 @@ impl TracerBuilder {
             let cpus = cpus::online().map_err(TraceError::load)?;
             Ok((PerCpu::open(object, COUNTS)?, cpus))
         };
-        self.attach_as(&config, plan, open, &mut progress)
+        self.attach_as(config, plan, open, &mut progress)
     }
 
     fn open_counters(&self, object: &Object) -> Result<Option<Counters>, TraceError> {
@@ -390,7 +390,7 @@ impl TracerBuilder {
     /// Loads the programs, opens the output, and attaches the probes as `plan` plans them.
     fn attach_as<O>(
         &self,
-        config: &Config,
+        mut config: Config,
         plan: impl Fn(&mut Planner, &ProbeSpec) -> Result<Plan, TraceError>,
         open: impl FnOnce(&mut Object, Option<&Waiting>) -> Result<(O, Vec<u32>), TraceError>,
         progress: &mut dyn FnMut(Attaching),
@@ -403,7 +403,10 @@ impl TracerBuilder {
                 self.interrupted.check()?;
                 plan(planner, spec)
             })?;
-        let mut object = Object::load(config, &selection.tables)?;
+        if object::hits_wait(&selection.tables) {
+            config.memory_offset = planner.host.types.memory_offset();
+        }
+        let mut object = Object::load(&config, &selection.tables)?;
         if let Some(cgroup) = &self.cgroup {
             only_in(&mut object, cgroup)?;
         }
