@@ -132,11 +132,10 @@ pub(crate) mod tests {
             ("address", Shape::Bytes, Some(ValueNames::SocketAddress)),
             ("next", Shape::Enum(Arc::new(states)), None),
         ];
-        let fields =
-            fields.into_iter().enumerate().map(|(slot, (name, shape, names))| PlannedField {
-                field: Field { name: name.to_owned(), shape, names: names.map(Arc::new) },
-                slot: slot as u8,
-            });
+        let fields = fields.into_iter().enumerate().map(|(slot, (name, shape, names))| {
+            let field = Field { name: name.to_owned(), shape, names: names.map(Arc::new) };
+            PlannedField::new(field, slot as u8)
+        });
         Probe::new("f".parse().unwrap(), fields.collect())
     }
 
@@ -149,9 +148,9 @@ pub(crate) mod tests {
 
     /// A probe with these fields, in the order of their words.
     pub(crate) fn probe(spec: &str, fields: &[(&str, Shape)]) -> Probe {
-        let fields = fields.iter().enumerate().map(|(slot, (name, shape))| PlannedField {
-            field: Field { name: (*name).to_owned(), shape: shape.clone(), names: None },
-            slot: slot as u8,
+        let fields = fields.iter().enumerate().map(|(slot, (name, shape))| {
+            let field = Field { name: (*name).to_owned(), shape: shape.clone(), names: None };
+            PlannedField::new(field, slot as u8)
         });
         Probe::new(spec.parse().unwrap(), fields.collect())
     }

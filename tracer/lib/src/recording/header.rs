@@ -34,6 +34,9 @@ struct FieldHeader {
     /// Absent from recordings of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     names: Option<ValueNames>,
+    /// The slot of the word that is not 0 in events in which values have none of these names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    nameless: Option<u8>,
 }
 
 impl Header {
@@ -54,6 +57,7 @@ impl ProbeHeader {
             slot: field.slot,
             shape: field.field.shape.clone(),
             names: field.field.names.as_deref().cloned(),
+            nameless: field.otherwise.as_ref().map(|otherwise| otherwise.slot),
         };
         Self {
             spec: probe.spec().named(placeholder).to_string(),
@@ -66,10 +70,11 @@ impl ProbeHeader {
     /// Names are escaped here, because the file is untrusted and they reach the terminal.
     fn probe(self) -> Result<Probe, SpecError> {
         let spec = self.spec.parse().map(|spec: ProbeSpec| spec.named(&harmless(&self.name)))?;
-        let field = |FieldHeader { name, slot, shape, mut names }| {
+        let field = |FieldHeader { name, slot, shape, mut names, nameless }| {
             names.iter_mut().for_each(|names| names.map(harmless));
             let (name, shape) = (harmless(&name), with_harmless_names(shape));
-            PlannedField { field: Field { name, shape, names: names.map(Arc::new) }, slot }
+            let field = Field { name, shape, names: names.map(Arc::new) };
+            PlannedField::new(field, slot).unless(nameless)
         };
         let fields = self.fields.into_iter().map(field).collect();
         Ok(if self.is_call { Probe::call(spec, fields) } else { Probe::new(spec, fields) })

@@ -26,13 +26,9 @@ use zerocopy::IntoBytes;
 const FORMATS: [Format; 3] = [Format::Table, Format::Jsonl, Format::Perfetto];
 
 fn probes() -> Vec<Probe> {
-    let field = |(slot, name, shape): (u8, &str, Shape)| PlannedField {
-        field: Field {
-            name: name.to_owned(),
-            names: ten().filter(|_| shape != Shape::Text),
-            shape,
-        },
-        slot,
+    let field = |(slot, name, shape): (u8, &str, Shape)| {
+        let names = ten().filter(|_| shape != Shape::Text);
+        PlannedField::new(Field { name: name.to_owned(), names, shape }, slot)
     };
     let fields = [(1, "name", Shape::Text), (0, "count", Shape::Unsigned)].map(field);
     vec![Probe::new("vfs_read(name:str, count)/count > 1/".parse().unwrap(), fields.into())]
@@ -372,15 +368,17 @@ fn any_probe() -> impl Strategy<Value = Probe> {
         Some(Arc::new(ValueNames::Function)),
         Some(Arc::new(ValueNames::SocketAddress)),
     ]));
-    let fields =
-        prop::collection::vec(("[ -~]{1,9}", any::<u8>(), shapes(enumerations()), any_names), 0..5);
+    let fields = prop::collection::vec(
+        (("[ -~]{1,9}", shapes(enumerations()), any_names), any::<u8>(), any::<Option<u8>>()),
+        0..5,
+    );
     (spec, prop::option::of(names), fields, any::<bool>()).prop_map(
         |(spec, name, fields, is_call)| {
             let spec: crate::ProbeSpec = spec.parse().unwrap();
             let spec = name.map_or(spec.clone(), |name| spec.named(name));
-            let field = |(name, slot, shape, names)| PlannedField {
-                field: Field { name, shape, names: Option::flatten(names) },
-                slot,
+            let field = |((name, shape, names), slot, nameless)| {
+                let field = Field { name, shape, names: Option::flatten(names) };
+                PlannedField::new(field, slot).unless(nameless)
             };
             let fields = fields.into_iter().map(field).collect();
             if is_call { Probe::call(spec, fields) } else { Probe::new(spec, fields) }

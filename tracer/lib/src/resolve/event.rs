@@ -77,22 +77,40 @@ impl<'r> TraceEvent<'r> {
         &'e self,
         probe: &'e Probe,
     ) -> impl ExactSizeIterator<Item = (&'e Field, Value<'r>)> + use<'e, 'r> {
-        probe.slots().iter().map(|field| (&field.field, self.value(field)))
+        probe.slots().iter().map(|planned| (self.field(planned), self.value(planned)))
+    }
+
+    /// The field with the names that its values have in this event.
+    fn field<'e>(&self, planned: &'e PlannedField) -> &'e Field {
+        match &planned.otherwise {
+            Some(otherwise) if self.word(otherwise.slot) != Some(0) => &otherwise.field,
+            _ => &planned.field,
+        }
+    }
+
+    /// A word of the event. `None` if it could not be read.
+    fn word(&self, slot: u8) -> Option<u64> {
+        if self.faults.checked_shr(slot.into()).is_none_or(|faults| faults & 1 != 0) {
+            return None;
+        }
+        self.any_word(slot)
+    }
+
+    /// A word of the event, whether or not its field could be read.
+    fn any_word(&self, slot: u8) -> Option<u64> {
+        let word = self.tail.get(8 * usize::from(slot)..)?.first_chunk()?;
+        Some(u64::from_ne_bytes(*word))
     }
 
     fn value(&self, field: &PlannedField) -> Value<'r> {
-        let Some(word) = self.tail.get(8 * usize::from(field.slot)..).and_then(<[u8]>::first_chunk)
-        else {
-            return Value::Fault;
-        };
-        let word = u64::from_ne_bytes(*word);
         let is_in_memory = matches!(
             field.field.shape,
             Shape::Text | Shape::Bytes | Shape::Buffer | Shape::List { .. } | Shape::Bits
         );
-        if self.faults.checked_shr(field.slot.into()).is_none_or(|faults| faults & 1 != 0) {
-            return if is_in_memory && word == NULL { Value::Null } else { Value::Fault };
-        }
+        let Some(word) = self.word(field.slot) else {
+            let is_null = is_in_memory && self.any_word(field.slot) == Some(NULL);
+            return if is_null { Value::Null } else { Value::Fault };
+        };
         let bytes = || {
             let (begin, len) = ((word & 0xffff_ffff) as usize, (word & !TRUNCATED) >> 32);
             self.tail.get(begin..).and_then(|rest| rest.get(..len as usize))
@@ -113,7 +131,10 @@ impl<'r> TraceEvent<'r> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::resolve::names::ValueNames;
+    use crate::resolve::shape::Enumeration;
     use probe_tracer_common::trace::COMM_LEN;
+    use std::sync::Arc;
     use zerocopy::{FromBytes, IntoBytes};
 
     /// The bytes of a record: integers and strings, field by field.
@@ -163,6 +184,19 @@ pub(crate) mod tests {
 
         pub(crate) fn event(&self) -> TraceEvent<'_> {
             TraceEvent::decode(3, self.record()).unwrap()
+        }
+    }
+    #[test]
+    fn a_field_has_names_where_a_word_says_so() {
+        let names = ValueNames::of_enumeration(&Enumeration { is_signed: false, names: vec![] });
+        let (name, names) = ("id".to_owned(), Some(Arc::new(names)));
+        let planned = PlannedField::new(Field { name, shape: Shape::Unsigned, names }, 0);
+        let probe = Probe::new("rt:x".parse().unwrap(), vec![planned.unless(Some(1))]);
+        for (word, faults, is_named) in [(0, 0, true), (1, 0, false), (0, 0b10, false)] {
+            let hit = Hit::new(b"a", faults, &[Value::Integer(7), Value::Integer(word)]);
+            let event = hit.event();
+            let (field, value) = event.values(&probe).next().unwrap();
+            assert_eq!((field.names.is_some(), value), (is_named, Value::Integer(7)), "{word}");
         }
     }
 }

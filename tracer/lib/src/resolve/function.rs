@@ -4,6 +4,8 @@ use super::access::Access;
 use super::arguments::{self, Argument};
 use super::buffers;
 use super::call::{self, Moment};
+use super::call_number::CallNumber;
+use super::names::ValueNames;
 use super::shape::Shape;
 use super::signature::{self, Member, NotShown, Signature};
 use super::{FieldSource, Reading, ResolveError};
@@ -22,6 +24,8 @@ pub(crate) struct FunctionFields {
     /// The register of the return value, where that is available.
     result: Option<u8>,
     moment: Moment,
+    /// What the numbers of system calls mean, if an argument has them.
+    call_number: Option<CallNumber>,
 }
 
 impl FunctionFields {
@@ -68,7 +72,7 @@ impl FunctionFields {
             Moment::Call => &[call::RETVAL, call::LATENCY],
         };
         arguments::rename(&mut arguments, own);
-        Ok(Self { btf, name, arguments, returns, result, moment })
+        Ok(Self { btf, name, arguments, returns, result, moment, call_number: None })
     }
 
     /// The fields of a raw tracepoint, by the prototype of its callbacks. Its arguments have names if a kernel function
@@ -79,7 +83,16 @@ impl FunctionFields {
             return Err(NoPrototype::Unknown);
         };
         let (arguments, name) = (arguments::of_raw_tracepoint(prototype), name.to_owned());
-        Ok(Self { btf, name, arguments, returns: None, result: None, moment: Moment::Entry })
+        let call_number = if name == "sys_enter" { CallNumber::of(&btf) } else { None };
+        let (returns, result, moment) = (None, None, Moment::Entry);
+        Ok(Self { btf, name, arguments, returns, result, moment, call_number })
+    }
+
+    /// What the value at a path means, if it is the number of a system call: the argument behind the registers.
+    fn call_number(&self, path: &FieldPath) -> Option<&CallNumber> {
+        let argument = arguments::find(&self.arguments, &path.base)?.ok()?;
+        let is_number = path.steps.is_empty() && argument.location == Ok(1);
+        self.call_number.as_ref().filter(|_| is_number)
     }
 
     /// The return value, if the function has one and it is available.
@@ -170,6 +183,14 @@ impl FieldSource for FunctionFields {
 
     fn is_late(&self, field: &FetchField) -> bool {
         self.moment == Moment::Call && call::is_late(field)
+    }
+
+    fn names(&self, path: &FieldPath) -> Option<Arc<ValueNames>> {
+        Some(self.call_number(path)?.names.clone())
+    }
+
+    fn nameless(&self, path: &FieldPath) -> Option<FetchField> {
+        Some(self.call_number(path)?.is_32_bit)
     }
 
     fn enumerator(&self, name: &str) -> Option<i128> {

@@ -10,6 +10,7 @@ mod bare;
 mod buffers;
 mod builtin;
 mod call;
+mod call_number;
 mod counter;
 mod domain;
 pub(crate) mod event;
@@ -107,6 +108,11 @@ pub(crate) trait FieldSource {
         None
     }
 
+    /// The word that is not 0 in events in which the value at the end of a path has none of these names.
+    fn nameless(&self, _path: &FieldPath) -> Option<FetchField> {
+        None
+    }
+
     /// Whether a field is available only when the call returns.
     fn is_late(&self, _field: &FetchField) -> bool {
         false
@@ -149,6 +155,30 @@ pub(crate) struct PlannedField {
     pub(crate) field: Field,
     /// The index of the field's word in a record, and of its [`FetchField`] in the table.
     pub(crate) slot: u8,
+    /// The field in other events.
+    pub(crate) otherwise: Option<Otherwise>,
+}
+
+/// A field in events in which its values have none of the names that they have in others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Otherwise {
+    /// The index of the word that is not 0 in these events.
+    pub(crate) slot: u8,
+    /// The field without names.
+    pub(crate) field: Field,
+}
+
+impl PlannedField {
+    pub(crate) fn new(field: Field, slot: u8) -> Self {
+        Self { field, slot, otherwise: None }
+    }
+
+    /// The field of events in which the word at this index, if there is one, is 0.
+    pub(crate) fn unless(self, slot: Option<u8>) -> Self {
+        let nameless = || Field { names: None, ..self.field.clone() };
+        let otherwise = slot.map(|slot| Otherwise { slot, field: nameless() });
+        Self { otherwise, ..self }
+    }
 }
 
 /// Resolves the fields and the predicate of a probe. `also` are additional fields; those that the probe already has,
@@ -161,6 +191,7 @@ pub(crate) fn plan(
 ) -> Result<Plan, ResolveError> {
     let mut slots = Slots::default();
     let mut named: Vec<(Field, usize)> = Vec::new();
+    let mut paths: Vec<FieldPath> = Vec::new();
     let (own, defaults, left_out) = match fields {
         Some(fields) => (fields, Vec::new(), Vec::new()),
         None => (&[][..], source.defaults(), source.left_out()),
@@ -173,8 +204,10 @@ pub(crate) fn plan(
             Some(_) => buffers::field(source, &FieldSpec::named(&name), &mut slots)?,
             None => (fetch, shape),
         };
-        let names = names_of(&FieldSpec::named(&name).path, &shape);
+        let path = FieldSpec::named(&name).path;
+        let names = names_of(&path, &shape);
         named.push((Field { name, shape, names }, slots.add(fetch, At(0))?));
+        paths.push(path);
     }
     let own = own.iter().map(|spec| (spec, false));
     for (spec, is_additional) in own.chain(also.iter().map(|spec| (spec, true))) {
@@ -192,7 +225,14 @@ pub(crate) fn plan(
         }
         let names = names_of(&spec.path, &shape).filter(|_| spec.ty.is_none());
         named.push((Field { name, shape, names }, slot));
+        paths.push(spec.path.clone());
     }
+    let mut nameless = |((field, _), path): (&(Field, usize), &FieldPath)| {
+        let word = field.names.as_ref().and_then(|_| source.nameless(path));
+        word.map(|word| slots.add(word, path.at)).transpose()
+    };
+    let nameless =
+        named.iter().zip(&paths).map(&mut nameless).collect::<Result<Vec<_>, ResolveError>>()?;
     let mut table = FetchTable::EMPTY;
     if let Some(predicate) = predicate {
         predicate::compile(source, predicate, &mut slots, &mut table)?;
@@ -200,7 +240,9 @@ pub(crate) fn plan(
     let is_late = |field: &FetchField| source.is_late(field) || field.base == base::FIELD;
     let indices = slots.write(&mut table, is_late);
     registers::use_them(&mut table);
-    let planned = named.into_iter().map(|(field, n)| PlannedField { field, slot: indices[n] });
+    let planned = named.into_iter().zip(nameless).map(|((field, n), nameless)| {
+        PlannedField::new(field, indices[n]).unless(nameless.map(|n| indices[n]))
+    });
     Ok(Plan { table, fields: planned.collect(), left_out })
 }
 

@@ -246,10 +246,6 @@ impl Compiler<'_> {
         on_false: Target,
     ) -> Result<Target, ResolveError> {
         let at = comparison.path.at;
-        if self.steps.len() == self.room {
-            let what = format!("a condition has at most {CHECKS} comparisons");
-            return Err(ResolveError::new(at, what));
-        }
         let (mut field, shape) = self.source.field(&comparison.path, comparison.ty, at)?;
         buffers::bound_early(self.source, &comparison.path, &mut field, self.slots)?;
         let refused = |what| ResolveError::new(comparison.value_at, what);
@@ -277,7 +273,23 @@ impl Compiler<'_> {
         };
         let field = self.slots.add(field, at)? as u8;
         let check = Check { field, operator, value, other, ..Check::default() };
-        self.steps.push(Step { check, on_true, on_false });
+        let begin = self.push(Step { check, on_true, on_false }, at)?;
+        // In events in which the field's values have no names, it is equal to none.
+        let is_named = matches!(comparison.value, Operand::Name(_) | Operand::Text(_));
+        let nameless = self.source.nameless(&comparison.path).filter(|_| is_named && other == 0);
+        let Some(nameless) = nameless else { return Ok(begin) };
+        let field = self.slots.add(nameless, at)? as u8;
+        let check = Check { field, operator: operator::EQUAL, ..Check::default() };
+        self.push(Step { check, on_true: begin, on_false }, at)
+    }
+
+    /// Adds a step. Returns the target that it is.
+    fn push(&mut self, step: Step, at: At) -> Result<Target, ResolveError> {
+        if self.steps.len() == self.room {
+            let what = format!("a condition has at most {CHECKS} comparisons");
+            return Err(ResolveError::new(at, what));
+        }
+        self.steps.push(step);
         Ok(Target::Check(self.steps.len() - 1))
     }
 

@@ -59,7 +59,7 @@ impl Probe {
     /// addresses.
     #[must_use]
     pub fn with_raw_values(mut self) -> Self {
-        let raw = |PlannedField { field, slot }| PlannedField { field: field.raw(), slot };
+        let raw = |PlannedField { field, slot, .. }| PlannedField::new(field.raw(), slot);
         self.fields = self.fields.into_iter().map(raw).collect();
         self
     }

@@ -1,5 +1,6 @@
 //! The fields of a tracepoint, by its format.
 
+use super::call_number::CallNumber;
 use super::int_arguments;
 use super::names::{self, ValueNames};
 use super::reach::Reach;
@@ -24,6 +25,8 @@ pub(crate) struct TracepointFields {
     syscall: Option<String>,
     /// What the numbers of fields mean.
     names: HashMap<String, Arc<ValueNames>>,
+    /// The word that is not 0 where numbers have no names, if it depends on the event.
+    nameless: Option<FetchField>,
     /// The kernel's types, if anything had to be looked up in them.
     types: Option<Arc<Btf>>,
 }
@@ -35,7 +38,16 @@ enum Meaning {
     SyscallEntry,
     /// The exit of a system call.
     SyscallExit,
+    /// The entry or the exit of any system call, which is in a field by its number.
+    AnySyscall,
     Other,
+}
+
+impl Meaning {
+    /// Whether a field may have the result of a system call.
+    fn is_exit(self) -> bool {
+        matches!(self, Self::SyscallExit | Self::AnySyscall)
+    }
 }
 
 /// The prefix of the tracepoints at the entry of a system call.
@@ -56,6 +68,7 @@ impl TracepointFields {
         let meaning = match category {
             "syscalls" if name.starts_with(ENTER) => Meaning::SyscallEntry,
             "syscalls" if name.starts_with("sys_exit_") => Meaning::SyscallExit,
+            "raw_syscalls" => Meaning::AnySyscall,
             _ => Meaning::Other,
         };
         let syscall = format.name.strip_prefix(ENTER).or(name.strip_prefix(ENTER));
@@ -63,7 +76,8 @@ impl TracepointFields {
         if let Some(syscall) = &syscall {
             int_arguments::declare(syscall, &mut format);
         }
-        let mut fields = Self { format, meaning, syscall, names: HashMap::new(), types: None };
+        let (names, nameless, types) = (HashMap::new(), None, None);
+        let mut fields = Self { format, meaning, syscall, names, nameless, types };
         let call = fields.syscall.as_deref().unwrap_or_default();
         let known = fields.format.fields.iter().filter_map(|field| {
             let names = match meaning {
@@ -97,6 +111,12 @@ impl TracepointFields {
                 self.names.extend(names.map(|names| (name.clone(), Arc::new(names))));
             }
         }
+        if self.meaning == Meaning::AnySyscall
+            && let Some(number) = types().and_then(|types| CallNumber::of(&types))
+        {
+            self.names.insert("id".to_owned(), number.names);
+            self.nameless = Some(number.is_32_bit);
+        }
         self.types = loaded.flatten();
         self
     }
@@ -128,7 +148,7 @@ impl TracepointFields {
         let end = match self.meaning {
             Meaning::SyscallEntry => FIRST_ARGUMENT + 8 * fetch::ARGUMENTS as u32,
             Meaning::SyscallExit => FIRST_ARGUMENT + 8,
-            Meaning::Other => return true,
+            Meaning::AnySyscall | Meaning::Other => return true,
         };
         field.location == FieldLocation::Here && field.offset.saturating_add(field.size) <= end
     }
@@ -263,7 +283,7 @@ impl TracepointFields {
             _ => (field.size, field.is_signed),
         };
         let shape = match field.plain_type() {
-            _ if self.meaning == Meaning::SyscallExit && field.name == "ret" => Shape::Result,
+            _ if self.meaning.is_exit() && field.name == "ret" => Shape::Result,
             "bool" | "_Bool" => Shape::Bool,
             "char" => Shape::Char,
             _ if is_signed => Shape::Signed,
@@ -315,10 +335,14 @@ impl FieldSource for TracepointFields {
         }
     }
 
+    fn nameless(&self, path: &FieldPath) -> Option<FetchField> {
+        self.names(path).and(self.nameless)
+    }
+
     fn enumerator(&self, name: &str) -> Option<i128> {
         match self.meaning {
             Meaning::SyscallEntry | Meaning::SyscallExit => names::constant(name),
-            Meaning::Other => self.types.as_ref()?.enumerator(name),
+            Meaning::AnySyscall | Meaning::Other => self.types.as_ref()?.enumerator(name),
         }
     }
 
@@ -446,6 +470,8 @@ fn is_padding(name: &str) -> bool {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    #[cfg(target_arch = "x86_64")]
+    use crate::resolve::call_number::tests::types;
     use crate::resolve::plan;
     use crate::resolve::tests::{names, resolve};
     use probe_tracer_common::fetch::{flag, kind};
@@ -554,7 +580,8 @@ pub(super) mod tests {
     fn compared(source: &TracepointFields, predicate: &str) -> Result<i64, String> {
         let spec: crate::ProbeSpec = format!("t:a:b/{predicate}/").parse().unwrap();
         let plan = plan(source, Some(&[]), &[], spec.predicate()).map_err(|error| error.what)?;
-        Ok(plan.table.checks[0].value.cast_signed())
+        let last = usize::from(plan.table.check_count) - 1;
+        Ok(plan.table.checks[last].value.cast_signed())
     }
 
     #[test]
@@ -586,6 +613,20 @@ pub(super) mod tests {
         assert_eq!(names(&enter, "filename"), None);
         let device = source("a", "b", "\tfield:dev_t dev;\toffset:8;\tsize:4;\tsigned:0;\n");
         assert_eq!(names(&device, "dev"), Some(ValueNames::Device));
+    }
+
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn numbers_and_results_of_any_system_call_have_names() {
+        const ANY: &str = "\tfield:long id;\toffset:8;\tsize:8;\tsigned:1;\n\
+            \tfield:long ret;\toffset:16;\tsize:8;\tsigned:1;\n";
+        let any = source("raw_syscalls", "sys_exit", ANY).with_names(&mut || Some(types()));
+        assert_eq!(compared(&any, "id == openat"), Ok(257));
+        let fields = plan(&any, None, &[], None).unwrap().fields;
+        let shown = |n: usize| (&fields[n].field.shape, fields[n].otherwise.is_some());
+        assert_eq!((shown(0), shown(1)), ((&Shape::Signed, true), (&Shape::Result, false)));
+        let other = source("a", "sys_exit", ANY).with_names(&mut || Some(types()));
+        assert!(compared(&other, "id == openat").is_err());
     }
 
     #[test]

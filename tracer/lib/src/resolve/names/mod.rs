@@ -1,6 +1,8 @@
 //! Names for the numbers of fields: constants and flags, functions, devices and addresses.
 
 mod address;
+#[cfg(target_arch = "x86_64")]
+mod call_number;
 mod constants;
 pub(crate) mod errno;
 mod expression;
@@ -14,6 +16,14 @@ pub(super) use syscall::names as of_argument;
 use super::shape::{Enumeration, Shape};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
+
+/// The names of the numbers of system calls. `None` on architectures where 32-bit calls are not told apart.
+pub(super) fn call_numbers() -> Option<ValueNames> {
+    #[cfg(target_arch = "x86_64")]
+    return Some(call_number::names());
+    #[cfg(not(target_arch = "x86_64"))]
+    None
+}
 
 /// What the numbers of a field mean.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
