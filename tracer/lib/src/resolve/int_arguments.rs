@@ -28,6 +28,7 @@ const OTHERS: &[(&str, &[&str])] = &[
     ("quotactl", &["cmd"]),
     ("quotactl_fd", &["cmd"]),
     ("readv", &["vlen"]),
+    ("reboot", &["cmd"]),
     ("recvfrom", &["flags"]),
     ("recvmmsg", &["flags"]),
     ("recvmsg", &["flags"]),

@@ -8,6 +8,7 @@ pub(crate) mod errno;
 mod expression;
 mod print_format;
 mod syscall;
+mod uapi;
 
 pub(super) use constants::value_of as constant;
 pub(super) use print_format::names as of_print_format;
