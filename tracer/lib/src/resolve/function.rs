@@ -5,7 +5,7 @@ use super::arguments::{self, Argument};
 use super::buffers;
 use super::call::{self, Moment};
 use super::call_number::CallNumber;
-use super::names::ValueNames;
+use super::names::{self, ValueNames};
 use super::shape::Shape;
 use super::signature::{self, Member, NotShown, Signature};
 use super::{FieldSource, Reading, ResolveError};
@@ -103,6 +103,17 @@ impl FunctionFields {
         (!is_void).then(|| Access::new(&self.btf, register, ty, call::RETVAL, at))
     }
 
+    /// The type at the end of a path.
+    fn type_of(&self, path: &FieldPath) -> Option<TypeId> {
+        match &path.base {
+            base if self.moment.has_result() && base.to_string() == call::RETVAL => {
+                self.result(path.at)?.end(path)
+            }
+            _ if !self.moment.has_arguments() => None,
+            base => arguments::find(&self.arguments, base)?.ok()?.leads_to(&self.btf, path),
+        }
+    }
+
     fn default_result(&self) -> Option<(String, FetchField, Shape)> {
         let (field, shape) = self.result(At(0))?.take(None, At(0), true).ok()?;
         Some((call::RETVAL.to_owned(), field, shape))
@@ -161,11 +172,7 @@ impl FieldSource for FunctionFields {
     }
 
     fn look(&self, path: &FieldPath) -> Option<(String, Vec<Member>)> {
-        let ty = match &path.base {
-            FieldBase::Return if self.moment.has_result() => self.result(path.at)?.end(path)?,
-            _ if !self.moment.has_arguments() => return None,
-            base => arguments::find(&self.arguments, base)?.ok()?.leads_to(&self.btf, path)?,
-        };
+        let ty = self.type_of(path)?;
         Some((self.btf.type_name(ty), signature::members(&self.btf, ty, &path.to_string())))
     }
 
@@ -186,7 +193,10 @@ impl FieldSource for FunctionFields {
     }
 
     fn names(&self, path: &FieldPath) -> Option<Arc<ValueNames>> {
-        Some(self.call_number(path)?.names.clone())
+        if let Some(number) = self.call_number(path) {
+            return Some(number.names.clone());
+        }
+        names::of_type(&self.btf.type_name(self.type_of(path)?)).map(Arc::new)
     }
 
     fn nameless(&self, path: &FieldPath) -> Option<FetchField> {

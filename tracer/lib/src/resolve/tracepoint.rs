@@ -85,7 +85,7 @@ impl TracepointFields {
                     Some(ValueNames::SocketAddress)
                 }
                 Meaning::SyscallEntry => names::of_argument(call, &field.name),
-                _ => (field.plain_type() == "dev_t").then_some(ValueNames::Device),
+                _ => names::of_type(field.plain_type()),
             };
             Some((field.name.clone(), Arc::new(names?)))
         });
@@ -613,6 +613,8 @@ pub(super) mod tests {
         assert_eq!(names(&enter, "filename"), None);
         let device = source("a", "b", "\tfield:dev_t dev;\toffset:8;\tsize:4;\tsigned:0;\n");
         assert_eq!(names(&device, "dev"), Some(ValueNames::Device));
+        let mode = source("a", "b", "\tfield:umode_t mode;\toffset:8;\tsize:2;\tsigned:0;\n");
+        assert_eq!(names(&mode, "mode"), Some(ValueNames::FileMode));
     }
 
     #[test]

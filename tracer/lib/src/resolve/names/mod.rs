@@ -26,6 +26,18 @@ pub(super) fn call_numbers() -> Option<ValueNames> {
     None
 }
 
+/// What the numbers of a type of the kernel mean, if its name says so.
+pub(super) fn of_type(name: &str) -> Option<ValueNames> {
+    match name {
+        "dev_t" => Some(ValueNames::Device),
+        "umode_t" => Some(ValueNames::FileMode),
+        "clockid_t" => Some(constants::CLOCK.names()),
+        "sa_family_t" => Some(constants::FAMILY.names()),
+        "rwf_t" => Some(constants::READ_WRITE.names()),
+        _ => None,
+    }
+}
+
 /// What the numbers of a field mean.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -328,6 +328,58 @@ fn raw_tracepoints_have_the_arguments_of_their_callbacks() {
 }
 
 #[test]
+fn types_that_say_what_their_numbers_mean_have_names() {
+    let mut b = Builder::new();
+    let int = b.int("int", 4, 1);
+    let word = b.int("unsigned int", 4, 0);
+    let short = b.int("unsigned short", 2, 0);
+    let device = b.typedef("__kernel_dev_t", word);
+    let device = b.typedef("dev_t", device);
+    let mode = b.typedef("umode_t", short);
+    let clock = b.typedef("clockid_t", int);
+    let family = b.typedef("sa_family_t", short);
+    let inode = b.structure(
+        "inode",
+        12,
+        &[
+            ("i_mode", mode, 0, 0),
+            ("family", family, 16, 0),
+            ("i_rdev", device, 32, 0),
+            ("i_uid", word, 64, 0),
+        ],
+    );
+    let inode = b.pointer(inode);
+    let constant = b.constant(device);
+    let arguments = [("dev", constant), ("inode", inode), ("which", clock), ("count", word)];
+    b.function("open_device", device, &arguments);
+    let types = b.build();
+    let named = |text: &str, value: u64| {
+        let source = FunctionFields::new(types.clone(), "open_device", Moment::Call).unwrap();
+        let spec = parse(text);
+        let planned = plan(&source, Some(&[spec]), &[], None).unwrap().fields.remove(0);
+        let names = planned.field.names?;
+        names.of_integer(value, &planned.field.shape).map(|name| name.into_owned())
+    };
+    for (text, value, name) in [
+        ("dev", 8 << 20 | 1, Some("8:1")),
+        ("arg0", 8 << 20 | 1, Some("8:1")),
+        ("retval", 1 << 20 | 3, Some("1:3")),
+        ("inode->i_rdev", 8 << 20, Some("8:0")),
+        ("inode->i_mode", 0o100_644, Some("S_IFREG|0644")),
+        ("inode->family", 2, Some("AF_INET")),
+        ("which", 1, Some("CLOCK_MONOTONIC")),
+        ("dev:u32", 8 << 20, None),
+        ("inode->i_uid", 1000, None),
+        ("count", 1, None),
+    ] {
+        assert_eq!(named(text, value).as_deref(), name, "{text}");
+    }
+    let source = FunctionFields::new(types.clone(), "open_device", Moment::Return).unwrap();
+    let planned = plan(&source, None, &[], None).unwrap().fields;
+    assert!(planned[0].field.names.is_some(), "the default field");
+}
+
+#[test]
 fn without_types_there_are_registers() {
     let machine = machine();
     let source = UntypedFields::Kernel(Moment::Entry);
