@@ -80,6 +80,11 @@ pub(crate) trait FieldSource {
         path.after_args().filter(|_| self.own(path, None, At(0)).is_none())
     }
 
+    /// The path that the hook's own fields have.
+    fn plain(&self, path: &FieldPath) -> FieldPath {
+        self.without_args(path).unwrap_or_else(|| path.clone())
+    }
+
     /// The fields read by default, with their names.
     fn defaults(&self) -> Vec<(String, FetchField, Shape)>;
 
@@ -211,10 +216,10 @@ pub(crate) fn plan(
     }
     let own = own.iter().map(|spec| (spec, false));
     for (spec, is_additional) in own.chain(also.iter().map(|spec| (spec, true))) {
+        let spec = &FieldSpec { path: source.plain(&spec.path), ..spec.clone() };
         let at = spec.path.at;
         let (fetch, shape) = buffers::field(source, spec, &mut slots)?;
-        let named_path = || source.without_args(&spec.path).filter(|_| spec.name.is_none());
-        let name = named_path().map_or_else(|| spec.shown_name(), |path| path.to_string());
+        let name = spec.shown_name();
         let slot = slots.add(fetch, at)?;
         if is_additional && named.iter().any(|(_, known)| *known == slot) {
             continue;

@@ -150,7 +150,7 @@ impl<'s> Own<'s> {
         shape: &'s Shape,
     ) -> Self {
         let is_signed = field.flags & flag::SIGNED != 0;
-        Self { shape, names: source.names(&comparison.path), is_signed }
+        Self { shape, names: source.names(&source.plain(&comparison.path)), is_signed }
     }
 
     fn value_of(&self, name: &str) -> Option<i128> {
@@ -245,6 +245,8 @@ impl Compiler<'_> {
         on_true: Target,
         on_false: Target,
     ) -> Result<Target, ResolveError> {
+        let path = self.source.plain(&comparison.path);
+        let comparison = &Comparison { path, ..comparison.clone() };
         let at = comparison.path.at;
         let (mut field, shape) = self.source.field(&comparison.path, comparison.ty, at)?;
         buffers::bound_early(self.source, &comparison.path, &mut field, self.slots)?;

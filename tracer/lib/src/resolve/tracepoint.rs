@@ -592,6 +592,7 @@ pub(super) mod tests {
             (&enter, "flags & O_CREAT|O_EXCL", Ok(0xc0)),
             (&enter, "flags == \"O_WRONLY|O_CREAT\"", Ok(0x41)),
             (&enter, "dfd != AT_FDCWD", Ok(-100)),
+            (&enter, "args.dfd == \"AT_FDCWD\"", Ok(-100)),
             // Constants of other arguments, and errors, are known to all.
             (&enter, "mode & PROT_EXEC", Ok(4)),
             (&exit, "ret == -ENOENT", Ok(-2)),
@@ -605,14 +606,16 @@ pub(super) mod tests {
         ] {
             assert_eq!(compared(source, predicate), value.map_err(str::to_owned), "{predicate}");
         }
-        let names = |source: &TracepointFields, field| {
-            let path = crate::spec::FieldSpec::named(field).path;
-            source.names(&path).map(|names| (*names).clone())
+        let names = |source: &TracepointFields, field: &str| {
+            let spec: crate::ProbeSpec = format!("t:a:b({field})").parse().unwrap();
+            let field = plan(source, spec.fields(), &[], None).unwrap().fields.remove(0).field;
+            field.names.map(|names| (*names).clone())
         };
         assert_eq!(names(&exit, "ret"), None);
         assert_eq!(names(&enter, "filename"), None);
         let device = source("a", "b", "\tfield:dev_t dev;\toffset:8;\tsize:4;\tsigned:0;\n");
         assert_eq!(names(&device, "dev"), Some(ValueNames::Device));
+        assert_eq!(names(&device, "args.dev"), Some(ValueNames::Device));
         let mode = source("a", "b", "\tfield:umode_t mode;\toffset:8;\tsize:2;\tsigned:0;\n");
         assert_eq!(names(&mode, "mode"), Some(ValueNames::FileMode));
     }

@@ -40,6 +40,7 @@ fn a_buffer_depends_on_the_argument_that_is_its_length() {
     assert_eq!(default.fields[1].field.shape, Shape::Buffer);
     for (field, kind, size) in [
         ("buf", kind::BYTES, 512),
+        ("args.buf", kind::BYTES, 512),
         ("buf:ustr", kind::STRING, 4097),
         ("buf:bytes[count]", kind::BYTES, 4096),
         ("buf:ustr[fd:s32]", kind::STRING, 4097),
