@@ -11,14 +11,22 @@ use probe_tracer_common::trace::Task;
 use serde::Serialize;
 use serde_json::Serializer;
 use serde_json::ser::Formatter;
+use std::borrow::Cow;
 use std::io::{self, Write};
 
 /// The largest integer that every JSON parser reads exactly: 2^53 - 1.
 pub(super) const LARGEST: u64 = (1 << 53) - 1;
 
-/// Writes a value in the format of its [`Shape`].
-pub(super) fn value(out: &mut Vec<u8>, shape: &Shape, value: Value<'_>, names: &mut Names<'_>) {
+/// Writes a value in the format of its [`Shape`]. Returns whether a part of it was replaced.
+pub(super) fn value(
+    out: &mut Vec<u8>,
+    shape: &Shape,
+    value: Value<'_>,
+    names: &mut Names<'_>,
+) -> bool {
     match value {
+        Value::Bytes(bytes) => return data(out, shape, bytes, false),
+        Value::Truncated(bytes) => return data(out, shape, bytes, true),
         Value::Fault | Value::Null => out.extend_from_slice(b"null"),
         Value::Stack(addresses) => {
             let lines = names.stack(shape, addresses);
@@ -28,10 +36,9 @@ pub(super) fn value(out: &mut Vec<u8>, shape: &Shape, value: Value<'_>, names: &
             Some(symbol) => serialize(out, &symbol.to_string()),
             None => integer(out, shape, address),
         },
-        Value::Bytes(bytes) => data(out, shape, bytes, false),
-        Value::Truncated(bytes) => data(out, shape, bytes, true),
         Value::Integer(value) => integer(out, shape, value),
     }
+    false
 }
 
 /// Writes members for what the values of an event mean beside how they are written: `names` of numbers and bytes, and
@@ -83,7 +90,7 @@ pub(super) fn list_fields(
 }
 
 /// The bytes of a text that is not UTF-8, which a JSON string cannot have.
-pub(super) fn other_bytes<'v>(field: &Field, value: Value<'v>) -> Option<&'v [u8]> {
+fn other_bytes<'v>(field: &Field, value: Value<'v>) -> Option<&'v [u8]> {
     match value {
         Value::Bytes(bytes) | Value::Truncated(bytes) if field.shape == Shape::Text => {
             std::str::from_utf8(bytes).is_err().then_some(bytes)
@@ -92,7 +99,7 @@ pub(super) fn other_bytes<'v>(field: &Field, value: Value<'v>) -> Option<&'v [u8
     }
 }
 
-/// Writes a member with the bytes of these texts.
+/// Writes a member with the bytes of these texts, if there are any.
 pub(super) fn bytes(out: &mut Vec<u8>, event: &TraceEvent<'_>, probe: &Probe) {
     let mut start: &[u8] = br#","bytes":{"#;
     for (field, value) in event.values(probe) {
@@ -123,8 +130,8 @@ fn end(out: &mut Vec<u8>, start: &[u8]) {
     }
 }
 
-/// Writes a string, bytes or a list, which may be incomplete.
-fn data(out: &mut Vec<u8>, shape: &Shape, bytes: &[u8], is_cut: bool) {
+/// Writes a string, bytes or a list, which may be incomplete. Returns whether a part of a string was replaced.
+fn data(out: &mut Vec<u8>, shape: &Shape, bytes: &[u8], is_cut: bool) -> bool {
     match shape {
         Shape::Bytes => put!(out, "\"{}\"", Hex(bytes)),
         Shape::Buffer if !is_text(bytes, is_cut) => put!(out, "\"{}\"", Hex(bytes)),
@@ -133,8 +140,9 @@ fn data(out: &mut Vec<u8>, shape: &Shape, bytes: &[u8], is_cut: bool) {
             list(out, elements, |out, element| integer(out, of, element));
         }
         Shape::Bits => list(out, bits(bytes), number),
-        _ => string(out, bytes),
+        _ => return string(out, bytes),
     }
+    false
 }
 
 fn list<T>(out: &mut Vec<u8>, elements: impl Iterator<Item = T>, write: impl Fn(&mut Vec<u8>, T)) {
@@ -200,7 +208,9 @@ fn integer(out: &mut Vec<u8>, shape: &Shape, value: u64) {
         }
         Shape::Signed | Shape::Result | Shape::Char => signed(out, value.cast_signed()),
         Shape::Enum(enumeration) => match enumeration.name(value) {
-            Some(name) => string(out, name.as_bytes()),
+            Some(name) => {
+                string(out, name.as_bytes());
+            }
             None if enumeration.is_signed => signed(out, value.cast_signed()),
             None => unsigned(out, value),
         },
@@ -247,16 +257,18 @@ pub(super) fn number(out: &mut Vec<u8>, value: impl itoa::Integer) {
     out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
 }
 
-/// Writes untrusted text. Invalid UTF-8 becomes U+FFFD.
-pub(super) fn string(out: &mut Vec<u8>, text: &[u8]) {
+/// Writes untrusted text. Invalid UTF-8 becomes U+FFFD. Returns whether there was any.
+pub(super) fn string(out: &mut Vec<u8>, text: &[u8]) -> bool {
     let is_plain = |byte: &u8| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\');
     if text.iter().all(is_plain) {
         out.push(b'"');
         out.extend_from_slice(text);
         out.push(b'"');
-    } else {
-        serialize(out, &String::from_utf8_lossy(text));
+        return false;
     }
+    let text = String::from_utf8_lossy(text);
+    serialize(out, &*text);
+    matches!(text, Cow::Owned(_))
 }
 
 /// Writes any value on a line of its own.

@@ -4,7 +4,7 @@ use super::clock::Stamp;
 use super::form::{Form, Notice};
 use super::json;
 use super::names::Names;
-use super::value::{error_of, is_text};
+use super::value::{Hex, error_of, is_text};
 use crate::resolve::event::{TraceEvent, Value};
 use crate::resolve::probe::Probe;
 use crate::resolve::shape::{Field, Shape};
@@ -77,13 +77,16 @@ impl Form for Jsonl {
         json::keyed(out, br#","cpu":"#, event.cpu);
         json::ids(out, event.task);
         out.extend_from_slice(br#","comm":"#);
-        json::string(out, event.task.comm());
+        let comm = event.task.comm();
+        if json::string(out, comm) {
+            put!(out, ",\"comm_bytes\":\"{}\"", Hex(comm));
+        }
         out.extend_from_slice(&keys.probe);
         let (mut faults, mut truncated, mut binary, mut lossy) = (false, false, false, false);
         let mut error = None;
         for (key, (field, value)) in keys.fields.iter().zip(event.values(probe)) {
             out.extend_from_slice(key);
-            json::value(out, &field.shape, value, names);
+            lossy |= json::value(out, &field.shape, value, names);
             match value {
                 Value::Fault => faults = true,
                 Value::Truncated(_) => truncated = true,
@@ -93,7 +96,6 @@ impl Form for Jsonl {
                 _ => {}
             }
             binary |= is_binary(field, value);
-            lossy |= json::other_bytes(field, value).is_some();
         }
         out.push(b'}');
         if faults {
@@ -176,7 +178,7 @@ mod tests {
         assert_eq!(
             written(&hit, &probe("vfs_read", &fields)),
             "{\"type\":\"kprobe\",\"time\":12000000345,\"cpu\":3,\"pid\":100,\"tid\":101,\
-             \"comm\":\"a\\\"\\n\\u001b\u{fffd}\",\"probe\":\"vfs_read\",\"args\":{\"dfd\":-100,\
+             \"comm\":\"a\\\"\\n\\u001b\u{fffd}\",\"comm_bytes\":\"61220a1bff\",\"probe\":\"vfs_read\",\"args\":{\"dfd\":-100,\
              \"filename\":\"/etc/\\u001b\u{fffd}\",\"big\":\"18446744073709551615\",\
              \"small\":\"-9223372036854775808\",\"at\":\"0xfff0\",\"bytes\":\"00ff\",\"faulty\":null,\
              \"ok\":false,\"ret\":-2},\"faults\":[\"faulty\"],\

@@ -67,6 +67,8 @@ enum What<'r> {
         length: Exact,
         offset: Exact,
         file: Cow<'r, str>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        file_bytes: Option<String>,
         #[serde(flatten)]
         identity: Option<FileLine>,
         #[serde(flatten)]
@@ -76,6 +78,8 @@ enum What<'r> {
         pid: u32,
         tid: u32,
         name: Cow<'r, str>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        name_bytes: Option<String>,
         exec: bool,
     },
     Fork(TaskLine),
@@ -140,7 +144,8 @@ impl<'r> What<'r> {
                 Self::mmap(mapping, FileLine::of(file), Some(AccessLine { prot, flags }))
             }
             Body::Comm { thread: Thread { pid, tid }, comm, is_exec: exec } => {
-                Self::Comm { pid, tid, name: String::from_utf8_lossy(comm), exec }
+                let (name, name_bytes) = text(comm);
+                Self::Comm { pid, tid, name, name_bytes, exec }
             }
             Body::Fork(task) => Self::Fork(TaskLine::of(task)),
             Body::Exit(task) => Self::Exit(TaskLine::of(task)),
@@ -162,9 +167,9 @@ impl<'r> What<'r> {
         identity: Option<FileLine>,
         access: Option<AccessLine>,
     ) -> Self {
-        let (address, file) = (hex(addr), String::from_utf8_lossy(filename));
+        let (address, (file, file_bytes)) = (hex(addr), text(filename));
         let (length, offset) = (Exact(len), Exact(pgoff));
-        Self::Mmap { pid, tid, address, length, offset, file, identity, access }
+        Self::Mmap { pid, tid, address, length, offset, file, file_bytes, identity, access }
     }
 
     fn switch(switch: Switch, thread: Option<Thread>, other: Option<Thread>) -> Self {
@@ -201,6 +206,13 @@ impl TaskLine {
 
 fn ids(thread: Option<Thread>) -> (Option<u32>, Option<u32>) {
     thread.map(|Thread { pid, tid }| (pid, tid)).unzip()
+}
+
+/// A text, and its bytes if they are not UTF-8.
+fn text(bytes: &[u8]) -> (Cow<'_, str>, Option<String>) {
+    let text = String::from_utf8_lossy(bytes);
+    let other = matches!(text, Cow::Owned(_)).then(|| Hex(bytes).to_string());
+    (text, other)
 }
 
 /// The names of flags. Flags without a name are combined into one number.
@@ -242,7 +254,8 @@ mod tests {
         for (body, expected) in [
             (
                 Body::Comm { thread, comm: b"a\"\x1b[2J\n\xff", is_exec: true },
-                "\"comm\",\"pid\":7,\"tid\":8,\"name\":\"a\\\"\\u001b[2J\\n\u{fffd}\",\"exec\":true",
+                "\"comm\",\"pid\":7,\"tid\":8,\"name\":\"a\\\"\\u001b[2J\\n\u{fffd}\",\
+                 \"name_bytes\":\"61221b5b324a0aff\",\"exec\":true",
             ),
             // Integers are exact for every parser.
             (
@@ -264,13 +277,15 @@ mod tests {
 
     #[test]
     fn a_mapping_has_its_file_and_access_where_they_are_known() {
+        let (file, file_bytes) = text(b"/a\xff");
         let what = What::Mmap {
             pid: 7,
             tid: 8,
             address: hex(16),
             length: Exact(32),
             offset: Exact(0),
-            file: "/a".into(),
+            file,
+            file_bytes,
             identity: FileLine::of(MappedFile::BuildId(&[1, 0xab])),
             access: Some(AccessLine { prot: 5, flags: 2 }),
         };
@@ -279,7 +294,7 @@ mod tests {
         assert_eq!(
             String::from_utf8(out).unwrap(),
             "{\"type\":\"mmap\",\"pid\":7,\"tid\":8,\"address\":\"0x10\",\"length\":32,\"offset\":0,\
-             \"file\":\"/a\",\"build_id\":\"01ab\",\"prot\":5,\"flags\":2}\n"
+             \"file\":\"/a\u{fffd}\",\"file_bytes\":\"2f61ff\",\"build_id\":\"01ab\",\"prot\":5,\"flags\":2}\n"
         );
     }
 }
