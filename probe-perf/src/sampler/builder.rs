@@ -76,8 +76,8 @@ impl SamplerBuilder {
         Self { each_hit: true, ..self }
     }
 
-    /// Adds fields to samples. They always have the event's id, the instruction, the thread, the time, the CPU and the
-    /// period.
+    /// Adds fields to samples. They always have the event's id, the instruction, the thread, the time and the CPU, and the
+    /// period unless an event has a fixed one other than 1.
     #[must_use]
     pub fn sample(mut self, what: SampleType) -> Self {
         self.attr.sample_type |= what.bits();
@@ -155,11 +155,8 @@ impl SamplerBuilder {
     pub fn open(self) -> Result<Sampler, PerfError> {
         let bytes = self.bytes_per_ring;
         let bytes_per_ring = rounded_up(bytes).ok_or(PerfError::RingSize(bytes))?;
-        let events = match self.events.as_slice() {
-            [] => vec![Software::CpuClock.into()],
-            events => events.to_vec(),
-        };
-        let attrs = events.iter().map(|event| self.attr(event)).collect::<Result<_, _>>()?;
+        let attrs = self.attrs()?;
+        let events = self.sampled();
         // This must come before the list of online CPUs is read.
         let hotplug = Hotplug::of(&self.target);
         let sites = self.target.sites_of_each(&events)?.into_iter().enumerate();
@@ -168,6 +165,30 @@ impl SamplerBuilder {
         let mut rings = SamplerRings::default();
         rings.open(&mut opener, each)?;
         Ok(Sampler::new(opener, rings, hotplug))
+    }
+
+    /// The events, or the default one.
+    fn sampled(&self) -> Vec<Event> {
+        match self.events.as_slice() {
+            [] => vec![Software::CpuClock.into()],
+            events => events.to_vec(),
+        }
+    }
+
+    /// The attributes of each event.
+    fn attrs(&self) -> Result<Vec<Attr>, PerfError> {
+        let events = self.sampled();
+        // Asked for the period of a software event or tracepoint with a fixed one, the kernel takes a sample of each event
+        // (`perf_swevent_event`). All events have the same layout of samples.
+        let has_period = events.iter().all(|one| !matches!(self.rate_of(one), Rate::Period(2..)));
+        let attr = |event| {
+            let mut attr = self.attr(event)?;
+            if !has_period {
+                attr.sample_type &= !SampleType::PERIOD.bits();
+            }
+            Ok(attr)
+        };
+        events.iter().map(attr).collect()
     }
 
     fn attr(&self, event: &Event) -> Result<Attr, PerfError> {
@@ -190,11 +211,6 @@ impl SamplerBuilder {
         }
         if attr.sample_type & SampleType::READ.bits() == 0 {
             attr.read_format = ReadFormat::LOST.bits();
-        }
-        if self.events.iter().any(|one| matches!(self.rate_of(one), Rate::Period(2..))) {
-            // Asked for the period of a software event or tracepoint with a fixed one, the kernel takes a sample of each
-            // event (`perf_swevent_event`). All events have the same layout of samples.
-            attr.sample_type &= !SampleType::PERIOD.bits();
         }
         Ok(attr)
     }
@@ -229,6 +245,25 @@ mod tests {
                 let is_frequency = Flags::from_bits_retain(attr.flags).contains(Flags::FREQ);
                 assert_eq!((attr.sample_period, is_frequency), expected, "{event}");
             }
+        }
+    }
+    #[test]
+    fn samples_of_fixed_periods_do_not_have_them() {
+        let has_period = |builder: SamplerBuilder| {
+            let attrs = builder.attrs().unwrap();
+            attrs.iter().map(|attr| attr.sample_type & SampleType::PERIOD.bits() != 0).collect()
+        };
+        let clock = || Sampler::builder().event(Software::CpuClock);
+        let fixed: Event = "software/config=0,period=5/".parse().unwrap();
+        for (builder, expected) in [
+            (Sampler::builder(), vec![true]),
+            (Sampler::builder().period(1000), vec![false]),
+            (Sampler::builder().frequency(99), vec![true]),
+            (clock().period(1000), vec![false]),
+            (clock().event(fixed), vec![false; 2]),
+        ] {
+            let has_period: Vec<bool> = has_period(builder.clone());
+            assert_eq!(has_period, expected, "{builder:?}");
         }
     }
 }
