@@ -30,7 +30,8 @@ pub(crate) fn run(args: &Sample) -> Result<ExitCode> {
         log::warn!("CPUs that come online later are not sampled: {error}");
     }
     // The thread for symbols needs other privileges than sampling, and keeps them to itself.
-    let mut stacks = SampledStacks::new(Symbols::start(SymbolAccess::Processes)?);
+    let symbols = Symbols::start_for(SymbolAccess::Processes, &args.target(command))?;
+    let mut stacks = SampledStacks::new(symbols);
     if !args.include_self {
         stacks = stacks.without_process(std::process::id());
     }
@@ -46,7 +47,7 @@ pub(crate) fn run(args: &Sample) -> Result<ExitCode> {
     }
     follow(&mut sampler, &begun, &mut stacks)?;
     let counts = sampler.counts()?;
-    let printed = print(args, &mut stacks, &sampler, out);
+    let printed = print(args, &stacks, &sampler, out);
     summarize(&counts, stacks.left_out());
     for (cpu, error) in sampler.uncovered() {
         log::warn!("CPU {cpu} came online and is not sampled: {error}");
@@ -67,8 +68,7 @@ fn builder(args: &Sample, command: Option<u32>) -> SamplerBuilder {
         (None, Some(frequency)) => builder.frequency(frequency.get()),
         (None, None) => builder.frequency(FREQUENCY).each_hit_of_tracepoints(),
     };
-    let tasks = Flags::COMM | Flags::COMM_EXEC | Flags::TASK;
-    let flags = tasks | Flags::MMAP | Flags::MMAP2 | args.on_exec(command);
+    let flags = Flags::COMM | Flags::TASK | args.on_exec(command);
     // Wakeups are only for full rings: the rings are read every [`LOOK`] anyway.
     let builder = builder.wake_after_bytes(args.buffer_size as u32 / 4).flags(flags);
     events(args).into_iter().fold(builder.target(args.target(command)), SamplerBuilder::event)
@@ -107,7 +107,7 @@ fn follow(sampler: &mut Sampler, begun: &Begun, stacks: &mut SampledStacks) -> R
 
 fn print(
     args: &Sample,
-    stacks: &mut SampledStacks,
+    stacks: &SampledStacks,
     sampler: &Sampler,
     out: Box<dyn Write>,
 ) -> io::Result<()> {

@@ -80,9 +80,10 @@ fn symbols_of(probes: &[Probe], is_sealed: bool) -> Result<Symbols> {
         of_kernel |= field.shape == Shape::KernelStack || field.is_symbol();
         of_processes |= field.shape == Shape::UserStack;
     }
+    let access = if is_sealed { SymbolAccess::Kernel } else { SymbolAccess::Processes };
     Ok(match (of_processes, of_kernel) {
-        (true, _) if !is_sealed => Symbols::start(SymbolAccess::Processes)?,
-        (true, _) | (_, true) => Symbols::start(SymbolAccess::Kernel)?,
+        (true, _) => Symbols::start_for(access, &probe_perf::Target::System)?,
+        (false, true) => Symbols::start()?,
         (false, false) => Symbols::none(),
     })
 }

@@ -1,9 +1,17 @@
 //! Stacks of calls with a known call chain.
 
-use crate::probe::chain::{Chain, count, is_from_a_system_call, through};
-use crate::probe::{assert_exit, events, ledger, probe, stderr, stdout, succeed};
+use crate::probe::chain::{Chain, count, functions, is_from_a_system_call, through};
+use crate::probe::libraries::Libraries;
+use crate::probe::{assert_exit, events, ledger, printed, probe, stderr, stdout, succeed};
+use serde_json::Value;
 
 const GETPGID: &str = "tracepoint:syscalls:sys_enter_getpgid/pid == -7/";
+
+/// By time: those of several CPUs are printed in any order.
+fn in_order(mut events: Vec<Value>) -> Vec<Value> {
+    events.sort_by_key(|event| event["time"].as_u64());
+    events
+}
 
 #[test]
 #[ignore = "needs root and BPF: cargo xtask test"]
@@ -23,23 +31,42 @@ fn every_event_has_its_stack() {
 #[ignore = "needs root and BPF: cargo xtask test"]
 fn a_program_has_no_names_of_the_next_one_in_its_process() {
     let chain = Chain::compile();
-    // Another program with the same addresses.
-    let other = chain.program.with_file_name("other");
-    std::fs::copy(&chain.program, &other).unwrap();
-    let mut command = chain.command(3, 0).to_vec();
-    command.extend(["0".to_owned(), other.to_str().unwrap().to_owned()]);
-    let events = events(["-U", GETPGID], command);
-    let modules = |comm: &str| {
-        let of = events.iter().filter(|event| event["comm"] == comm);
-        let modules = of.map(|event| event["args"]["ustack"][0]["module"].as_str());
-        modules.collect::<Vec<_>>()
+    let dir = chain.program.parent().unwrap();
+    std::fs::create_dir(dir.join("next")).unwrap();
+    // Another program with the same addresses, and perhaps the same name. Names of the first one are looked up before or
+    // after that is executed.
+    for (name, seconds) in [("other", "0"), ("next/chain", "0"), ("next/chain", "1")] {
+        let other = dir.join(name);
+        std::fs::copy(&chain.program, &other).unwrap();
+        let mut command = chain.command(3, 0).to_vec();
+        command.extend([seconds.to_owned(), other.to_str().unwrap().to_owned()]);
+        let events = in_order(events(["-U", GETPGID], command));
+        let modules = events.iter().map(|event| event["args"]["ustack"][0]["module"].as_str());
+        let programs = [&chain.program, &chain.program, &chain.program, &other];
+        assert!(modules.eq(programs.map(|path| path.to_str())), "{events:#?}");
+    }
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn functions_have_the_names_of_the_libraries_that_were_loaded() {
+    let libraries = Libraries::compile();
+    let command = libraries.command(20);
+    let events = in_order(events(["-U", GETPGID], &command));
+    let names: Vec<_> = events.iter().map(|event| functions(event, "ustack")[0]).collect();
+    assert_eq!(names, Libraries::FUNCTIONS.repeat(20));
+    let assert_counted = |folded: String| {
+        for name in Libraries::FUNCTIONS {
+            assert_eq!(count(&folded, &format!(";main;{name} ")), 20, "{folded}");
+        }
     };
-    let of_first = modules("chain");
-    assert_eq!(of_first.len(), 3, "{events:#?}");
-    let is_right = |module: &Option<&str>| module.is_none_or(|module| module.ends_with("/chain"));
-    assert!(of_first.iter().all(is_right), "{of_first:?}");
-    let of_second = modules("other");
-    assert!(of_second.len() == 1 && of_second[0].unwrap().ends_with("/other"), "{of_second:?}");
+    let run = |args: &[&str]| stdout(&succeed(probe(args).arg("--").args(&command)));
+    assert_counted(run(&["stack", "-U", "-F", "folded", GETPGID]));
+    assert_counted(run(&["sample", "-e", "syscalls:sys_enter_getpgid", "-c", "1", "-f", "folded"]));
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let path = file.path().to_str().unwrap();
+    run(&["record", "-U", "-o", path, GETPGID]);
+    assert_counted(printed(["replay", "-F", "folded", path]));
 }
 
 #[test]

@@ -16,6 +16,7 @@ use std::sync::Arc;
 pub(crate) struct Names<'e> {
     symbols: &'e mut Symbols,
     task: &'e Task,
+    time: u64,
 }
 
 /// An address of a stack and its functions, the innermost first; empty if they are unknown.
@@ -23,14 +24,16 @@ pub(crate) type Named = (u64, Arc<[Frame]>);
 
 impl<'e> Names<'e> {
     pub(crate) fn of(event: &TraceEvent<'e>, symbols: &'e mut Symbols) -> Self {
-        Self { symbols, task: event.task }
+        Self { symbols, task: event.task, time: event.time }
     }
 
     /// The addresses of a stack, with their functions.
     pub(crate) fn stack(&mut self, shape: &Shape, addresses: Addresses<'_>) -> Vec<Named> {
         let addresses: Vec<u64> = addresses.iter().collect();
         let (frames, left_out) = match shape {
-            Shape::UserStack => (self.symbols.of_process_stack(self.task, &addresses), 0),
+            Shape::UserStack => {
+                (self.symbols.of_process_stack(self.task, self.time, &addresses), 0)
+            }
             _ => {
                 let frames = self.symbols.of_kernel_stack(&addresses);
                 let left_out = tracing(&frames);

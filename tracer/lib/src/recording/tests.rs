@@ -317,9 +317,11 @@ fn a_replay_has_the_names_of_the_recording() {
     let mut hit = Hit::new(b"self", 0, &[Value::Stack(Addresses::new(&addresses))]);
     hit.set_pid(std::process::id());
     let probes = vec![probe("f", &[("ustack", Shape::UserStack)])];
-    let symbols = Symbols::start(SymbolAccess::Processes).unwrap();
+    let symbols =
+        Symbols::start_for(SymbolAccess::Processes, &probe_perf::Target::ThisProcess).unwrap();
     let bytes = recording(probes, symbols, Origin::here(), |recorder| {
-        (0..3).for_each(|_| assert!(recorder.record(0, hit.record()).is_continue()));
+        let record = RawRecord { time: probe_sys::clock::monotonic(), ..hit.record() };
+        (0..3).for_each(|_| assert!(recorder.record(0, record).is_continue()));
     });
     let text = printed(&bytes, Format::Table);
     assert_eq!(text.lines().filter(|line| line.contains("here")).count(), 3, "{text}");

@@ -1,17 +1,21 @@
-//! The mappings of processes, collected from kernel records.
+//! What processes have mapped, collected from kernel records.
 
 use probe_perf::record::{MappedFile, Mapping};
 use std::collections::{HashMap, VecDeque};
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
+use std::ops::RangeInclusive;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 /// The number of ended processes that are remembered.
-const ENDED: usize = 4096;
+const ENDED: usize = 1024;
+
+/// The number of mappings that are remembered.
+const MAPPED: usize = 1 << 16;
 
 /// A file whose code was mapped.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -27,7 +31,7 @@ impl ElfFile {
     }
 }
 
-/// The files whose code was mapped by processes, with the addresses and times.
+/// What processes mapped as code, with the addresses and times.
 ///
 /// Records come from several rings, so they may arrive out of order.
 #[derive(Debug, Default)]
@@ -35,12 +39,19 @@ pub(crate) struct Images {
     processes: HashMap<u32, Process>,
     /// Processes that have ended, and when.
     ended: VecDeque<(u32, u64)>,
+    /// The number of mappings of all processes.
+    mapped: usize,
+    /// Before this time, mappings may have changed unnoticed.
+    complete_since: u64,
+    /// Before this time, mappings of ended processes are forgotten.
+    known_since: u64,
 }
 
 #[derive(Debug, Default)]
 struct Process {
-    /// The times at which the process got a new address space, in any order.
+    /// The times at which the process got a new address space, in order.
     begins: Vec<(u64, Begin)>,
+    /// By time.
     mapped: Vec<Mapped>,
 }
 
@@ -58,38 +69,46 @@ struct Mapped {
     since: u64,
     begin: u64,
     end: u64,
-    /// The offset of the mapping in the file, in bytes.
-    offset: u64,
-    file: Arc<ElfFile>,
+    /// The file, and the offset of the mapping in it, in bytes. Other code is in memory only.
+    file: Option<(Arc<ElfFile>, u64)>,
 }
 
 impl Images {
     /// Notes that a process was forked.
     pub(crate) fn fork(&mut self, pid: u32, parent: u32, time: u64) {
-        self.process(pid).begins.push((time, Begin::Fork(parent)));
+        self.begin(pid, time, Begin::Fork(parent));
     }
 
     /// Notes that a process executed a program.
     pub(crate) fn exec(&mut self, pid: u32, time: u64) {
-        self.process(pid).begins.push((time, Begin::Exec));
+        self.begin(pid, time, Begin::Exec);
+    }
+
+    fn begin(&mut self, pid: u32, time: u64, how: Begin) {
+        let begins = &mut self.processes.entry(pid).or_default().begins;
+        begins.insert(begins.partition_point(|&(at, _)| at <= time), (time, how));
     }
 
     /// Notes a mapping, which may be of something other than a file.
     pub(crate) fn map(&mut self, mapping: &Mapping<'_>, file: &MappedFile<'_>, time: u64) {
-        let &Mapping { thread, addr: begin, len, pgoff: offset, filename: path, .. } = mapping;
-        let MappedFile::Inode { inode, .. } = *file else { return };
-        if !path.starts_with(b"/") || path.starts_with(b"//") {
-            return;
+        if self.mapped >= MAPPED {
+            self.forget(time);
         }
-        let file = ElfFile { path: OsStr::from_bytes(path).into(), inode };
-        let mapped = &mut self.process(thread.pid).mapped;
-        mapped.push(Mapped {
-            since: time,
-            begin,
-            end: begin.saturating_add(len),
-            offset,
-            file: Arc::new(file),
-        });
+        let &Mapping { thread, addr: begin, len, pgoff: offset, filename: path, .. } = mapping;
+        let file = match *file {
+            MappedFile::Inode { inode, .. }
+                if path.starts_with(b"/") && !path.starts_with(b"//") =>
+            {
+                let path = OsStr::from_bytes(path).into();
+                Some((Arc::new(ElfFile { path, inode }), offset))
+            }
+            _ => None,
+        };
+        let mapped = &mut self.processes.entry(thread.pid).or_default().mapped;
+        let end = begin.saturating_add(len);
+        let at = mapped.partition_point(|one| one.since <= time);
+        mapped.insert(at, Mapped { since: time, begin, end, file });
+        self.mapped += 1;
     }
 
     /// Notes that a process ended. It is remembered for a while.
@@ -99,38 +118,90 @@ impl Images {
             && let Some((pid, end)) = self.ended.pop_front()
             && let Some(process) = self.processes.get_mut(&pid)
         {
+            let before = process.mapped.len();
             // The number may belong to another process by now.
             process.begins.retain(|&(since, _)| since > end);
             process.mapped.retain(|mapped| mapped.since > end);
+            self.mapped -= before - process.mapped.len();
+            self.known_since = self.known_since.max(end);
             if process.begins.is_empty() && process.mapped.is_empty() {
                 self.processes.remove(&pid);
             }
         }
     }
 
+    /// Forgets everything. Mappings may have changed unnoticed until this time.
+    pub(crate) fn forget(&mut self, until: u64) {
+        let complete_since = self.complete_since.max(until);
+        *self = Self { complete_since, known_since: self.known_since, ..Self::default() };
+    }
+
+    /// Since when an address of a process has belonged to what it belonged to at a time. Between two times with the same
+    /// answer, nothing else was mapped there. `None` if that is not known.
+    pub(crate) fn since(&self, pid: u32, time: u64, address: u64) -> Option<u64> {
+        self.since_as(pid, time, |process, range| process.mapped_at(range, address))
+    }
+
+    /// The same for all addresses of a process.
+    pub(crate) fn all_since(&self, pid: u32, time: u64) -> Option<u64> {
+        self.since_as(pid, time, |process, range| process.mapped(range).last())
+    }
+
+    fn since_as<'s>(
+        &'s self,
+        pid: u32,
+        time: u64,
+        last: impl FnOnce(&'s Process, RangeInclusive<u64>) -> Option<&'s Mapped>,
+    ) -> Option<u64> {
+        if time < self.complete_since.max(self.known_since) {
+            return None;
+        }
+        let since = self.processes.get(&pid).map_or(0, |process| {
+            let begin = process.begin(time).map_or(0, |(at, _)| at);
+            last(process, begin..=time).map_or(begin, |mapped| mapped.since)
+        });
+        Some(since.max(self.complete_since))
+    }
+
     /// The file that an address of a process belonged to at a time, and the offset in it.
     pub(crate) fn find(&self, pid: u32, time: u64, address: u64) -> Option<(&Arc<ElfFile>, u64)> {
         let (mut pid, mut time) = (pid, time);
         // Every iteration goes back in time, so the loop ends.
-        loop {
-            let Process { begins, mapped } = self.processes.get(&pid)?;
-            let begin = begins.iter().filter(|(at, _)| *at <= time).max_by_key(|(at, _)| *at);
-            let since = begin.map_or(0, |(at, _)| *at);
-            let is_there = |one: &&Mapped| {
-                (since..=time).contains(&one.since) && (one.begin..one.end).contains(&address)
-            };
-            if let Some(found) = mapped.iter().filter(is_there).max_by_key(|one| one.since) {
-                return Some((&found.file, address - found.begin + found.offset));
+        while self.since(pid, time, address).is_some() {
+            let process = self.processes.get(&pid)?;
+            let begin = process.begin(time);
+            let since = begin.map_or(0, |(at, _)| at);
+            if let Some(found) = process.mapped_at(since..=time, address) {
+                let (file, offset) = found.file.as_ref()?;
+                return Some((file, address - found.begin + offset));
             }
             match begin {
-                Some(&(at, Begin::Fork(parent))) => (pid, time) = (parent, at.checked_sub(1)?),
-                _ => return None,
+                Some((at, Begin::Fork(parent))) => (pid, time) = (parent, at.checked_sub(1)?),
+                _ => break,
             }
         }
+        None
+    }
+}
+
+impl Process {
+    /// How the address space of a time began, and when.
+    fn begin(&self, time: u64) -> Option<(u64, Begin)> {
+        let before = self.begins.partition_point(|&(at, _)| at <= time);
+        self.begins[..before].last().copied()
     }
 
-    fn process(&mut self, pid: u32) -> &mut Process {
-        self.processes.entry(pid).or_default()
+    /// What was mapped between two times, by time.
+    fn mapped(&self, between: RangeInclusive<u64>) -> &[Mapped] {
+        let until = self.mapped.partition_point(|one| one.since <= *between.end());
+        let from = self.mapped[..until].partition_point(|one| one.since < *between.start());
+        &self.mapped[from..until]
+    }
+
+    /// What was mapped last at an address between two times.
+    fn mapped_at(&self, between: RangeInclusive<u64>, address: u64) -> Option<&Mapped> {
+        let is_there = |one: &&Mapped| (one.begin..one.end).contains(&address);
+        self.mapped(between).iter().rev().find(is_there)
     }
 }
 
@@ -191,6 +262,35 @@ mod tests {
     }
 
     #[test]
+    fn an_address_belongs_to_something_else_once_anything_is_mapped_there() {
+        let mut images = Images::default();
+        images.forget(5);
+        map(&mut images, 1, 1000, b"//anon", 20);
+        map(&mut images, 1, 1000, b"/library", 10);
+        map(&mut images, 1, 2000, b"/other", 15);
+        let since = [4, 5, 10, 19, 20].map(|time| images.since(1, time, 1099));
+        assert_eq!(since, [None, Some(5), Some(10), Some(10), Some(20)]);
+        assert_eq!(images.all_since(1, 19), Some(15));
+        assert_eq!(find(&images, 1, 20, 1000), None);
+        images.exec(1, 30);
+        assert_eq!(images.since(1, 30, 1000), Some(30));
+        assert_eq!(images.all_since(1, 30), Some(30));
+        images.forget(40);
+        assert_eq!([39, 40].map(|time| images.since(1, time, 1000)), [None, Some(40)]);
+    }
+
+    #[test]
+    fn the_number_of_mappings_is_limited() {
+        let mut images = Images::default();
+        for time in 0..=MAPPED as u64 {
+            map(&mut images, 1, 1000, b"//anon", time);
+        }
+        assert_eq!(images.mapped, 1);
+        assert_eq!(images.since(1, MAPPED as u64 - 1, 1000), None);
+        assert_eq!(images.since(1, MAPPED as u64, 1000), Some(MAPPED as u64));
+    }
+
+    #[test]
     fn ended_processes_are_forgotten_after_a_while() {
         let mut images = Images::default();
         map(&mut images, 1, 1000, b"/first", 1);
@@ -202,6 +302,7 @@ mod tests {
             map(&mut images, pid, 1000, b"/x", 5);
             images.end(pid, 6);
         }
+        assert_eq!(images.since(1, 1, 1000), None);
         assert_eq!(find(&images, 1, 2, 1000), None);
         assert_eq!(find(&images, 1, 4, 1000), Some(("/second", 7)));
         images.end(10_000, 7);

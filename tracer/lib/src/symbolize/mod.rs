@@ -2,27 +2,28 @@
 
 mod frame;
 mod images;
+mod known;
 pub(crate) mod sampled;
 mod service;
 pub(crate) mod stack;
 pub(crate) mod stacks;
+mod watch;
 
 pub use frame::Frame;
 
 use crate::kernel::symbols;
 use crate::object::namespaces::PidNamespace;
 use images::ElfFile;
+use known::{Known, Space};
+use probe_perf::Target;
 use probe_tracer_common::trace::{COMM_LEN, Task};
 use serde::{Deserialize, Serialize};
-use service::Service;
-use std::collections::HashMap;
+use service::{Answer, Place, Service};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::iter;
-use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
-
-/// The number of addresses that are remembered at a time.
-const REMEMBERED: usize = 1 << 17;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use watch::Watch;
 
 /// Names for addresses, each looked up once.
 ///
@@ -30,12 +31,13 @@ const REMEMBERED: usize = 1 << 17;
 /// thread keeps those privileges of the calling thread that are needed to inspect other users' processes. Start
 /// it before you [give up privileges](crate::session::privileges).
 ///
-/// A process can be inspected only while it exists. If it ended before any of its addresses was looked up, its
-/// addresses have no names.
+/// An address of a process has the name that it had at the time of the hit, or none: the kernel reports
+/// what processes map, and a name that may be of something mapped later is dropped. A process that ended before any of
+/// its addresses was looked up has names only from files that it mapped since the watch began.
 #[derive(Debug, Default)]
 pub struct Symbols {
     source: Source,
-    known: HashMap<(Space, Address), Arc<[Frame]>>,
+    known: Known,
     /// Symbols looked up since the last call of [`Symbols::learnt`], if they are kept.
     learnt: Option<Vec<Learnt>>,
     /// Whether to warn that the kernel hides its addresses, once a name is missing.
@@ -47,18 +49,10 @@ pub struct Symbols {
 enum Source {
     #[default]
     Nowhere,
-    Service(Service),
+    /// Without a watch, addresses of processes have no names.
+    Service(Service, Option<Arc<Mutex<Watch>>>),
     /// Received from a recording. All of them are remembered.
-    Channel(Receiver<Learnt>),
-}
-
-/// What addresses refer to.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Space {
-    Kernel,
-    Process(Owner),
-    /// Offsets in this file, in bytes.
-    File(Arc<ElfFile>),
+    Channel(Receiver<Learnt>, BTreeSet<(Owner, u64)>),
 }
 
 /// An address, and whether it is a return address.
@@ -70,16 +64,25 @@ struct Address {
 }
 
 /// A process that runs one program. After an exec it usually has another name and other mappings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 struct Owner {
     pid: u32,
     comm: [u8; COMM_LEN],
+}
+
+impl Owner {
+    fn of(task: &Task) -> Self {
+        Self { pid: task.pid, comm: task.comm }
+    }
 }
 
 /// Names of addresses in the kernel or in a process, for storing them in a recording.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Learnt {
     process: Option<Owner>,
+    /// The time since which the addresses have had these names. Absent from recordings of earlier versions.
+    #[serde(default)]
+    since: u64,
     /// An address without known functions has no frames.
     names: Vec<(Address, Arc<[Frame]>)>,
 }
@@ -101,18 +104,37 @@ impl Symbols {
         Self::default()
     }
 
-    /// Starts the thread and reads the kernel's symbol table (`/proc/kallsyms`).
+    /// Starts the thread and reads the kernel's symbol table (`/proc/kallsyms`). Addresses of processes have no names.
     ///
     /// # Errors
     ///
-    /// If the thread cannot be created, or if names of processes are wanted and `/proc` shows those of another PID
-    /// namespace.
-    pub fn start(access: SymbolAccess) -> io::Result<Self> {
+    /// If the thread cannot be created.
+    pub fn start() -> io::Result<Self> {
+        Self::serve(SymbolAccess::Kernel, None)
+    }
+
+    /// Starts the thread, which also watches what processes map: all of them or, without the privilege for that
+    /// (`CAP_PERFMON`), those of the target. Hits from before this call have no names of processes. A warning is logged
+    /// if processes cannot be watched; then no address of a process has a name.
+    ///
+    /// # Errors
+    ///
+    /// If the thread cannot be created, or if `/proc` shows the processes of another PID namespace.
+    pub fn start_for(access: SymbolAccess, target: &Target) -> io::Result<Self> {
         if access == SymbolAccess::Processes {
             PidNamespace::own().map_err(io::Error::other)?;
         }
+        let watch = Watch::open(target).inspect_err(|error| {
+            log::warn!("user addresses have no names, because what processes map cannot be watched: {error}");
+        });
+        Self::serve(access, watch.ok())
+    }
+
+    fn serve(access: SymbolAccess, watch: Option<Watch>) -> io::Result<Self> {
         let warns = symbols::are_hidden();
-        Ok(Self { source: Source::Service(Service::start(access)?), warns, ..Self::default() })
+        let watch = watch.map(|watch| Arc::new(Mutex::new(watch)));
+        let service = Service::start(access, watch.clone())?;
+        Ok(Self { source: Source::Service(service, watch), warns, ..Self::default() })
     }
 
     /// The functions at a kernel address; empty if they are unknown.
@@ -123,25 +145,65 @@ impl Symbols {
     /// The functions at each address of a kernel stack, the innermost first; empty for an address without known
     /// functions.
     pub fn of_kernel_stack(&mut self, addresses: &[u64]) -> Vec<Arc<[Frame]>> {
-        self.look_up(&Space::Kernel, None, stack(addresses))
+        self.receive();
+        let addresses = stack(addresses);
+        let is_unknown = |one: &Address| self.known.since(&Space::Kernel, *one, 0).is_none();
+        let unknown: Vec<_> = addresses.iter().copied().filter(is_unknown).collect();
+        if !unknown.is_empty()
+            && let Some(Answer { found, .. }) = self.ask(Place::Kernel, &unknown)
+        {
+            if self.warns && found.iter().any(|one| one.is_empty()) {
+                self.warns = false;
+                log::warn!(
+                    "addresses in the kernel have no names, because kernel.kptr_restrict hides them: {}",
+                    symbols::TO_SEE
+                );
+            }
+            self.known.shrink();
+            self.learn(None, 0, unknown.into_iter().zip(found).collect());
+        }
+        let of = |one: Address| self.known.since(&Space::Kernel, one, 0).cloned();
+        addresses.into_iter().map(|one| of(one).unwrap_or_default()).collect()
     }
 
-    /// The functions at each address of a process's stack, like [`of_kernel_stack`](Self::of_kernel_stack).
-    pub fn of_process_stack(&mut self, task: &Task, addresses: &[u64]) -> Vec<Arc<[Frame]>> {
-        let owner = Owner { pid: task.pid, comm: task.comm };
-        self.look_up(&Space::Process(owner), Some(task.tid), stack(addresses))
-    }
-
-    /// The functions at an offset in a file, in bytes.
-    pub(crate) fn of_file(
+    /// The functions at each address of a process's stack, like [`of_kernel_stack`](Self::of_kernel_stack), at the time of a
+    /// hit (`CLOCK_MONOTONIC`, in nanoseconds).
+    pub fn of_process_stack(
         &mut self,
-        file: &Arc<ElfFile>,
-        at: u64,
-        is_return: bool,
-    ) -> Arc<[Frame]> {
-        let address = iter::once(Address { at, is_return });
-        let space = Space::File(Arc::clone(file));
-        self.look_up(&space, None, address).pop().unwrap_or_default()
+        task: &Task,
+        time: u64,
+        addresses: &[u64],
+    ) -> Vec<Arc<[Frame]>> {
+        self.receive();
+        let (owner, addresses) = (Owner::of(task), stack(addresses));
+        match &self.source {
+            Source::Service(_, Some(watch)) => {
+                let watch = Arc::clone(watch);
+                self.of_watched(&watch, owner, time, &addresses)
+            }
+            _ => {
+                let of = |one| self.known.at(&Space::Process(owner), one, time);
+                let names =
+                    addresses.into_iter().map(|one| of(one).map(|(_, frames)| frames.clone()));
+                names.map(Option::unwrap_or_default).collect()
+            }
+        }
+    }
+
+    /// A number that differs between two times only if the process may have mapped something else meanwhile. `None` if that
+    /// is not known.
+    pub(crate) fn mapped_since(&mut self, task: &Task, time: u64) -> Option<u64> {
+        self.receive();
+        match &self.source {
+            Source::Nowhere | Source::Service(_, None) => Some(0),
+            Source::Service(_, Some(watch)) => {
+                locked(watch).images_at(time).all_since(task.pid, time)
+            }
+            Source::Channel(_, changes) => {
+                let owner = Owner::of(task);
+                changes.range((owner, 0)..=(owner, time)).last().map(|(_, since)| *since)
+            }
+        }
     }
 
     /// Keeps all symbols looked up from now on for [`learnt`](Self::learnt).
@@ -158,69 +220,156 @@ impl Symbols {
     /// Symbols that are sent by the caller, and the sender. Nothing is looked up.
     pub(crate) fn channel() -> (Sender<Learnt>, Self) {
         let (sender, receiver) = mpsc::channel();
-        (sender, Self { source: Source::Channel(receiver), ..Self::default() })
+        (sender, Self { source: Source::Channel(receiver, BTreeSet::new()), ..Self::default() })
     }
 
-    /// The functions at each address, which may be in the stack of a thread.
-    fn look_up(
+    /// The functions at addresses of a process at a time.
+    fn of_watched(
         &mut self,
-        space: &Space,
-        tid: Option<u32>,
-        addresses: impl Iterator<Item = Address> + Clone,
+        watch: &Mutex<Watch>,
+        owner: Owner,
+        time: u64,
+        addresses: &[Address],
     ) -> Vec<Arc<[Frame]>> {
-        let Self { source, known, learnt, warns } = self;
-        let key = |address| (space.clone(), address);
-        match source {
-            Source::Nowhere => {}
-            Source::Channel(receiver) => {
-                for Learnt { process, names } in receiver.try_iter() {
-                    let space = process.map_or(Space::Kernel, Space::Process);
-                    known.extend(names.into_iter().map(|(at, name)| ((space.clone(), at), name)));
-                }
+        let space = Space::Process(owner);
+        let pid = owner.pid;
+        let since: Vec<_> = {
+            let mut watch = locked(watch);
+            let images = watch.images_at(time);
+            addresses.iter().map(|one| images.since(pid, time, one.instruction())).collect()
+        };
+        let known = |(&one, &since): (&Address, &Option<u64>)| match since {
+            Some(since) => self.known.since(&space, one, since).cloned(),
+            None => Some(Arc::default()),
+        };
+        let mut names: Vec<_> = addresses.iter().zip(&since).map(known).collect();
+        let each = addresses.iter().zip(&names);
+        let unknown: Vec<_> =
+            each.filter(|(_, name)| name.is_none()).map(|(&one, _)| one).collect();
+        self.known.shrink();
+        let mut found = self.find(watch, owner, time, &unknown).into_iter();
+        let mut learnt = BTreeMap::<u64, Vec<_>>::new();
+        for ((&address, name), since) in addresses.iter().zip(&mut names).zip(since) {
+            let is_new = name.is_none();
+            let name = name.get_or_insert_with(|| found.next().unwrap_or_default());
+            // A replay must not take an earlier name for one that is not known.
+            if is_new || since.is_none() {
+                learnt.entry(since.unwrap_or(time)).or_default().push((address, Arc::clone(name)));
             }
-            Source::Service(service) => {
-                if known.len() > REMEMBERED {
-                    known.clear();
+        }
+        learnt.into_iter().for_each(|(since, names)| self.learn(Some(owner), since, names));
+        names.into_iter().map(Option::unwrap_or_default).collect()
+    }
+
+    /// Looks up addresses of a process in what it has mapped now, or else in the files that it had mapped at the time.
+    fn find(
+        &mut self,
+        watch: &Mutex<Watch>,
+        owner: Owner,
+        time: u64,
+        addresses: &[Address],
+    ) -> Vec<Arc<[Frame]>> {
+        if addresses.is_empty() {
+            return Vec::new();
+        }
+        let Some(Answer { mut found, between }) = self.ask(Place::Process(owner), addresses) else {
+            return Vec::new();
+        };
+        let mut files = Vec::new();
+        {
+            let mut watch = locked(watch);
+            watch.catch_up();
+            let images = watch.images_at(between[1]);
+            for (n, (address, frames)) in addresses.iter().zip(&mut found).enumerate() {
+                let at = address.instruction();
+                let since = |time| images.since(owner.pid, time, at);
+                let is_same =
+                    since(time).is_some() && between.iter().all(|&read| since(read) == since(time));
+                if !is_same {
+                    *frames = Arc::default();
                 }
-                let is_unknown = |address: &Address| !known.contains_key(&key(*address));
-                let unknown: Vec<_> = addresses.clone().filter(is_unknown).collect();
-                if !unknown.is_empty()
-                    && let Some(found) = service.look_up(space, tid, &unknown)
+                if frames.is_empty()
+                    && let Some((file, offset)) = images.find(owner.pid, time, at)
                 {
-                    if *warns && *space == Space::Kernel && found.iter().any(|one| one.is_empty()) {
-                        *warns = false;
-                        log::warn!(
-                            "addresses in the kernel have no names, because kernel.kptr_restrict hides them: {}",
-                            symbols::TO_SEE
-                        );
-                    }
-                    let names = unknown.into_iter().zip(found);
-                    // A recording has no names of files.
-                    if let Some(learnt) = learnt
-                        && !matches!(space, Space::File(_))
-                    {
-                        let process = match space {
-                            Space::Process(owner) => Some(*owner),
-                            _ => None,
-                        };
-                        learnt.push(Learnt { process, names: names.clone().collect() });
-                    }
-                    known.extend(names.map(|(address, frames)| (key(address), frames)));
+                    files.push((n, Arc::clone(file), offset));
                 }
             }
         }
-        addresses.map(|address| known.get(&key(address)).cloned().unwrap_or_default()).collect()
+        for (n, file, offset) in files {
+            let is_return = addresses[n].is_return;
+            let address = Address { at: offset + u64::from(is_return), is_return };
+            found[n] = self.of_file(file, address);
+        }
+        found
+    }
+
+    /// The functions at an offset in a file, in bytes.
+    fn of_file(&mut self, file: Arc<ElfFile>, address: Address) -> Arc<[Frame]> {
+        let space = Space::File(Arc::clone(&file));
+        if let Some(frames) = self.known.since(&space, address, 0) {
+            return Arc::clone(frames);
+        }
+        let found = self.ask(Place::File(file), &[address]);
+        let frames = found.and_then(|mut answer| answer.found.pop()).unwrap_or_default();
+        self.known.insert(space, address, 0, Arc::clone(&frames));
+        frames
+    }
+
+    /// Asks the thread, if there is one.
+    fn ask(&self, place: Place, addresses: &[Address]) -> Option<Answer> {
+        match &self.source {
+            Source::Service(service, _) => service.look_up(place, addresses),
+            _ => None,
+        }
+    }
+
+    /// Remembers names that were looked up.
+    fn learn(&mut self, process: Option<Owner>, since: u64, names: Vec<(Address, Arc<[Frame]>)>) {
+        let space = process.map_or(Space::Kernel, Space::Process);
+        for (address, frames) in &names {
+            self.known.insert(space.clone(), *address, since, Arc::clone(frames));
+        }
+        if let Some(learnt) = &mut self.learnt
+            && !names.is_empty()
+        {
+            learnt.push(Learnt { process, since, names });
+        }
+    }
+
+    /// Remembers names from a recording.
+    fn receive(&mut self) {
+        let Source::Channel(receiver, changes) = &mut self.source else { return };
+        for Learnt { process, since, names } in receiver.try_iter() {
+            changes.extend(process.map(|owner| (owner, since)));
+            let space = process.map_or(Space::Kernel, Space::Process);
+            for (address, frames) in names {
+                self.known.insert(space.clone(), address, since, frames);
+            }
+        }
     }
 }
 
+impl Address {
+    /// An address of the instruction that runs: a return address lies behind its call.
+    fn instruction(self) -> u64 {
+        self.at.saturating_sub(self.is_return.into())
+    }
+}
+
+/// A panic of another thread leaves the watch usable.
+fn locked(watch: &Mutex<Watch>) -> MutexGuard<'_, Watch> {
+    watch.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// The addresses of a stack: the innermost one is in the running function, the others are return addresses.
-fn stack(addresses: &[u64]) -> impl Iterator<Item = Address> + Clone {
-    addresses.iter().enumerate().map(|(n, &at)| Address { at, is_return: n > 0 })
+fn stack(addresses: &[u64]) -> Vec<Address> {
+    addresses.iter().enumerate().map(|(n, &at)| Address { at, is_return: n > 0 }).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use probe_sys::clock::monotonic;
 
     #[inline(never)]
     extern "C" fn here() -> u64 {
@@ -233,10 +382,11 @@ mod tests {
 
     #[test]
     fn a_function_of_this_process_has_its_name() {
-        let mut symbols = Symbols::start(SymbolAccess::Processes).unwrap();
+        let mut symbols =
+            Symbols::start_for(SymbolAccess::Processes, &Target::ThisProcess).unwrap();
         assert_eq!(here(), 7);
         let begin = here as extern "C" fn() -> u64 as usize as u64;
-        let frames = symbols.of_process_stack(&this_process(), &[begin, begin + 3, 8]);
+        let frames = symbols.of_process_stack(&this_process(), monotonic(), &[begin, begin + 3, 8]);
         let outer: Vec<_> = frames.iter().filter_map(|one| one.last()).collect();
         assert_eq!(outer.len(), 2, "{frames:?}");
         for (frame, offset) in outer.into_iter().zip([0, 3]) {
@@ -251,10 +401,11 @@ mod tests {
     fn unknown_addresses_have_no_frames() {
         let mut symbols = Symbols::none();
         assert!(symbols.of_kernel(u64::MAX).is_empty());
-        assert!(symbols.of_process_stack(&this_process(), &[1])[0].is_empty());
+        assert!(symbols.of_process_stack(&this_process(), 0, &[1])[0].is_empty());
         let ended = Task { pid: u32::MAX >> 1, ..this_process() };
-        let mut symbols = Symbols::start(SymbolAccess::Processes).unwrap();
-        assert!(symbols.of_process_stack(&ended, &[1])[0].is_empty());
+        let mut symbols =
+            Symbols::start_for(SymbolAccess::Processes, &Target::ThisProcess).unwrap();
+        assert!(symbols.of_process_stack(&ended, monotonic(), &[1])[0].is_empty());
     }
 
     #[test]

@@ -1,59 +1,30 @@
 //! Counts the stacks of samples.
 
 use crate::resolve::event::Addresses;
-use crate::symbolize::images::Images;
+use crate::symbolize::Symbols;
 use crate::symbolize::stack::{Stack, StackTable, TaskStacks};
-use crate::symbolize::{Frame, Symbols};
 use probe_perf::record::{Body, Record, Sample, Thread};
 use probe_tracer_common::trace::{COMM_LEN, Task};
-use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
-
-/// The number of samples that may wait for records from other rings.
-const WAITING: usize = 1 << 14;
+use std::collections::HashMap;
 
 /// Counts the samples of a [`Sampler`](probe_perf::Sampler) by task and stack. It needs samples with callchains
 /// and, with [`Flags::COMM`](probe_perf::Flags::COMM) and [`Flags::TASK`](probe_perf::Flags::TASK), the names,
-/// forks and exits of threads.
-///
-/// With [`Flags::MMAP`](probe_perf::Flags::MMAP), [`MMAP2`](probe_perf::Flags::MMAP2) and
-/// [`COMM_EXEC`](probe_perf::Flags::COMM_EXEC), functions also have names in processes that ended before they
-/// could be inspected, provided that their files were mapped during the sampling and still exist.
+/// forks and exits of threads. The times must be of
+/// `CLOCK_MONOTONIC`, which is the default.
 #[derive(Debug)]
 pub struct SampledStacks {
     counts: StackTable,
     /// Names of threads, by thread id.
     names: HashMap<u32, [u8; COMM_LEN]>,
-    images: Images,
-    /// Samples of processes that could not be inspected. Their mappings may still arrive through another ring.
-    waiting: VecDeque<Waiting>,
     /// A process whose samples are left out, and their number.
     without: Option<u32>,
     left_out: u64,
 }
 
-/// A sample with addresses that have no names yet.
-#[derive(Debug)]
-struct Waiting {
-    task: Task,
-    time: u64,
-    user: Box<[u8]>,
-    kernel: Box<[u8]>,
-    /// The functions at each address of the user stack.
-    names: Vec<Arc<[Frame]>>,
-}
-
 impl SampledStacks {
     /// Counts samples; `symbols` resolves their addresses.
     pub fn new(symbols: Symbols) -> Self {
-        Self {
-            counts: StackTable::new(symbols),
-            names: HashMap::new(),
-            images: Images::default(),
-            waiting: VecDeque::new(),
-            without: None,
-            left_out: 0,
-        }
+        Self { counts: StackTable::new(symbols), names: HashMap::new(), without: None, left_out: 0 }
     }
 
     /// Leaves out the samples of a process, like those of the one that samples.
@@ -68,28 +39,15 @@ impl SampledStacks {
         self.left_out
     }
 
-    /// Counts a sample, or takes from another record what it says about threads and mappings.
+    /// Counts a sample, or takes from another record what it says about threads.
     pub fn record(&mut self, record: &Record<'_>) {
-        let time = record.ids.time.unwrap_or(0);
         match &record.body {
             Body::Sample(sample) => self.sample(sample),
-            Body::Comm { thread, comm, is_exec } => {
-                self.names.insert(thread.tid, padded(comm));
-                if *is_exec {
-                    self.images.exec(thread.pid, time);
-                }
-            }
-            Body::Mmap2 { mapping, file, .. } => self.images.map(mapping, file, time),
+            Body::Comm { thread, comm, .. } => drop(self.names.insert(thread.tid, padded(comm))),
             Body::Fork(task) => {
                 // A new thread has the name of its parent.
                 let name = self.name(task.parent);
                 self.names.insert(task.thread.tid, name);
-                if task.thread.pid != task.parent.pid {
-                    self.images.fork(task.thread.pid, task.parent.pid, time);
-                }
-            }
-            Body::Exit(task) if task.thread.pid == task.thread.tid => {
-                self.images.end(task.thread.pid, time);
             }
             _ => {}
         }
@@ -97,12 +55,11 @@ impl SampledStacks {
 
     /// The number of samples counted.
     pub fn samples(&self) -> u64 {
-        self.counts.hits() + self.waiting.len() as u64
+        self.counts.hits()
     }
 
     /// Every stack with its number of samples, the most frequent first.
-    pub fn stacks(&mut self) -> Vec<(Stack, u64)> {
-        self.settle(self.waiting.len());
+    pub fn stacks(&self) -> Vec<(Stack, u64)> {
         self.counts.stacks()
     }
 
@@ -115,47 +72,15 @@ impl SampledStacks {
         let task = Task { pid: thread.pid, tid: thread.tid, comm: self.name(thread) };
         let (user, kernel) =
             sample.callchain.map(|chain| (chain.user(), chain.kernel())).unwrap_or_default();
-        let (user, kernel) = (user.as_bytes(), kernel.as_bytes());
-        let hit = task_stacks(&task, user, kernel);
-        if self.counts.count_known(hit) {
-            return;
-        }
-        // Inspect the process at once, while it exists.
-        let names = self.counts.names(hit);
-        if names.iter().all(|frames| !frames.is_empty()) {
-            return self.counts.count_named(hit, &names);
-        }
-        let (time, user, kernel) = (sample.time.unwrap_or(0), user.into(), kernel.into());
-        self.waiting.push_back(Waiting { task, time, user, kernel, names });
-        if self.waiting.len() > WAITING {
-            self.settle(WAITING / 2);
-        }
-    }
-
-    /// Counts the oldest waiting samples.
-    fn settle(&mut self, samples: usize) {
-        let Self { counts, images, waiting, .. } = self;
-        for Waiting { task, time, user, kernel, mut names } in waiting.drain(..samples) {
-            let hit = task_stacks(&task, &user, &kernel);
-            for (n, (address, frames)) in hit.user.iter().zip(&mut names).enumerate() {
-                if frames.is_empty()
-                    && let Some((file, offset)) = images.find(task.pid, time, address)
-                {
-                    *frames = counts.symbols().of_file(file, offset, n > 0);
-                }
-            }
-            counts.count_named(hit, &names);
-        }
+        // The user and kernel stacks are words of 8 bytes.
+        let [user, kernel] = [user, kernel].map(|stack| Addresses::new(stack.as_bytes()));
+        let time = sample.time.unwrap_or(0);
+        self.counts.count_in(TaskStacks { task: &task, time, user, kernel }, |_| 0);
     }
 
     fn name(&mut self, thread: Thread) -> [u8; COMM_LEN] {
         *self.names.entry(thread.tid).or_insert_with(|| padded(&name(thread)))
     }
-}
-
-/// The user and kernel stacks are words of 8 bytes.
-fn task_stacks<'s>(task: &'s Task, user: &'s [u8], kernel: &'s [u8]) -> TaskStacks<'s> {
-    TaskStacks { task, user: Addresses::new(user), kernel: Addresses::new(kernel) }
 }
 
 /// A name for a thread whose name is unknown.

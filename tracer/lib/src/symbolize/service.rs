@@ -1,32 +1,52 @@
 //! The thread that looks symbols up.
 
 use super::images::ElfFile;
-use super::{Address, Frame, Owner, Space, SymbolAccess};
+use super::watch::Watch;
+use super::{Address, Frame, Owner, SymbolAccess, locked};
 use crate::kernel::capabilities::{self, Capabilities};
 use blazesym::symbolize::cache::{self, Cache};
 use blazesym::symbolize::evict::{self, Evict};
 use blazesym::symbolize::source::{Elf, Kernel, Process, Source};
 use blazesym::symbolize::{Input, Sym, Symbolized, Symbolizer};
 use blazesym::{MaybeDefault, Pid};
-use probe_tracer_common::trace::COMM_LEN;
+use probe_sys::clock::monotonic;
 use std::collections::HashMap;
-use std::fs;
 use std::io;
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
 /// A request: the addresses, and where they are.
 struct Question {
-    space: Space,
-    /// The thread whose stack they are of.
-    tid: Option<u32>,
+    place: Place,
     addresses: Vec<Address>,
     answer: Sender<Answer>,
 }
 
-/// The functions at each address, the innermost first.
-type Answer = Vec<Arc<[Frame]>>;
+/// Where addresses are looked up.
+#[derive(Clone, Debug)]
+pub(super) enum Place {
+    Kernel,
+    /// In what a process has mapped now or, if it has ended, had mapped before.
+    Process(Owner),
+    /// They are offsets in this file, in bytes.
+    File(Arc<ElfFile>),
+}
+
+/// The answer to a question.
+#[derive(Default)]
+pub(super) struct Answer {
+    /// The functions at each address, the innermost first.
+    pub(super) found: Found,
+    /// Of a process: it had mapped this at a time between these two.
+    pub(super) between: [u64; 2],
+}
+
+type Found = Vec<Arc<[Frame]>>;
+
+/// How often the rings of a watch are emptied, at least.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// The number of processes whose mappings are remembered at a time.
 const PROCESSES: usize = 1024;
@@ -38,8 +58,12 @@ pub(super) struct Service {
 }
 
 impl Service {
-    /// Starts the thread, and waits until it has read the kernel's symbols and given up unneeded privileges.
-    pub(super) fn start(access: SymbolAccess) -> io::Result<Self> {
+    /// Starts the thread, and waits until it has read the kernel's symbols and given up unneeded privileges. It also
+    /// empties the rings of the watch in time.
+    pub(super) fn start(
+        access: SymbolAccess,
+        watch: Option<Arc<Mutex<Watch>>>,
+    ) -> io::Result<Self> {
         let (questions, asked) = channel();
         let (begins, begun) = channel();
         let run = move || {
@@ -59,7 +83,7 @@ impl Service {
             }
             // The send fails only if nobody waits.
             let _ = begins.send(());
-            names.answer(asked);
+            names.answer(&asked, watch.as_deref());
         };
         thread::Builder::new().name("symbols".into()).spawn(run)?;
         // It fails only if the thread panicked, which has printed a message.
@@ -68,69 +92,69 @@ impl Service {
     }
 
     /// The functions at each address; `None` if the thread has ended.
-    pub(super) fn look_up(
-        &self,
-        space: &Space,
-        tid: Option<u32>,
-        addresses: &[Address],
-    ) -> Option<Answer> {
+    pub(super) fn look_up(&self, place: Place, addresses: &[Address]) -> Option<Answer> {
         let (answer, answered) = channel();
-        let (space, addresses) = (space.clone(), addresses.to_vec());
-        let question = Question { space, tid, addresses, answer };
-        self.questions.send(question).ok()?;
+        self.questions.send(Question { place, addresses: addresses.to_vec(), answer }).ok()?;
         answered.recv().ok()
     }
 }
 
 struct Names {
     symbolizer: Symbolizer,
-    /// Processes whose mappings are remembered.
-    remembered: HashMap<u32, Owner>,
+    /// Processes whose mappings are remembered, and the times between which these were read.
+    remembered: HashMap<u32, (Owner, [u64; 2])>,
 }
 
 impl Names {
     fn new() -> Self {
-        // A replaced file has another inode, so it counts as another file.
-        let symbolizer = Symbolizer::builder().enable_auto_reload(false).build();
-        Self { symbolizer, remembered: HashMap::new() }
+        // It looks at a file again before each use: the path of a mapping in `/proc` leads to another file once that takes
+        // its place.
+        Self { symbolizer: Symbolizer::new(), remembered: HashMap::new() }
     }
 
-    fn answer(&mut self, asked: Receiver<Question>) {
-        for Question { space, tid, addresses, answer } in asked {
-            let found = match space {
-                Space::Kernel => self.of_kernel(&addresses),
-                Space::Process(owner) => {
-                    let found = self.of_process(owner, &addresses);
-                    match tid.is_some_and(|tid| has_executed_another(owner, tid)) {
-                        true => vec![Arc::default(); addresses.len()],
-                        false => found,
-                    }
+    fn answer(&mut self, asked: &Receiver<Question>, watch: Option<&Mutex<Watch>>) {
+        loop {
+            let next = match watch {
+                None => asked.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(_) => asked.recv_timeout(LOOK),
+            };
+            let Question { place, addresses, answer } = match (next, watch) {
+                (Ok(question), _) => question,
+                (Err(RecvTimeoutError::Timeout), Some(watch)) => {
+                    locked(watch).catch_up();
+                    continue;
                 }
-                Space::File(file) => self.of_file(&file, &addresses),
+                _ => return,
+            };
+            let of = |found| Answer { found, ..Answer::default() };
+            let found = match place {
+                Place::Kernel => of(self.of_kernel(&addresses)),
+                Place::Process(owner) => self.of_process(owner, &addresses),
+                Place::File(file) => of(self.of_file(&file, &addresses)),
             };
             // The asker may have stopped waiting.
             let _ = answer.send(found);
         }
     }
 
-    fn of_kernel(&self, addresses: &[Address]) -> Answer {
+    fn of_kernel(&self, addresses: &[Address]) -> Found {
         let kernel = Kernel { vmlinux: MaybeDefault::None, ..Kernel::default() };
         self.look_up(&Source::Kernel(kernel), addresses)
     }
 
     fn of_process(&mut self, owner: Owner, addresses: &[Address]) -> Answer {
-        self.remember(owner);
+        let between = self.remember(owner);
         let by_file = Process::new(Pid::from(owner.pid));
         let found = self.look_up(&Source::Process(by_file.clone()), addresses);
         if found.iter().any(|frames| !frames.is_empty()) {
-            return found;
+            return Answer { found, between };
         }
         // Opening the mapped files themselves takes a privilege (5.9+); opening them by their paths does not.
         let by_path = Process { map_files: false, ..by_file };
-        self.look_up(&Source::Process(by_path), addresses)
+        Answer { found: self.look_up(&Source::Process(by_path), addresses), between }
     }
 
-    fn of_file(&self, file: &ElfFile, offsets: &[Address]) -> Answer {
+    fn of_file(&self, file: &ElfFile, offsets: &[Address]) -> Found {
         match file.is_replaced() {
             Ok(false) => self.look_up(&Source::Elf(Elf::new(&file.path)), offsets),
             is_replaced => {
@@ -140,13 +164,19 @@ impl Names {
         }
     }
 
-    /// Reads the mappings of a process, so that they are known after it has ended.
-    fn remember(&mut self, owner: Owner) {
+    /// Reads the mappings of a process, so that they are known after it has ended. Returns the times between which that
+    /// happened.
+    fn remember(&mut self, owner: Owner) -> [u64; 2] {
         let pid = Pid::from(owner.pid);
         let mapped = cache::Process { cache_perf_map: false, ..cache::Process::new(pid) };
+        let before = monotonic();
         let is_read = self.symbolizer.cache(&Cache::Process(mapped)).is_ok();
-        if !is_read && self.remembered.get(&owner.pid) == Some(&owner) {
-            return;
+        let between = [before, monotonic()];
+        if !is_read
+            && let Some(&(same, between)) = self.remembered.get(&owner.pid)
+            && same == owner
+        {
+            return between;
         }
         if self.remembered.len() >= PROCESSES {
             self.remembered.keys().for_each(|&pid| forget(&mut self.symbolizer, pid));
@@ -154,15 +184,15 @@ impl Names {
             return self.remember(owner);
         }
         match is_read {
-            true => drop(self.remembered.insert(owner.pid, owner)),
+            true => drop(self.remembered.insert(owner.pid, (owner, between))),
             // They belong to another process.
             false => forget(&mut self.symbolizer, owner.pid),
         }
+        between
     }
 
-    fn look_up(&self, source: &Source<'_>, addresses: &[Address]) -> Answer {
-        let calls: Vec<u64> =
-            addresses.iter().map(|address| address.at.saturating_sub(back(address))).collect();
+    fn look_up(&self, source: &Source<'_>, addresses: &[Address]) -> Found {
+        let calls: Vec<u64> = addresses.iter().map(|address| address.instruction()).collect();
         let input = match source {
             Source::Elf(_) => Input::FileOffset(calls.as_slice()),
             _ => Input::AbsAddr(calls.as_slice()),
@@ -175,45 +205,16 @@ impl Names {
             }
         };
         let frames = |(address, one): (&Address, &Symbolized<'_>)| match one {
-            Symbolized::Sym(symbol) => frames(symbol, back(address)),
+            Symbolized::Sym(symbol) => frames(symbol, address.at - address.instruction()),
             Symbolized::Unknown(_) => Arc::default(),
         };
         addresses.iter().zip(&found).map(frames).collect()
     }
 }
 
-/// Whether a thread has executed another program since it had the owner's name, so that its addresses are those of that one
-/// now. An `execve` gives the thread the name of the program's or script's file. Other new names mean nothing.
-fn has_executed_another(owner: Owner, tid: u32) -> bool {
-    let read = |file: &str| fs::read(format!("/proc/{}/{file}", owner.pid)).ok();
-    let is_new = || {
-        let comm = read(&format!("task/{tid}/comm"))?;
-        let comm = comm.trim_ascii_end();
-        // Without a name, nothing is known of it.
-        let before = owner.comm.split(|&byte| byte == 0).next().filter(|name| !name.is_empty())?;
-        if comm == before {
-            return None;
-        }
-        // A program, or an interpreter with its options and a script.
-        let command = read("cmdline")?;
-        let mut words = command.split(|&byte| byte == 0).take(3);
-        let is_called = |word: &[u8]| {
-            let name = word.rsplit(|&byte| byte == b'/').next().unwrap_or(word);
-            name.get(..COMM_LEN - 1).unwrap_or(name) == comm
-        };
-        Some(words.any(is_called))
-    };
-    is_new().unwrap_or(false)
-}
-
 fn forget(symbolizer: &mut Symbolizer, pid: u32) {
     // Evicting a process cannot fail.
     let _ = symbolizer.evict(&Evict::Process(evict::Process::new(Pid::from(pid))));
-}
-
-/// How far before an address to look: a return address lies behind its call instruction.
-fn back(address: &Address) -> u64 {
-    u64::from(address.is_return)
 }
 
 /// The functions of a symbol, the innermost first. It was looked up `back` bytes before the requested address.

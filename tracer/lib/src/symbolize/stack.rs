@@ -48,6 +48,8 @@ impl Stack {
 #[derive(Clone, Copy)]
 pub(crate) struct TaskStacks<'s> {
     pub(crate) task: &'s Task,
+    /// The time of the hit.
+    pub(crate) time: u64,
     pub(crate) user: Addresses<'s>,
     pub(crate) kernel: Addresses<'s>,
 }
@@ -85,24 +87,28 @@ impl StackTable {
         stacks
     }
 
-    /// Counts a hit of a task, with its user and kernel stacks.
+    /// Counts a hit of a task at a time (`CLOCK_MONOTONIC`, in nanoseconds), with its user and kernel stacks.
     pub fn count(
         &mut self,
         task: &Task,
+        time: u64,
         user: Option<Addresses<'_>>,
         kernel: Option<Addresses<'_>>,
     ) {
         let [user, kernel] = [user, kernel].map(|stack| stack.unwrap_or(Addresses::new(&[])));
-        let hit = TaskStacks { task, user, kernel };
-        if !self.count_known(hit) {
-            let names = self.names(hit);
-            self.count_in(hit, &names, tracing);
-        }
+        self.count_in(TaskStacks { task, time, user, kernel }, tracing);
     }
 
-    /// Counts a hit whose task and addresses were counted before. Returns `false` otherwise.
-    pub(crate) fn count_known(&mut self, hit: TaskStacks<'_>) -> bool {
+    /// Counts a hit whose task and addresses were counted before, while the process had the same mapped. Returns `false`
+    /// otherwise.
+    fn count_known(&mut self, hit: TaskStacks<'_>) -> bool {
         self.key.clear();
+        let since = match hit.user.iter().len() {
+            0 => Some(0),
+            _ => self.symbols.mapped_since(hit.task, hit.time),
+        };
+        let Some(since) = since else { return false };
+        self.key.push(since);
         self.key.extend(identity(hit.task));
         for stack in [hit.user, hit.kernel] {
             self.key.push(stack.iter().len() as u64);
@@ -115,43 +121,27 @@ impl StackTable {
         known.is_some()
     }
 
-    /// Counts a hit whose user functions are given.
-    pub(crate) fn count_named(&mut self, hit: TaskStacks<'_>, names: &[Arc<[Frame]>]) {
-        if !self.count_known(hit) {
-            self.count_in(hit, names, |_| 0);
+    /// Counts a hit. `others` is the number of innermost kernel functions to leave out.
+    pub(crate) fn count_in(&mut self, hit: TaskStacks<'_>, others: fn(&[Arc<[Frame]>]) -> usize) {
+        if self.count_known(hit) {
+            return;
         }
-    }
-
-    /// Counts a hit that was not counted before. `others` is the number of innermost kernel functions to leave out.
-    fn count_in(
-        &mut self,
-        hit: TaskStacks<'_>,
-        names: &[Arc<[Frame]>],
-        others: fn(&[Arc<[Frame]>]) -> usize,
-    ) {
+        let user: Vec<u64> = hit.user.iter().collect();
+        let names = self.symbols.of_process_stack(hit.task, hit.time, &user);
         let kernel: Vec<u64> = hit.kernel.iter().collect();
         let kernel_names = self.symbols.of_kernel_stack(&kernel);
         let mut entries = vec![entry(hit.task.comm(), EntryKind::Task)];
-        entries.extend(outermost_first(EntryKind::User, hit.user, names, 0));
+        entries.extend(outermost_first(EntryKind::User, hit.user, &names, 0));
         let left_out = others(&kernel_names);
         entries.extend(outermost_first(EntryKind::Kernel, hit.kernel, &kernel_names, left_out));
         let number = self.by_name.entry(Stack(entries.into())).or_insert_with_key(|stack| {
             self.stacks.push((stack.clone(), 0));
             self.stacks.len() - 1
         });
-        self.known.insert(self.key.as_slice().into(), *number);
+        if !self.key.is_empty() {
+            self.known.insert(self.key.as_slice().into(), *number);
+        }
         self.stacks[*number].1 += 1;
-    }
-
-    /// The functions at each address of the user stack; empty where they are unknown.
-    pub(crate) fn names(&mut self, hit: TaskStacks<'_>) -> Vec<Arc<[Frame]>> {
-        let addresses: Vec<u64> = hit.user.iter().collect();
-        self.symbols.of_process_stack(hit.task, &addresses)
-    }
-
-    /// The source of names.
-    pub(crate) fn symbols(&mut self) -> &mut Symbols {
-        &mut self.symbols
     }
 }
 

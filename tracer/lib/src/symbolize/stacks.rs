@@ -52,7 +52,7 @@ impl StackCounts {
             }
         }
         let [user, kernel] = stacks;
-        self.counts.count(event.task, user, kernel);
+        self.counts.count(event.task, event.time, user, kernel);
         self.left = self.left.map(|left| left - 1);
     }
 }

@@ -4,6 +4,7 @@ pub mod busy;
 pub mod chain;
 pub mod commands;
 pub mod kernel_trace;
+pub mod libraries;
 pub mod unprivileged;
 
 use jsonschema::Validator;

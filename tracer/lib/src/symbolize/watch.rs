@@ -1,0 +1,106 @@
+//! Watching what processes map.
+
+use super::images::Images;
+use probe_perf::record::{Body, Record};
+use probe_perf::{Event, Flags, PerfError, Sampler, Software, Target};
+use probe_sys::clock::monotonic;
+
+/// The size of each ring, in bytes. A process that starts needs about 2 KiB.
+const RING: usize = 256 << 10;
+
+/// Fewer records than these never fill a ring: a record has a path of up to 4 KiB.
+const FEW: u64 = 50;
+
+/// Follows what processes map as code, so that an address has the name that it had at the time of a hit.
+///
+/// The kernel writes the record of a mapping before the process can execute it, and before its entry in `/proc` can be
+/// read.
+#[derive(Debug)]
+pub(super) struct Watch {
+    sampler: Sampler,
+    images: Images,
+    /// Every record from before this time has been read.
+    caught_up: u64,
+    lost: u64,
+    /// Whether it was reported that mappings were missed.
+    has_warned: bool,
+}
+
+impl Watch {
+    /// Watches all processes or, without the privilege for that, only those of the target.
+    pub(super) fn open(target: &Target) -> Result<Self, PerfError> {
+        let whole = match target.clone() {
+            // Any thread may map something, and so may one that is created later.
+            Target::Thread(id) | Target::Process(id) => Target::ProcessAndChildren(id),
+            Target::Processes(ids) => Target::ProcessesAndChildren(ids),
+            Target::ThisProcess => Target::ProcessAndChildren(std::process::id()),
+            other => other,
+        };
+        let sampler = sampler(Target::System).or_else(|_| sampler(whole))?;
+        let mut images = Images::default();
+        images.forget(monotonic());
+        Ok(Self { sampler, images, caught_up: 0, lost: 0, has_warned: false })
+    }
+
+    /// What processes had mapped at a time, which must have passed.
+    pub(super) fn images_at(&mut self, time: u64) -> &Images {
+        if time >= self.caught_up {
+            self.catch_up();
+        }
+        &self.images
+    }
+
+    /// Reads all records so far.
+    pub(super) fn catch_up(&mut self) {
+        let now = monotonic();
+        let (mut records, mut is_complete) = (0, true);
+        while let Some(record) = self.sampler.next_record() {
+            records += 1;
+            is_complete &= record.is_ok_and(|record| note(&mut self.images, &record));
+        }
+        if records >= FEW || !is_complete {
+            // The kernel writes the record of a loss only when there is room again.
+            let lost = self.sampler.counts().map_or(u64::MAX, |counts| counts.lost);
+            is_complete &= std::mem::replace(&mut self.lost, lost) == lost;
+        }
+        let until = match self.sampler.uncovered().next() {
+            Some(_) => Some(u64::MAX),
+            None => (!is_complete).then(monotonic),
+        };
+        if let Some(until) = until {
+            self.images.forget(until);
+            if !std::mem::replace(&mut self.has_warned, true) {
+                log::warn!(
+                    "user addresses lack names, because the kernel could not report what processes mapped"
+                );
+            }
+        }
+        self.caught_up = now;
+    }
+}
+
+/// Takes from a record what it says about mappings. Returns `false` if records were lost.
+fn note(images: &mut Images, record: &Record<'_>) -> bool {
+    let time = record.ids.time.unwrap_or(0);
+    match &record.body {
+        Body::Comm { thread, is_exec: true, .. } => images.exec(thread.pid, time),
+        Body::Mmap2 { mapping, file, .. } => images.map(mapping, file, time),
+        Body::Fork(task) if task.thread.pid != task.parent.pid => {
+            images.fork(task.thread.pid, task.parent.pid, time);
+        }
+        Body::Exit(task) if task.thread.pid == task.thread.tid => images.end(task.thread.pid, time),
+        Body::Lost { .. } => return false,
+        _ => {}
+    }
+    true
+}
+
+fn sampler(target: Target) -> Result<Sampler, PerfError> {
+    let flags = Flags::MMAP | Flags::MMAP2 | Flags::COMM | Flags::COMM_EXEC | Flags::TASK;
+    let event = Event::from(Software::Dummy).user_only();
+    let builder = Sampler::builder().event(event).period(0).flags(flags).target(target);
+    // Nobody waits for records.
+    let mut sampler = builder.bytes_per_ring(RING).wake_after_bytes(RING as u32 / 2).open()?;
+    sampler.enable()?;
+    Ok(sampler)
+}
