@@ -113,7 +113,15 @@ fn print(
 ) -> io::Result<()> {
     let mut out = BufWriter::new(out);
     let title = titled(sampler.events().iter());
-    args.format.write(&stacks.stacks(), &title, &mut out)?;
+    let events = sampler.events();
+    let stacks = match events {
+        [_] => stacks.stacks(),
+        _ => {
+            let names = sampler.ids().iter().map(|(&id, &number)| (id, events[number].to_string()));
+            stacks.stacks_by_event(&names.collect())
+        }
+    };
+    args.format.write(&stacks, &title, &mut out)?;
     out.flush()
 }
 

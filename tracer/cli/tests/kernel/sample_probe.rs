@@ -44,6 +44,20 @@ fn functions_of_short_lived_processes_have_names() {
 
 #[test]
 #[ignore = "needs root: cargo xtask test"]
+fn each_of_several_events_has_its_own_stacks() {
+    let chain = Chain::compile();
+    let events = "syscalls:sys_enter_getpgid,syscalls:sys_exit_getpgid";
+    let mut run = probe(["sample", "-e", events, "-c", "1", "-f", "folded", "--"]);
+    let folded = stdout(&succeed(run.args(chain.command(3, 0))));
+    for event in events.split(',') {
+        assert_eq!(count(&folded, &format!("{event};chain;")), 3, "{folded}");
+    }
+    assert_eq!(count(&folded, ""), 6);
+    assert!(!folded.contains(";0x0"), "{folded}");
+}
+
+#[test]
+#[ignore = "needs root: cargo xtask test"]
 fn a_table_has_the_most_frequent_stack_first() {
     let table = stdout(&sampled(&[]));
     let first = table.lines().next().unwrap();

@@ -136,6 +136,7 @@ fn cut(name: &str, letters: usize) -> String {
 fn color(kind: Option<EntryKind>) -> &'static str {
     match kind {
         None => "#d9d9d9",
+        Some(EntryKind::Event) => "#d9f0d3",
         Some(EntryKind::Task) => "#c6dbef",
         Some(EntryKind::User) => "#fdbe6f",
         Some(EntryKind::Kernel) => "#f4864b",

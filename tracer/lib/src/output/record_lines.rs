@@ -204,8 +204,10 @@ impl TaskLine {
     }
 }
 
+/// The ids of a thread; none if it has exited but is still running in the kernel.
 fn ids(thread: Option<Thread>) -> (Option<u32>, Option<u32>) {
-    thread.map(|Thread { pid, tid }| (pid, tid)).unzip()
+    let id = |id| (id != u32::MAX).then_some(id);
+    thread.map_or((None, None), |Thread { pid, tid }| (id(pid), id(tid)))
 }
 
 /// A text, and its bytes if they are not UTF-8.
@@ -273,6 +275,13 @@ mod tests {
             assert_eq!(line(body), format!("{{\"type\":{expected},\"time\":12,\"cpu\":3}}\n"));
         }
         assert_eq!(line(Body::Cgroup { id: 1, path: b"/" }), "");
+    }
+
+    #[test]
+    fn a_thread_that_has_exited_has_no_id() {
+        let other = Thread { pid: u32::MAX, tid: u32::MAX };
+        let line = line(Body::SwitchCpuWide { switch: Switch::In, other });
+        assert!(!line.contains("other_pid") && !line.contains("4294967295"), "{line}");
     }
 
     #[test]

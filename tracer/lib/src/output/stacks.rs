@@ -44,12 +44,12 @@ fn table(out: &mut dyn Write, stack: &Stack, hits: u64) -> io::Result<()> {
     for entry in stack.entries().iter().rev() {
         let name = &entry.name;
         match entry.kind {
-            EntryKind::Task => writeln!(out, "{shown:>12} {name}\n")?,
+            EntryKind::Event | EntryKind::Task => writeln!(out, "{shown:>12} {name}")?,
             _ => writeln!(out, "{shown:>12}   {name}")?,
         }
         shown.clear();
     }
-    Ok(())
+    writeln!(out)
 }
 
 fn folded(out: &mut dyn Write, stack: &Stack, hits: u64) -> io::Result<()> {

@@ -49,9 +49,13 @@ pub enum Value<'r> {
 pub struct Addresses<'r>(&'r [[u8; 8]]);
 
 impl<'r> Addresses<'r> {
-    /// `bytes` are words of 8 bytes in native byte order.
+    /// `bytes` are words of 8 bytes in native byte order. The stack ends at a return address of 0: no call returns there,
+    /// and the kernel has followed frame pointers beyond the outermost frame.
     pub fn new(bytes: &'r [u8]) -> Self {
-        Self(bytes.as_chunks().0)
+        let (words, _) = bytes.as_chunks();
+        let is_no_return = |(n, word): (usize, &[u8; 8])| n > 0 && *word == [0; 8];
+        let end = words.iter().enumerate().position(is_no_return);
+        Self(&words[..end.unwrap_or(words.len())])
     }
 
     /// The addresses, innermost frame first. The first is the address of the hook, the others are return addresses.

@@ -7,6 +7,9 @@ use probe_perf::record::{Body, Record, Sample, Thread};
 use probe_tracer_common::trace::{COMM_LEN, Task};
 use std::collections::HashMap;
 
+/// The id of a thread that has exited but is still running in the kernel.
+const EXITED: u32 = u32::MAX;
+
 /// Counts the samples of a [`Sampler`](probe_perf::Sampler) by task and stack. It needs samples with callchains
 /// and, with [`Flags::COMM`](probe_perf::Flags::COMM) and [`Flags::TASK`](probe_perf::Flags::TASK), the names,
 /// forks and exits of threads. The times must be of
@@ -42,7 +45,7 @@ impl SampledStacks {
     /// Counts a sample, or takes from another record what it says about threads.
     pub fn record(&mut self, record: &Record<'_>) {
         match &record.body {
-            Body::Sample(sample) => self.sample(sample),
+            Body::Sample(sample) => self.sample(sample, record.id().unwrap_or(0)),
             Body::Comm { thread, comm, .. } => drop(self.names.insert(thread.tid, padded(comm))),
             Body::Fork(task) => {
                 // A new thread has the name of its parent.
@@ -63,7 +66,13 @@ impl SampledStacks {
         self.counts.stacks()
     }
 
-    fn sample(&mut self, sample: &Sample<'_>) {
+    /// The same, with the stacks of each event apart: each begins with the name of its event. `names` has those of the
+    /// ids of events ([`Sampler::ids`](probe_perf::Sampler::ids)).
+    pub fn stacks_by_event(&self, names: &HashMap<u64, String>) -> Vec<(Stack, u64)> {
+        self.counts.stacks_by(|id| names.get(&id).map(String::as_str))
+    }
+
+    fn sample(&mut self, sample: &Sample<'_>, event: u64) {
         let Some(thread) = sample.thread else { return };
         if self.without == Some(thread.pid) {
             self.left_out += 1;
@@ -75,7 +84,7 @@ impl SampledStacks {
         // The user and kernel stacks are words of 8 bytes.
         let [user, kernel] = [user, kernel].map(|stack| Addresses::new(stack.as_bytes()));
         let time = sample.time.unwrap_or(0);
-        self.counts.count_in(TaskStacks { task: &task, time, user, kernel }, |_| 0);
+        self.counts.count_in(TaskStacks { task: &task, time, event, user, kernel }, |_| 0);
     }
 
     fn name(&mut self, thread: Thread) -> [u8; COMM_LEN] {
@@ -88,6 +97,9 @@ fn name(Thread { pid, tid }: Thread) -> Vec<u8> {
     if tid == 0 {
         return b"swapper".to_vec();
     }
+    if tid == EXITED {
+        return b"[exited]".to_vec();
+    }
     let name = std::fs::read(format!("/proc/{pid}/task/{tid}/comm"));
     name.map_or_else(|_| format!("{tid}").into_bytes(), |name| name.trim_ascii_end().to_vec())
 }
@@ -98,4 +110,32 @@ fn padded(name: &[u8]) -> [u8; COMM_LEN] {
     let len = name.len().min(COMM_LEN - 1);
     comm[..len].copy_from_slice(&name[..len]);
     comm
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use probe_perf::record::SampleId;
+
+    #[test]
+    fn samples_are_counted_by_the_names_of_their_events() {
+        let mut stacks = SampledStacks::new(Symbols::none());
+        for (id, tid) in [(1, 0), (2, 0), (2, EXITED), (3, EXITED)] {
+            let mut sample = Sample::default();
+            (sample.id, sample.thread) = (Some(id), Some(Thread { pid: tid, tid }));
+            stacks.record(&Record::new(Body::Sample(sample), SampleId::default()));
+        }
+        let names = [(1, "faults"), (2, "cycles"), (3, "cycles")];
+        let names = names.map(|(id, name)| (id, name.to_owned())).into();
+        let shown = |(stack, hits): (Stack, u64)| {
+            let names: Vec<_> = stack.entries().iter().map(|entry| entry.name.clone()).collect();
+            (names.join(";"), hits)
+        };
+        let by_event: Vec<_> = stacks.stacks_by_event(&names).into_iter().map(shown).collect();
+        let expected = [("cycles;[exited]", 2), ("cycles;swapper", 1), ("faults;swapper", 1)];
+        assert_eq!(by_event, expected.map(|(names, hits)| (names.to_owned(), hits)));
+        let all: Vec<_> = stacks.stacks().into_iter().map(shown).collect();
+        let expected = [("[exited]", 2), ("swapper", 2)];
+        assert_eq!(all, expected.map(|(names, hits)| (names.to_owned(), hits)));
+    }
 }

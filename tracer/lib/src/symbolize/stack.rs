@@ -7,7 +7,7 @@ use probe_tracer_common::trace::Task;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The stack of a hit: the task, followed by its functions down to the innermost one.
+/// The stack of a hit: the event if there are several, and the task, followed by its functions down to the innermost one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Stack(pub(crate) Arc<[StackEntry]>);
 
@@ -25,6 +25,8 @@ pub struct StackEntry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum EntryKind {
+    /// The event that was sampled, by its name, where there are several.
+    Event,
     /// The task, by its name.
     Task,
     /// A function of a process.
@@ -34,7 +36,7 @@ pub enum EntryKind {
 }
 
 impl Stack {
-    /// The task, followed by the functions, each called by the previous entry.
+    /// The event if there are several, and the task, followed by the functions, each called by the previous entry.
     pub fn entries(&self) -> &[StackEntry] {
         &self.0
     }
@@ -50,6 +52,8 @@ pub(crate) struct TaskStacks<'s> {
     pub(crate) task: &'s Task,
     /// The time of the hit.
     pub(crate) time: u64,
+    /// The id of the event, if there may be several.
+    pub(crate) event: u64,
     pub(crate) user: Addresses<'s>,
     pub(crate) kernel: Addresses<'s>,
 }
@@ -60,8 +64,9 @@ pub struct StackTable {
     symbols: Symbols,
     /// The index of each stack that was counted, by its task and addresses.
     known: HashMap<Box<[u64]>, usize>,
-    by_name: HashMap<Stack, usize>,
-    stacks: Vec<(Stack, u64)>,
+    by_name: HashMap<(u64, Stack), usize>,
+    /// The event and the stack of hits, and their number.
+    stacks: Vec<((u64, Stack), u64)>,
     /// The key of the current hit.
     key: Vec<u64>,
 }
@@ -80,7 +85,21 @@ impl StackTable {
 
     /// Every stack with its number of hits, the most frequent first.
     pub fn stacks(&self) -> Vec<(Stack, u64)> {
-        let mut stacks = self.stacks.clone();
+        self.stacks_by(|_| None)
+    }
+
+    /// The same, with the stacks of each event apart from those of events of another name.
+    pub(crate) fn stacks_by<'n>(
+        &self,
+        event: impl Fn(u64) -> Option<&'n str>,
+    ) -> Vec<(Stack, u64)> {
+        let mut sums = HashMap::<Stack, u64>::new();
+        for ((id, stack), hits) in &self.stacks {
+            let event = event(*id).map(|name| entry(name.as_bytes(), EntryKind::Event));
+            let entries = event.into_iter().chain(stack.entries().iter().cloned());
+            *sums.entry(Stack(entries.collect())).or_default() += hits;
+        }
+        let mut stacks: Vec<_> = sums.into_iter().collect();
         stacks.sort_by(|(a, a_hits), (b, b_hits)| {
             b_hits.cmp(a_hits).then_with(|| a.names().cmp(b.names()))
         });
@@ -96,7 +115,7 @@ impl StackTable {
         kernel: Option<Addresses<'_>>,
     ) {
         let [user, kernel] = [user, kernel].map(|stack| stack.unwrap_or(Addresses::new(&[])));
-        self.count_in(TaskStacks { task, time, user, kernel }, tracing);
+        self.count_in(TaskStacks { task, time, event: 0, user, kernel }, tracing);
     }
 
     /// Counts a hit whose task and addresses were counted before, while the process had the same mapped. Returns `false`
@@ -108,7 +127,7 @@ impl StackTable {
             _ => self.symbols.mapped_since(hit.task, hit.time),
         };
         let Some(since) = since else { return false };
-        self.key.push(since);
+        self.key.extend([since, hit.event]);
         self.key.extend(identity(hit.task));
         for stack in [hit.user, hit.kernel] {
             self.key.push(stack.iter().len() as u64);
@@ -134,7 +153,8 @@ impl StackTable {
         entries.extend(outermost_first(EntryKind::User, hit.user, &names, 0));
         let left_out = others(&kernel_names);
         entries.extend(outermost_first(EntryKind::Kernel, hit.kernel, &kernel_names, left_out));
-        let number = self.by_name.entry(Stack(entries.into())).or_insert_with_key(|stack| {
+        let stack = (hit.event, Stack(entries.into()));
+        let number = self.by_name.entry(stack).or_insert_with_key(|stack| {
             self.stacks.push((stack.clone(), 0));
             self.stacks.len() - 1
         });

@@ -106,7 +106,8 @@ mod tests {
         hit(b"cat", &[1], &[2, 3]);
         hit(b"cat", &[1, 2], &[3]);
         hit(b"dog\n", &[1, 2], &[3]);
-        hit(b"cat", &[1, 2], &[3]);
+        // The outermost frame has no caller.
+        hit(b"cat", &[1, 2, 0], &[3]);
         assert_eq!(counts.hits(), 5);
         let stacks = counts.stacks();
         let names = |stack: &Stack| stack.names().collect::<Vec<_>>().join(" ");

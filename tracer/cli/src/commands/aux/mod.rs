@@ -51,6 +51,7 @@ pub(crate) fn run(args: &Sample, dir: &Path, ending: Ending) -> Result<ExitCode>
         false => privileges::give_up_but_for_samples(&tasks, command.is_some())?,
     }
     let begun = ending.begin(args.duration)?;
+    begun.announce();
     if !begins_itself {
         tasks.enable()?;
         traces.enable()?;
