@@ -4,7 +4,9 @@ use crate::probe::busy::Busy;
 use crate::probe::chain::{Chain, count};
 use crate::probe::commands::shell;
 use crate::probe::{assert_exit, assert_failure, printed, probe, stderr, stdout, succeed};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use std::process::{Command, Output};
+use std::time::{Duration, Instant};
 
 const GETPGID: &str = "syscalls:sys_enter_getpgid";
 
@@ -28,6 +30,21 @@ fn every_sample_has_its_stack() {
     let folded = stdout(&sampled(&["-f", "folded"]));
     assert_eq!(left_and_right(&folded), [30, 12], "{folded}");
     assert_eq!(count(&folded, ""), 42);
+}
+
+/// Opening the pipe would wait for ever, and giving up takes 30 seconds.
+#[test]
+#[ignore = "needs root: cargo xtask test"]
+fn a_pipe_in_the_place_of_debug_information_is_not_opened() {
+    let chain = Chain::compile();
+    let mut package = chain.program.clone().into_os_string();
+    package.push(".dwp");
+    mknodat(CWD, &package, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    let begun = Instant::now();
+    let mut run = probe(["sample", "-e", GETPGID, "-c", "1", "-f", "folded", "--"]);
+    let folded = stdout(&succeed(run.args(chain.command(30, 12))));
+    assert!(begun.elapsed() < Duration::from_secs(25), "{:?}", begun.elapsed());
+    assert_eq!(left_and_right(&folded), [30, 12], "{folded}");
 }
 
 #[test]

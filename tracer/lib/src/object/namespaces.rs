@@ -96,7 +96,7 @@ fn kernel_device(device: u64) -> u64 {
 }
 
 /// The last id in the line `NSpid` of `/proc/PID/status`.
-fn innermost_id(status: &str) -> Option<u32> {
+pub(crate) fn innermost_id(status: &str) -> Option<u32> {
     let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
     ids.split_ascii_whitespace().next_back()?.parse().ok()
 }

@@ -7,6 +7,7 @@ pub(crate) mod sampled;
 mod service;
 pub(crate) mod stack;
 pub(crate) mod stacks;
+mod trust;
 mod watch;
 
 pub use frame::Frame;
@@ -316,8 +317,8 @@ impl Symbols {
     }
 
     /// Asks the thread, if there is one.
-    fn ask(&self, place: Place, addresses: &[Address]) -> Option<Answer> {
-        match &self.source {
+    fn ask(&mut self, place: Place, addresses: &[Address]) -> Option<Answer> {
+        match &mut self.source {
             Source::Service(service, _) => service.look_up(place, addresses),
             _ => None,
         }

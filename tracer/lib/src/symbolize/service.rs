@@ -2,12 +2,15 @@
 
 use super::images::ElfFile;
 use super::watch::Watch;
-use super::{Address, Frame, Owner, SymbolAccess, locked};
+use super::{Address, Frame, Owner, SymbolAccess, locked, trust};
 use crate::kernel::capabilities::{self, Capabilities};
+use blazesym::helper::ElfResolver;
 use blazesym::symbolize::cache::{self, Cache};
 use blazesym::symbolize::evict::{self, Evict};
 use blazesym::symbolize::source::{Elf, Kernel, Process, Source};
-use blazesym::symbolize::{Input, Sym, Symbolized, Symbolizer};
+use blazesym::symbolize::{
+    Input, ProcessMemberInfo, ProcessMemberType, Resolve, Sym, Symbolized, Symbolizer,
+};
 use blazesym::{MaybeDefault, Pid};
 use probe_sys::clock::monotonic;
 use std::collections::HashMap;
@@ -48,13 +51,17 @@ type Found = Vec<Arc<[Frame]>>;
 /// How often the rings of a watch are emptied, at least.
 const LOOK: Duration = Duration::from_millis(50);
 
+/// How long to wait for an answer: longer than it takes to read the largest programs.
+const PATIENCE: Duration = Duration::from_secs(30);
+
 /// The number of processes whose mappings are remembered at a time.
 const PROCESSES: usize = 1024;
 
 /// Looks symbols up in a thread of its own, until it is dropped.
 #[derive(Debug)]
 pub(super) struct Service {
-    questions: Sender<Question>,
+    /// `None` once the thread has taken too long.
+    questions: Option<Sender<Question>>,
 }
 
 impl Service {
@@ -88,14 +95,22 @@ impl Service {
         thread::Builder::new().name("symbols".into()).spawn(run)?;
         // It fails only if the thread panicked, which has printed a message.
         let _ = begun.recv();
-        Ok(Self { questions })
+        Ok(Self { questions: Some(questions) })
     }
 
-    /// The functions at each address; `None` if the thread has ended.
-    pub(super) fn look_up(&self, place: Place, addresses: &[Address]) -> Option<Answer> {
+    /// The functions at each address; `None` if the thread has ended, or has not answered in time.
+    pub(super) fn look_up(&mut self, place: Place, addresses: &[Address]) -> Option<Answer> {
         let (answer, answered) = channel();
-        self.questions.send(Question { place, addresses: addresses.to_vec(), answer }).ok()?;
-        answered.recv().ok()
+        let addresses = addresses.to_vec();
+        self.questions.as_ref()?.send(Question { place, addresses, answer }).ok()?;
+        let found = answered.recv_timeout(PATIENCE);
+        if let Err(RecvTimeoutError::Timeout) = &found {
+            log::warn!(
+                "further addresses have no names, because reading a file with names takes too long"
+            );
+            self.questions = None;
+        }
+        found.ok()
     }
 }
 
@@ -109,7 +124,8 @@ impl Names {
     fn new() -> Self {
         // It looks at a file again before each use: the path of a mapping in `/proc` leads to another file once that takes
         // its place.
-        Self { symbolizer: Symbolizer::new(), remembered: HashMap::new() }
+        let symbolizer = Symbolizer::builder().set_process_dispatcher(opened_otherwise).build();
+        Self { symbolizer, remembered: HashMap::new() }
     }
 
     fn answer(&mut self, asked: &Receiver<Question>, watch: Option<&Mutex<Watch>>) {
@@ -144,7 +160,8 @@ impl Names {
 
     fn of_process(&mut self, owner: Owner, addresses: &[Address]) -> Answer {
         let between = self.remember(owner);
-        let by_file = Process::new(Pid::from(owner.pid));
+        let perf_map = trust::may_open_perf_map(owner.pid);
+        let by_file = Process { perf_map, ..Process::new(Pid::from(owner.pid)) };
         let found = self.look_up(&Source::Process(by_file.clone()), addresses);
         if found.iter().any(|frames| !frames.is_empty()) {
             return Answer { found, between };
@@ -156,7 +173,11 @@ impl Names {
 
     fn of_file(&self, file: &ElfFile, offsets: &[Address]) -> Found {
         match file.is_replaced() {
-            Ok(false) => self.look_up(&Source::Elf(Elf::new(&file.path)), offsets),
+            Ok(false) => {
+                let debug_syms = trust::may_open(&file.path);
+                let elf = Elf { debug_syms, ..Elf::new(&file.path) };
+                self.look_up(&Source::Elf(elf), offsets)
+            }
             is_replaced => {
                 log::debug!("no names for {}, replaced: {is_replaced:?}", file.path.display());
                 vec![Arc::default(); offsets.len()]
@@ -209,6 +230,18 @@ impl Names {
             Symbolized::Unknown(_) => Arc::default(),
         };
         addresses.iter().zip(&found).map(frames).collect()
+    }
+}
+
+/// Opens a mapped file by its mapping only, if its path, or what is beside it there, must not be opened.
+fn opened_otherwise(
+    member: ProcessMemberInfo<'_>,
+) -> Result<Option<Box<dyn Resolve>>, blazesym::Error> {
+    match member.member_entry {
+        ProcessMemberType::Path(path) if !trust::may_open(&path.symbolic_path) => {
+            Ok(Some(Box::new(ElfResolver::open(&path.maps_file)?)))
+        }
+        _ => Ok(None),
     }
 }
 
