@@ -96,6 +96,27 @@ fn files_with_odd_paths_without_symbols_and_by_address() {
     }
 }
 
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn symbols_without_a_build_id_have_the_checksum_of_the_link() {
+    let chain = Chain::compile();
+    let folder = chain.program.parent().unwrap();
+    let at = |name: &str| folder.join(name).display().to_string();
+    let (original, stripped, debug) = (at("original"), at("stripped"), at("symbols.debug"));
+    let objcopy = |args: &[&str]| succeed(Command::new("objcopy").args(args));
+    objcopy(&["--remove-section=.note.gnu.build-id", &at("chain"), &original]);
+    objcopy(&["--only-keep-debug", &original, &debug]);
+    objcopy(&["--strip-all", &format!("--add-gnu-debuglink={debug}"), &original, &stripped]);
+    let spec = format!("uprobe:{stripped}:innermost()");
+    let events = events(&[&spec], [stripped, "3".into(), "0".into(), "0".into()]);
+    assert_eq!(events.len(), 3);
+    let mut other = fs::read(&debug).unwrap();
+    other.push(0);
+    fs::write(&debug, other).unwrap();
+    let mut trace = probe(["trace", &spec, "-d", "10ms"]);
+    assert_exit(&mut trace, 1, "has no function of this name");
+}
+
 /// Whatever is listed on this machine is a spec that stands for itself, and can be attached.
 #[test]
 #[ignore = "needs root and BPF: cargo xtask test"]
