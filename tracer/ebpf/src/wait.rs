@@ -38,7 +38,7 @@ use aya_ebpf::{
     programs::RawTracePointContext,
 };
 use core::{ffi::c_void, mem::offset_of};
-use probe_common::{Record, RecordKind};
+use probe_common::{Record, RecordHeader, RecordKind};
 use probe_ebpf::{Reservation, atomic, pipe, unshared_stack};
 use probe_tracer_common::call::PART;
 use probe_tracer_common::trace::ProbeHit;
@@ -322,7 +322,8 @@ extern "C" fn restore(thread: u32, number: u32, depth: u32) -> u32 {
     // SAFETY: the value has the size of a part, and there is room for a whole one.
     unsafe { parts::copy(record, kept, 0, PART) };
     // SAFETY: the header is the reservation's.
-    let (len, memory_then) = unsafe { ((*record).len as usize, (*record).kind.0) };
+    let RecordHeader { kind, len, .. } = unsafe { record.read() };
+    let (memory_then, len) = (kind.0, len as usize);
     // SAFETY: as above.
     unsafe { (*record).kind = ProbeHit::KIND };
     if !parts::restore_rest(&place, record, HEADER + len, false) {
