@@ -47,7 +47,18 @@ const OPTIONS: &[(&[&str], Answers)] = &[
             "`probe count PROBE` counts hits, and a command to trace goes after --: `probe count PROBE -- CMD`",
         )],
     ),
-    (&["-f"], &[(TRACING, FORKS_OR_FORMAT), (&["replay"], "-F chooses the format")]),
+    (
+        &["-f"],
+        &[(&["record"], FORKS), (TRACING, FORKS_OR_FORMAT), (&["replay"], "-F chooses the format")],
+    ),
+    (
+        &["-F", "--freq"],
+        &[(
+            &["record"],
+            "`probe sample -F FREQUENCY` samples, as perf record does; a recording is formatted when it is printed: \
+             `probe replay -F FORMAT FILE`",
+        )],
+    ),
     (&["-ff", "--follow-forks", "--inherit"], &[(TRACING, FORKS)]),
     (
         &["-i"],
@@ -359,6 +370,7 @@ mod tests {
             ("probe trace -p 17", "`probe trace 'tracepoint:syscalls:sys_enter_*' -p 17`"),
             ("probe count", "`probe count tracepoint:sched:sched_process_exec`"),
             ("probe sample -g", "stacks are always sampled"),
+            ("probe record -F 99 -a", "`probe sample -F FREQUENCY`"),
             ("probe sample sleep 1", "`probe sample -- sleep 1`"),
             ("probe sample -a sleep 1", "`probe sample -a -- sleep 1`"),
             ("probe trace -g f", "-K shows the kernel stack"),

@@ -3,7 +3,7 @@
 use crate::probe::busy::Busy;
 use crate::probe::chain::{Chain, count};
 use crate::probe::commands::shell;
-use crate::probe::{assert_exit, assert_failure, printed, probe, stderr, stdout, succeed};
+use crate::probe::{Run, assert_exit, assert_failure, printed, probe, stderr, stdout, succeed};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
@@ -135,12 +135,17 @@ fn the_trace_of_a_process_ends_with_it() {
 #[test]
 #[ignore = "needs root: cargo xtask test"]
 fn the_trace_of_several_processes_ends_with_the_last_one() {
-    let mut sleeping = ["0.1", "1.1"].map(|time| Command::new("sleep").arg(time).spawn().unwrap());
+    let sleeping = [(); 2].map(|()| Command::new("sleep").arg("300").spawn().unwrap());
     let pids = format!("{},{}", sleeping[0].id(), sleeping[1].id());
-    let output = probe(["sample", "-p", &pids]).output().unwrap();
-    let has_ended = sleeping[1].try_wait().unwrap().is_some();
-    sleeping.iter_mut().for_each(|one| drop(one.wait()));
-    assert!(output.status.success() && has_ended, "{}", stderr(&output));
+    let run = Run::spawn(["sample", "-p", &pids]);
+    for mut process in sleeping {
+        run.wait_for_thread("signals");
+        process.kill().unwrap();
+        process.wait().unwrap();
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    let output = run.finish();
+    assert!(output.status.success(), "{}", stderr(&output));
 }
 
 #[test]
