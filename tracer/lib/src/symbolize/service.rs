@@ -42,7 +42,7 @@ pub(super) enum Place {
 pub(super) struct Answer {
     /// The functions at each address, the innermost first.
     pub(super) found: Found,
-    /// Of a process: it had mapped this at a time between these two.
+    /// Of a process: its mappings were read, and their files opened, between these times.
     pub(super) between: [u64; 2],
 }
 
@@ -116,8 +116,8 @@ impl Service {
 
 struct Names {
     symbolizer: Symbolizer,
-    /// Processes whose mappings are remembered, and the times between which these were read.
-    remembered: HashMap<u32, (Owner, [u64; 2])>,
+    /// Processes whose mappings are remembered, and a time before these were read.
+    remembered: HashMap<u32, (Owner, u64)>,
 }
 
 impl Names {
@@ -159,16 +159,19 @@ impl Names {
     }
 
     fn of_process(&mut self, owner: Owner, addresses: &[Address]) -> Answer {
-        let between = self.remember(owner);
+        let since = self.remember(owner);
         let perf_map = trust::may_open_perf_map(owner.pid);
         let by_file = Process { perf_map, ..Process::new(Pid::from(owner.pid)) };
         let found = self.look_up(&Source::Process(by_file.clone()), addresses);
+        // A mapping's file is opened only now, by a path that leads to another file once that is mapped there.
+        let between = [since, monotonic()];
         if found.iter().any(|frames| !frames.is_empty()) {
             return Answer { found, between };
         }
         // Opening the mapped files themselves takes a privilege (5.9+); opening them by their paths does not.
         let by_path = Process { map_files: false, ..by_file };
-        Answer { found: self.look_up(&Source::Process(by_path), addresses), between }
+        let found = self.look_up(&Source::Process(by_path), addresses);
+        Answer { found, between: [since, monotonic()] }
     }
 
     fn of_file(&self, file: &ElfFile, offsets: &[Address]) -> Found {
@@ -185,19 +188,17 @@ impl Names {
         }
     }
 
-    /// Reads the mappings of a process, so that they are known after it has ended. Returns the times between which that
-    /// happened.
-    fn remember(&mut self, owner: Owner) -> [u64; 2] {
+    /// Reads the mappings of a process, so that they are known after it has ended. Returns the time before that.
+    fn remember(&mut self, owner: Owner) -> u64 {
         let pid = Pid::from(owner.pid);
         let mapped = cache::Process { cache_perf_map: false, ..cache::Process::new(pid) };
         let before = monotonic();
         let is_read = self.symbolizer.cache(&Cache::Process(mapped)).is_ok();
-        let between = [before, monotonic()];
         if !is_read
-            && let Some(&(same, between)) = self.remembered.get(&owner.pid)
+            && let Some(&(same, since)) = self.remembered.get(&owner.pid)
             && same == owner
         {
-            return between;
+            return since;
         }
         if self.remembered.len() >= PROCESSES {
             self.remembered.keys().for_each(|&pid| forget(&mut self.symbolizer, pid));
@@ -205,11 +206,11 @@ impl Names {
             return self.remember(owner);
         }
         match is_read {
-            true => drop(self.remembered.insert(owner.pid, (owner, between))),
+            true => drop(self.remembered.insert(owner.pid, (owner, before))),
             // They belong to another process.
             false => forget(&mut self.symbolizer, owner.pid),
         }
-        between
+        before
     }
 
     fn look_up(&self, source: &Source<'_>, addresses: &[Address]) -> Found {
