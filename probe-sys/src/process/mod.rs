@@ -1,14 +1,16 @@
 //! Processes: which one this is, children that wait before they execute, processes
-//! that keep descriptors, signals that wait, and users.
+//! that keep descriptors, functions of linked libraries, signals that wait, and users.
 
 mod fork;
 mod held_child;
 mod keeper;
+mod linked;
 mod signals;
 mod user;
 
 pub use fork::Process;
 pub use held_child::HeldChild;
 pub use keeper::Keeper;
+pub use linked::linked_function;
 pub use signals::DeferredSignals;
 pub use user::user_id;

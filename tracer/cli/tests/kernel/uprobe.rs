@@ -1,6 +1,7 @@
 //! Functions of programs and libraries with known calls: this executable's own, and the C library's as
 //! called by it.
 
+use crate::absent;
 use crate::probe::commands::own;
 use crate::probe::{
     self, Run, assert_exit, assert_failure, events, json_line, json_lines, ledger, printed, probe,
@@ -166,6 +167,21 @@ fn a_pattern_stands_for_each_matching_function() {
 
 #[test]
 #[ignore = "needs root, BPF and uprobes: cargo xtask test"]
+fn an_ifunc_of_the_c_library_is_what_it_chooses_on_this_machine() {
+    const STRINGS: usize = 20;
+    let spec = "u:libc:strlen(text=arg0:str)/comm == \"absent\"/";
+    let output = trace([spec], absent::work(&format!("reads {STRINGS}")));
+    let events = json_lines(&output);
+    for path in (0..STRINGS).map(absent::path) {
+        let read = events.iter().filter(|event| event["args"]["text"] == path).count();
+        assert_eq!(read, 1, "{path}");
+    }
+    let expected = "which the library chooses on this machine (IFUNC)";
+    assert!(stderr(&output).contains(expected), "{}", stderr(&output));
+}
+
+#[test]
+#[ignore = "needs root, BPF and uprobes: cargo xtask test"]
 fn what_cannot_be_probed_is_explained() {
     let own = own();
     let dir = tempfile::tempdir().unwrap();
@@ -213,7 +229,6 @@ fn what_cannot_be_probed_is_explained() {
         assert_eq!(printed, format!("probe: cannot probe {provider}:{probed}: {reason}\n"));
     }
     for (spec, expected) in [
-        ("u:libc:strlen", "has several functions for this name, one of which is chosen when"),
         ("u:libc:getenvv", "libc.so.6 has no function of this name; did you mean `getenv`"),
         ("u:libc:malloc+0x100000", " bytes of code in this function"),
         ("ur:libc:__sigsetjmp", "has this function return a second time"),

@@ -81,7 +81,7 @@ pub enum FileProblem {
     /// The name is that of an IFUNC, which is resolved to one of several functions at load time.
     #[error(
         "has several functions for this name, one of which is chosen when a program is loaded (IFUNC); \
-         the file does not record which"
+         which one is known only for functions in libraries that probe itself uses"
     )]
     Indirect,
     /// The functions at these addresses have this name.

@@ -12,12 +12,14 @@ pub use error::{BinaryError, FileProblem};
 pub(crate) use path::{is_program, program};
 pub(crate) use process::Process;
 
-use functions::Functions;
+use functions::{Function, Functions};
 use object::elf::{ET_DYN, ET_EXEC, FileHeader64, PF_X, PT_LOAD};
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
 use object::{Endianness, Object, ObjectSection, ReadCache};
+use probe_sys::process::linked_function;
 use process::Found;
 use std::collections::BTreeMap;
+use std::ffi::CString;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
@@ -141,11 +143,35 @@ impl Binary {
 
     /// The file offset of a location in a function, in bytes.
     pub(crate) fn offset_of(&self, name: &str, offset: u64) -> Result<u64, BinaryError> {
-        self.find(name, offset).map_err(|problem| self.error(problem))
+        let chosen = |address| Function { address, size: 0 };
+        let found = match self.chosen(name) {
+            Some((address, _)) => {
+                self.offset_in(self.functions.at(address).unwrap_or(chosen(address)), offset)
+            }
+            None => self.find(name, offset),
+        };
+        found.map_err(|problem| self.error(problem))
+    }
+
+    /// The implementation that an IFUNC stands for on this machine, with its name if it has one. This is known only for
+    /// libraries that this process is linked with.
+    pub(crate) fn chosen(&self, name: &str) -> Option<(u64, Option<String>)> {
+        let is_indirect = matches!(self.functions.find(name), Err(FileProblem::Indirect));
+        let (path, offset) = is_indirect.then(|| linked_function(&CString::new(name).ok()?))??;
+        let id = |file: fs::Metadata| process::id(&file);
+        if fs::metadata(path).map(id).ok()? != self.file.metadata().map(id).ok()? {
+            return None;
+        }
+        let address = self.address_of(offset)?;
+        Some((address, self.functions.containing(address)))
     }
 
     fn find(&self, name: &str, offset: u64) -> Result<u64, FileProblem> {
-        let function = self.functions.find(name)?;
+        self.offset_in(self.functions.find(name)?, offset)
+    }
+
+    /// The file offset of a location in a function, in bytes.
+    fn offset_in(&self, function: Function, offset: u64) -> Result<u64, FileProblem> {
         let start = self.file_offset(function.address)?;
         let address = function.address.checked_add(offset).ok_or(FileProblem::NoCode)?;
         if offset > 0
@@ -210,6 +236,14 @@ impl Binary {
         found.names = by_offset.into_values().map(str::to_owned).collect();
         found.names.sort_unstable();
         found
+    }
+
+    /// The address of the code at a file offset.
+    fn address_of(&self, offset: u64) -> Option<u64> {
+        self.code.iter().find_map(|segment| {
+            let behind = offset.checked_sub(segment.offset).filter(|&it| it < segment.size)?;
+            segment.address.checked_add(behind)
+        })
     }
 
     fn file_offset(&self, address: u64) -> Result<u64, FileProblem> {

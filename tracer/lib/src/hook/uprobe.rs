@@ -94,6 +94,13 @@ impl Hook for Uprobe {
         if let Some(note) = binary.take_note() {
             log::warn!("{}: {note}", Escaped(binary.path().as_os_str().as_bytes()));
         }
+        if let Some((address, name)) = binary.chosen(spec.name()) {
+            let name = name.unwrap_or_else(|| format!("the function at {address:#x}"));
+            log::warn!(
+                "{spec}: probes {name}, which the library chooses on this machine (IFUNC); programs that are started with \
+                 other GLIBC_TUNABLES may use another function"
+            );
+        }
         let (path, offset) = (binary.current_path(), offset(spec, binary)?);
         let (programs, returns) = part.of_function(self.returns);
         if returns && binary.is_go() && !is_forced {
