@@ -85,12 +85,18 @@ fn functions_that_cannot_be_probed_are_explained() {
     let own = exe();
     let libc = Binary::open("libc", None).unwrap();
     assert!(libc.path().ends_with("libc.so.6"));
+    // This process does not run code from the copy, so nothing is known of its choice.
+    let dir = tempfile::tempdir().unwrap();
+    let copy = dir.path().join("libc.so.6");
+    fs::copy(libc.path(), &copy).unwrap();
+    let copy = Binary::open(copy.to_str().unwrap(), None).unwrap();
+    assert!(libc.chosen("strlen").is_some() && libc.chosen("getenv").is_none());
     let name = known(&own);
     let near = format!("/proc/self/exe has no function of this name; did you mean `{name}`");
     for (binary, function, start) in [
         (&own, &*name.replace("known_function", "known_functon"), &*near),
         (&own, "getenv", "/proc/self/exe calls this function but does not define it"),
-        (&libc, "strlen", "libc.so.6 has several functions for this name, one of which is chosen"),
+        (&copy, "strlen", "libc.so.6 has several functions for this name, one of which is chosen"),
     ] {
         let error = binary.offset_of(function, 0).unwrap_err().to_string();
         assert!(error.contains(start), "{error}");
