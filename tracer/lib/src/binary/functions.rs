@@ -176,6 +176,11 @@ impl Functions {
         }
     }
 
+    /// Whether a symbol's name stands for an IFUNC. Nothing is looked for if no symbol has the name.
+    pub(super) fn is_indirect(&self, name: &str) -> bool {
+        self.named.contains_key(name) && matches!(self.find(name), Err(FileProblem::Indirect))
+    }
+
     /// The innermost function whose code is at an address.
     pub(super) fn at(&self, address: u64) -> Option<Function> {
         self.around(address).map(|(_, function)| function).max_by_key(|one| one.address)

@@ -125,15 +125,16 @@ impl Binary {
 
     /// A path that leads the kernel to this file while it is open.
     pub(crate) fn current_path(&self) -> PathBuf {
-        let id = |file: fs::Metadata| process::id(&file);
-        match self
-            .file
-            .metadata()
-            .is_ok_and(|own| fs::metadata(&self.path).map(id).ok() == Some(id(own)))
-        {
+        match self.is_at(&self.path) {
             true => self.path.clone(),
             false => process::of_descriptor(&self.file),
         }
+    }
+
+    /// Whether a path leads to this file.
+    fn is_at(&self, path: &Path) -> bool {
+        let id = |file: io::Result<fs::Metadata>| file.map(|file| process::id(&file)).ok();
+        id(self.file.metadata()).is_some_and(|own| id(fs::metadata(path)) == Some(own))
     }
 
     /// The file's path.
@@ -143,10 +144,10 @@ impl Binary {
 
     /// The file offset of a location in a function, in bytes.
     pub(crate) fn offset_of(&self, name: &str, offset: u64) -> Result<u64, BinaryError> {
-        let chosen = |address| Function { address, size: 0 };
         let found = match self.chosen(name) {
             Some((address, _)) => {
-                self.offset_in(self.functions.at(address).unwrap_or(chosen(address)), offset)
+                let function = self.functions.at(address);
+                self.offset_in(function.unwrap_or(Function { address, size: 0 }), offset)
             }
             None => self.find(name, offset),
         };
@@ -156,12 +157,11 @@ impl Binary {
     /// The implementation that an IFUNC stands for on this machine, with its name if it has one. This is known only for
     /// libraries that this process is linked with.
     pub(crate) fn chosen(&self, name: &str) -> Option<(u64, Option<String>)> {
-        let is_indirect = matches!(self.functions.find(name), Err(FileProblem::Indirect));
-        let (path, offset) = is_indirect.then(|| linked_function(&CString::new(name).ok()?))??;
-        let id = |file: fs::Metadata| process::id(&file);
-        if fs::metadata(path).map(id).ok()? != self.file.metadata().map(id).ok()? {
+        if !self.functions.is_indirect(name) {
             return None;
         }
+        let (path, offset) = linked_function(&CString::new(name).ok()?)?;
+        let offset = self.is_at(&path).then_some(offset)?;
         let address = self.address_of(offset)?;
         Some((address, self.functions.containing(address)))
     }
