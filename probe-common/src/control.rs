@@ -9,8 +9,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// the events wake it.
 pub const EVENTS_MAP: &str = "PIPE_EVENTS";
 
-/// The perf event array that blocks are written to while the consumer sleeps, indexed by CPU. Its
-/// events share the rings of those in [`EVENTS_MAP`], and wake the consumer for every block.
+/// The perf event array that eager CPUs write to, indexed by CPU. Its events share the rings of those in
+/// [`EVENTS_MAP`], and wake the consumer for every block.
 pub const EAGER_MAP: &str = "PIPE_EAGER";
 
 /// A per-CPU array of [`TALLY_BANKS`](crate::limits::TALLY_BANKS)
@@ -80,24 +80,39 @@ impl Flushed {
 /// The number of CPUs that [`CONTROL_MAP`] has entries for. CPUs beyond these pack nothing.
 pub const CONTROL_CPUS: u32 = 1024;
 
+/// How many wakeups a CPU sends that the consumer does not answer. After that, the CPU ends its eager period.
+pub const MOST_UNANSWERED: u32 = 8;
+
 /// What the consumer asks of one CPU, and what that CPU reports. Each entry has its own cache line.
 ///
-/// The initial value, all zero, asks for nothing: every record is sent at once.
+/// A CPU is *eager* or *lazy*. While it is eager, it sends every record at once, and every record wakes the consumer.
+/// While it is lazy, it may pack records, and wakes nobody: the consumer looks at its ring on a timer. The consumer
+/// chooses. An eager CPU that gets no answer stops waking the consumer by itself. It announces that before its last
+/// wakeup, so the consumer learns of it.
+///
+/// The initial value, all zero, is that of a lazy CPU that packs nothing.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C, align(64))]
 pub struct CpuControl {
-    /// The longest block that the CPU may pack, in bytes of records. 0 means one record per block, as
-    /// while the consumer sleeps. Written by the consumer.
+    /// The longest block that the CPU may pack, in bytes of records. 0 means one record per block, as while the CPU is
+    /// eager. Written by the consumer.
     pub limit: u32,
-    /// The number of the current sleep while the consumer sleeps and wants the next block to wake it, otherwise 0.
-    /// Written by the consumer.
-    pub asleep: u32,
+    /// The number of the CPU's current eager period, or 0 while the CPU is lazy. Written by the consumer.
+    pub eager: u32,
     /// The number of the open block, or 0 if none is open. Written by the CPU.
     pub open: u32,
-    /// The number of the last sleep that the CPU ended. Written by the CPU.
-    pub woken: u32,
+    /// The number of the last eager period whose end the CPU has announced. Written by the CPU, before a record that
+    /// wakes the consumer.
+    pub ending: u32,
+    /// The number of the last eager period that the CPU has ended: it wakes nobody in it any more. Written by the CPU,
+    /// after that record has woken the consumer.
+    pub ended: u32,
+    /// The number of wakeups that the CPU has sent. Written by the CPU.
+    pub wakeups: u32,
+    /// The value of `wakeups` when the consumer last looked at the ring. Written by the consumer.
+    pub answered: u32,
     /// Zero.
-    pub reserved: [u32; 12],
+    pub reserved: [u32; 9],
 }
 
 const _: () = assert!(size_of::<CpuControl>() == 64);

@@ -12,7 +12,7 @@ use aya_ebpf::{
 use core::ffi::c_void;
 use probe_common::{
     BlockPrefix,
-    control::{CONTROL_CPUS, CpuControl},
+    control::{CONTROL_CPUS, CpuControl, MOST_UNANSWERED},
     limits::{DEPTH, KINDS, MAX_PACKED, RECORD_ALIGN, TALLY_BANKS},
     slot::{BLOCK_KINDS, KindCount},
     tally::{FailureClass, KindTally, OutputTally, TallyBank},
@@ -22,7 +22,7 @@ use probe_common::{
 #[map]
 static PIPE_EVENTS: PerfEventByteArray = PerfEventByteArray::new(0);
 
-/// Blocks are written here while the consumer sleeps.
+/// Blocks are written here while the CPU is eager.
 #[map]
 static PIPE_EAGER: PerfEventByteArray = PerfEventByteArray::new(0);
 
@@ -135,20 +135,26 @@ fn offer(
     let used = (fill / RECORD_ALIGN as u32) as u16;
     // SAFETY: as above.
     unsafe { (*slot).head.prefix = BlockPrefix::new(used, depth, seq) };
-    let sleep = sleep_to_end(control);
-    let map = if sleep != 0 { &raw const PIPE_EAGER } else { &raw const PIPE_EVENTS };
     // SAFETY: the caller holds the slot.
     let block = unsafe { &raw const (*slot).head.prefix };
     let len = u64::from(fill) + size_of::<BlockPrefix>() as u64;
-    // SAFETY: the block is inside the slot, which the verifier proves again.
-    let errno = unsafe { write(ctx, map, block, len) };
-    if let Some(control) = control
-        && sleep != 0
-        && errno == 0
-    {
-        end_sleep(control, sleep);
+    if let Some(control) = control {
+        let period = eager_period(control);
+        if period != 0 {
+            let is_last = count_wakeup(control, period);
+            // SAFETY: the block is inside the slot, which the verifier proves again.
+            let errno = unsafe { write(ctx, &raw const PIPE_EAGER, block, len) };
+            if errno == 0 && is_last {
+                end_period(control, period);
+            }
+            if !matches!(FailureClass::of(errno), FailureClass::NoEvent) {
+                return errno;
+            }
+            // The consumer that asked for wakeups is gone. There may be another one, which has only the other map.
+        }
     }
-    errno
+    // SAFETY: as above.
+    unsafe { write(ctx, &raw const PIPE_EVENTS, block, len) }
 }
 
 /// Writes a block of `len` bytes, including its prefix, into this CPU's ring. Returns the helper's errno.
@@ -175,27 +181,41 @@ unsafe fn write(
     }
 }
 
-/// The number of the consumer's sleep that the next block must end. It is 0 while the consumer is awake, or if this
-/// CPU has already woken the consumer.
+/// The number of the eager period in which the next block wakes the consumer, or 0 if it does not.
 #[inline(always)]
-fn sleep_to_end(control: Option<*mut CpuControl>) -> u32 {
-    let Some(control) = control else { return 0 };
+fn eager_period(control: *mut CpuControl) -> u32 {
     // SAFETY: the map value lives as long as the map; the consumer writes it, too.
-    let asleep = unsafe { (&raw const (*control).asleep).read_volatile() };
+    let eager = unsafe { (&raw const (*control).eager).read_volatile() };
     // SAFETY: as above.
-    if asleep != 0 && asleep != unsafe { (&raw const (*control).woken).read_volatile() } {
-        asleep
-    } else {
-        0
-    }
+    if eager == unsafe { (&raw const (*control).ended).read_volatile() } { 0 } else { eager }
 }
 
-/// Notes that this CPU has woken the consumer from the sleep of this number, since one wakeup is enough for each sleep.
-/// A late note is about a sleep that is over, and may cost the next sleep a second wakeup.
+/// Counts the wakeup that follows. If too many are unanswered, announces that the CPU ends the period after this one,
+/// and returns `true`.
+///
+/// Programs that interrupt each other may count one wakeup less.
 #[inline(always)]
-fn end_sleep(control: *mut CpuControl, sleep: u32) {
+fn count_wakeup(control: *mut CpuControl, period: u32) -> bool {
     // SAFETY: the map value lives as long as the map, and only this CPU writes the field.
-    unsafe { (&raw mut (*control).woken).write_volatile(sleep) };
+    let wakeups = unsafe { (&raw const (*control).wakeups).read_volatile() }.wrapping_add(1);
+    // SAFETY: as above.
+    unsafe { (&raw mut (*control).wakeups).write_volatile(wakeups) };
+    // SAFETY: as above; the consumer writes this field.
+    let answered = unsafe { (&raw const (*control).answered).read_volatile() };
+    let is_last = wakeups.wrapping_sub(answered) >= MOST_UNANSWERED;
+    if is_last {
+        // SAFETY: as above; only this CPU writes the field.
+        unsafe { (&raw mut (*control).ending).write_volatile(period) };
+    }
+    is_last
+}
+
+/// Ends an eager period, after a block that has woken the consumer and whose wakeup was announced as the last: when
+/// the consumer looks because of that wakeup, it finds the announcement.
+#[inline(always)]
+fn end_period(control: *mut CpuControl, period: u32) {
+    // SAFETY: the map value lives as long as the map, and only this CPU writes the field.
+    unsafe { (&raw mut (*control).ended).write_volatile(period) };
 }
 
 /// Empties the first slot after an output that returned `errno`: tallies the records of its block, and reports to

@@ -2,7 +2,7 @@
 //!
 //! A program's stack has only 512 bytes, so a record is built in per-CPU scratch memory. It goes after
 //! the records that already wait there: the *open block*. The block is sent when another record like
-//! the last one would not fit, when the consumer sleeps, or when the consumer asks for it by running
+//! the last one would not fit, or when the consumer asks for it by running
 //! [`flush`] on the CPU. Until a consumer asks for packing, each record is a block of its own.
 //!
 //! # Nesting

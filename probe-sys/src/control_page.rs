@@ -48,17 +48,36 @@ impl CpuFlags<'_> {
         self.page.field(self.at + offset_of!(CpuControl, limit)).store(bytes, Ordering::Relaxed);
     }
 
-    /// Sets the number of the consumer's current sleep; 0 if it is awake.
-    pub fn set_asleep(&self, sleep: u32) {
-        // ORDERING: the flag takes effect when the flush program runs afterwards, which interrupts the CPU.
-        let flag = self.page.field(self.at + offset_of!(CpuControl, asleep));
-        flag.store(sleep, Ordering::SeqCst);
+    /// Begins the eager period of this number, or makes the CPU lazy with 0.
+    pub fn set_eager(&self, period: u32) {
+        // ORDERING: a period takes effect when the flush program runs afterwards, which interrupts the CPU.
+        let flag = self.page.field(self.at + offset_of!(CpuControl, eager));
+        flag.store(period, Ordering::SeqCst);
     }
 
-    /// Whether the CPU has ended the sleep of this number.
-    pub fn has_ended(&self, sleep: u32) -> bool {
-        // ORDERING: the CPU that ended the sleep has woken us through the ring, which orders the rest.
-        self.page.field(self.at + offset_of!(CpuControl, woken)).load(Ordering::Acquire) == sleep
+    /// Whether the CPU has announced the end of this eager period. The consumer has looked at the ring before, so the
+    /// wakeups so far are answered, unless the CPU has announced its last one.
+    pub fn answer(&self, period: u32) -> bool {
+        let field = |at| self.page.field(self.at + at);
+        // ORDERING: these numbers only decide when the CPU stops waking.
+        let wakeups = field(offset_of!(CpuControl, wakeups)).load(Ordering::Relaxed);
+        let answered = field(offset_of!(CpuControl, answered));
+        // ORDERING: as above. Storing only what is new leaves the cache line to the CPU.
+        if answered.load(Ordering::Relaxed) != wakeups {
+            answered.store(wakeups, Ordering::Relaxed);
+        }
+        // ORDERING: the CPU has announced the end before it wrote the record that woke us, and the kernel's wakeup
+        // orders the two.
+        field(offset_of!(CpuControl, ending)).load(Ordering::Acquire) == period
+    }
+
+    /// Whether the CPU has announced the end of an eager period of this number, now or for an earlier consumer, or has
+    /// ended it.
+    pub fn knows(&self, period: u32) -> bool {
+        // ORDERING: the flush program has interrupted the CPU, or the period has not begun.
+        [offset_of!(CpuControl, ending), offset_of!(CpuControl, ended)]
+            .into_iter()
+            .any(|at| self.page.field(self.at + at).load(Ordering::Acquire) == period)
     }
 
     /// The number of the block that is open, or 0.

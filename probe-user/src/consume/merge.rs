@@ -20,8 +20,6 @@ pub struct Merge {
     believed: u64,
     /// The latest time that was released.
     released: u64,
-    /// The earliest time taken in since [`forget_least`](Self::forget_least).
-    least: u64,
     records: u64,
     late: u64,
     early: u64,
@@ -39,7 +37,6 @@ impl Merge {
             clock,
             believed: 0,
             released: 0,
-            least: u64::MAX,
             records: 0,
             late: 0,
             early: 0,
@@ -74,15 +71,6 @@ impl Merge {
     /// The number of records delivered before their time, for lack of memory.
     pub(crate) fn early(&self) -> u64 {
         self.early
-    }
-
-    /// The earliest time taken in since the last call of [`forget_least`](Self::forget_least).
-    pub(crate) fn least(&self) -> u64 {
-        self.least
-    }
-
-    pub(crate) fn forget_least(&mut self) {
-        self.least = u64::MAX;
     }
 
     /// The consumer to drain a pipe into.
@@ -143,7 +131,6 @@ impl Merge {
         consumer: &mut C,
     ) -> ControlFlow<()> {
         let time = self.believe(record.time);
-        self.least = self.least.min(time);
         if time < self.released {
             self.late += 1;
             return self.deliver_now(cpu, record, consumer);

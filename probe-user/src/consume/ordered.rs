@@ -82,8 +82,6 @@ pub struct OrderedPipe {
     /// Records up to this time may be delivered.
     releasable: u64,
     round: Option<Round>,
-    /// Whether the consumer slept, and no drain has looked at all CPUs since.
-    waking: bool,
     /// Whether a drain left something that has no wakeup to come.
     pending: bool,
 }
@@ -135,7 +133,6 @@ impl EvPipe {
             armed: None,
             releasable: 0,
             round: None,
-            waking: false,
             pending: false,
         })
     }
@@ -241,19 +238,9 @@ impl OrderedPipe {
         }
         self.width = self.widened().unwrap_or(self.window);
         let until = self.punctual_until(now).saturating_sub(self.width);
-        let asleep = self.is_asleep();
-        if !self.waking {
-            self.merge.forget_least();
-        }
         let progress = self.pipe.drain(&mut self.merge.intake(consumer));
-        self.waking |= asleep && !self.is_asleep();
         if progress.flow.is_break() {
             return (progress.flow, true);
-        }
-        if std::mem::take(&mut self.waking)
-            && let Some(adaptive) = self.pipe.adaptive_mut()
-        {
-            adaptive.settle(self.merge.least().min(now));
         }
         let round = self.round.get_or_insert(Round { until, drains: 0 });
         round.drains += 1;
@@ -313,7 +300,7 @@ impl OrderedPipe {
         self.merge.make_room(consumer)?;
         let until = self.widened().map_or(u64::MAX, |width| now.saturating_sub(width));
         self.pipe.drain_all(&mut self.merge.intake(consumer))?;
-        (self.round, self.waking) = (None, false);
+        self.round = None;
         if let Some(adaptive) = self.pipe.adaptive_mut() {
             adaptive.settle(now);
         }
@@ -391,10 +378,6 @@ impl OrderedPipe {
     /// The time up to which the wakeups keep their latency.
     fn punctual_until(&mut self, now: u64) -> u64 {
         self.pipe.adaptive_mut().map_or(now, |adaptive| adaptive.punctual_until(now))
-    }
-
-    fn is_asleep(&mut self) -> bool {
-        self.pipe.adaptive_mut().is_some_and(|adaptive| adaptive.is_asleep())
     }
 }
 

@@ -1,16 +1,20 @@
 //! Adaptive wakeups, the consumer side: no interrupts at full speed, none when idle, and never more than the
 //! requested latency.
 //!
-//! While the consumer is *awake*, programs pack records into blocks and wake nobody. The consumer sweeps the rings on
-//! a timer, and has a CPU send its block if the same block was already open at the last sweep. When sweeps find
-//! nothing any more, the consumer goes to *sleep*: it raises a flag for each CPU, has every CPU send its block, looks
-//! at the rings once more, and disarms the timer. The first record that a CPU emits while its flag is up is sent at
-//! once and wakes the consumer. Then the CPU notes which sleep it has ended.
+//! Each CPU is *eager* or *lazy*. While it is eager, it sends each record at once, and each record wakes the consumer.
+//! While it is lazy, it wakes nobody, and may pack records into blocks. The consumer sweeps lazy CPUs on a timer, and has
+//! a CPU send its block if the same block was already open at the last sweep. When no CPU is lazy, there is no timer.
 //!
-//! Running the flush program on a CPU makes this safe, because it interrupts the CPU. A program there has ended
-//! before, or begins later and sees the flag, or is in the middle of a record. In the last case, the flush program
-//! reports that, and the consumer stays awake for another sweep.
+//! A CPU becomes lazy when wakeups get too frequent, or when it stops waking by itself because nobody answered. It
+//! needs no notice: a record that still wakes the consumer does no harm. A CPU becomes eager when it has emitted little
+//! for some time. For that, the consumer begins a new eager period, runs the flush program on this CPU, and looks at its
+//! ring once more. Other CPUs are not involved.
+//!
+//! The flush program makes this safe, because it interrupts the CPU. A program there has ended before, and the last look
+//! finds its record; or it begins later, and its record wakes the consumer; or it is in the middle of a record. In the
+//! last case, the flush program reports that, and the CPU stays lazy until another sweep.
 
+use crate::pipe::rate::{Pace, Rate, Wakeups};
 use crate::pipe::ticker::Ticker;
 use probe_common::control::Flushed;
 use probe_common::limits::MAX_PACKED;
@@ -22,58 +26,78 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The number of consecutive sweeps without records after which the consumer goes to sleep.
-const IDLE_SWEEPS: u32 = 2;
-
 /// How often to ask a CPU for its block while it is in the middle of a record. If it is not done after that, its
 /// program was preempted.
 const FLUSH_ATTEMPTS: u32 = 4;
+
+/// A longer latency is as good as none.
+const LONGEST_LATENCY: Duration = Duration::from_secs(24 * 3600);
+
+/// When the consumer looks at the rings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Looks {
+    /// When it is woken, and on a timer while a CPU is lazy.
+    WhenWoken,
+    /// Only on request: every CPU stays lazy and packs records, and nothing is swept.
+    OnRequest,
+}
 
 #[derive(Debug)]
 pub(crate) struct Adaptive {
     control: ControlPage,
     flush: Arc<OwnedFd>,
     ticker: Ticker,
+    looks: Looks,
     /// The size of the longest block, in bytes of records.
     limit: u32,
+    /// In ascending order of their ids.
     cpus: Vec<Cpu>,
-    asleep: bool,
-    /// The number of the last sleep, never 0. A CPU that reports late that one sleep has ended does not end another
-    /// sleep.
-    sleep: u32,
+    /// The number of the last eager period, never 0. No two have the same number, so a program that was preempted in one
+    /// does not end another.
+    period: u32,
     /// Whether programs must not pack for now.
     held: bool,
     max_latency: Duration,
+    rate: Rate,
     swept: Instant,
     /// When the last sweep looked at the open blocks: `CLOCK_MONOTONIC`, in nanoseconds.
     looked: u64,
     /// Everything emitted before this time has been sent: `CLOCK_MONOTONIC`, in nanoseconds.
     settled: u64,
-    /// Whether a drain has found records since the last sweep.
-    found: bool,
-    /// The number of consecutive sweeps that found nothing.
-    idle: u32,
 }
 
 #[derive(Debug)]
 struct Cpu {
     id: u32,
+    mode: Mode,
     /// The block that was open at the last sweep.
     open: u32,
+    /// The number of records since the last decision about this mode.
+    records: u64,
+    /// Whether the CPU has become lazy since the last decision about lazy CPUs.
+    is_fresh: bool,
 }
 
-/// The result of a sweep.
-pub(crate) enum Sweep {
-    /// There is nothing to do.
-    Nothing,
-    /// Blocks have been sent, and are in the rings now.
-    Sent,
-    /// No records have arrived for so long that it is time to sleep.
-    Idle,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    /// Each record wakes the consumer, in the eager period of this number.
+    Eager(u32),
+    /// The consumer sweeps the CPU.
+    Lazy { packs: bool },
+}
+
+impl Cpu {
+    fn new(id: u32) -> Self {
+        Self { id, mode: Mode::Lazy { packs: true }, open: 0, records: 0, is_fresh: true }
+    }
+
+    fn is_lazy(&self) -> bool {
+        matches!(self.mode, Mode::Lazy { .. })
+    }
 }
 
 impl Adaptive {
-    /// `cpus` are the CPUs that have queues. No program packs anything for them yet.
+    /// `cpus` are the CPUs that have queues, in ascending order. No program packs anything for them yet.
     ///
     /// # Errors
     ///
@@ -83,65 +107,68 @@ impl Adaptive {
         control: BorrowedFd<'_>,
         flush: Arc<OwnedFd>,
         cpus: impl Iterator<Item = u32>,
+        looks: Looks,
         max_latency: Duration,
         bytes_per_cpu: usize,
     ) -> io::Result<Self> {
         let control = ControlPage::map(control)?;
-        let cpus: Vec<_> = cpus.map(|id| Cpu { id, open: 0 }).collect();
-        for cpu in &cpus {
-            if control.cpu(cpu.id).is_none() {
-                return Err(no_entry(cpu.id));
-            }
-            bpf::run_on(flush.as_fd(), cpu.id)?;
-        }
         // A block waits for at most two sweeps, which leaves a fifth of the latency for everything else.
-        let interval = max_latency * 2 / 5;
-        // A block that takes more than a fraction of the ring would often find no room.
-        let limit = MAX_PACKED.min(u32::try_from(bytes_per_cpu / 8).unwrap_or(u32::MAX));
-        let mut ticker = Ticker::new(interval)?;
-        ticker.start(Instant::now())?;
-        // Programs do not pack until `ask` sets the limit below.
+        let interval = max_latency.min(LONGEST_LATENCY) * 2 / 5;
         let now = clock::monotonic();
-        let this = Self {
+        let mut this = Self {
             control,
             flush,
-            ticker,
-            limit,
-            cpus,
-            asleep: false,
+            ticker: Ticker::new(interval)?,
+            looks,
+            // A block that takes more than a fraction of the ring would often find no room.
+            limit: MAX_PACKED.min(u32::try_from(bytes_per_cpu / 8).unwrap_or(u32::MAX)),
+            cpus: Vec::new(),
             // A program that still emits for an earlier pipe knows other numbers.
-            sleep: now as u32,
+            period: now as u32,
             held: false,
             max_latency,
+            rate: Rate::new(interval),
             swept: Instant::now(),
             looked: now,
             settled: now,
-            found: false,
-            idle: 0,
         };
-        this.ask(false, limit);
+        for cpu in cpus {
+            this.add(cpu)?;
+        }
         Ok(this)
     }
 
-    /// Adds a CPU that is online, perhaps again: gives it the same settings as the others, and has it send any block
-    /// that was open when it went offline.
+    /// Adds a CPU that is online, perhaps again. It has to be looked at afterwards: it sends any block that was open when
+    /// it went offline.
     ///
     /// # Errors
     ///
-    /// If the control page has no entry for the CPU.
+    /// If the control page has no entry for the CPU, or this kernel cannot run a program there.
     pub(crate) fn add(&mut self, cpu: u32) -> io::Result<()> {
         if self.control.cpu(cpu).is_none() {
             return Err(no_entry(cpu));
         }
-        if !self.cpus.iter().any(|known| known.id == cpu) {
-            self.cpus.push(Cpu { id: cpu, open: 0 });
+        let at = match self.position(cpu) {
+            Ok(at) => at,
+            Err(at) => {
+                self.cpus.insert(at, Cpu::new(cpu));
+                at
+            }
+        };
+        match self.looks {
+            Looks::WhenWoken => {
+                self.make_eager(at)?;
+            }
+            Looks::OnRequest => {
+                self.tell(&self.cpus[at]);
+                self.flush(cpu)?;
+            }
         }
-        if self.asleep {
-            self.number_sleep();
-        }
-        self.set_asleep(self.asleep);
-        let _ = self.flush(cpu);
         Ok(())
+    }
+
+    fn position(&self, cpu: u32) -> Result<usize, usize> {
+        self.cpus.binary_search_by_key(&cpu, |cpu| cpu.id)
     }
 
     /// Readable when a sweep is due.
@@ -149,128 +176,210 @@ impl Adaptive {
         self.ticker.as_fd()
     }
 
-    /// Whether the consumer sleeps and no CPU has woken it.
-    pub(crate) fn sleeps_on(&self) -> bool {
-        self.asleep && !self.is_ended()
-    }
-
-    /// Whether a CPU has ended the sleep with the current number.
-    fn is_ended(&self) -> bool {
-        self.cpus.iter().any(|cpu| self.of(cpu.id, |cpu| cpu.has_ended(self.sleep)))
-    }
-
-    /// Gives the next sleep a number that no CPU has ended, not even for an earlier pipe.
-    fn number_sleep(&mut self) {
-        loop {
-            self.sleep = self.sleep.wrapping_add(1).max(1);
-            if !self.is_ended() {
-                return;
-            }
-        }
-    }
-
-    /// Whether the consumer sleeps, as far as it knows itself.
-    pub(crate) fn is_asleep(&self) -> bool {
-        self.asleep
+    /// The CPUs whose records wake nobody.
+    pub(crate) fn lazy(&self) -> impl Iterator<Item = u32> {
+        self.cpus.iter().filter(|cpu| cpu.is_lazy()).map(|cpu| cpu.id)
     }
 
     /// The time up to which the latency is kept: everything emitted more than `max_latency` before it has been sent.
-    /// It is `now`, unless the last sweep was too long ago. Both times are `CLOCK_MONOTONIC`, in nanoseconds; the
-    /// caller has already read `now`.
+    /// It is `now`, unless a CPU is lazy and the last sweep was too long ago. Both times are `CLOCK_MONOTONIC`, in
+    /// nanoseconds; the caller has already read `now`.
     pub(crate) fn punctual_until(&self, now: u64) -> u64 {
-        if self.sleeps_on() {
-            return now;
+        match self.cpus.iter().any(Cpu::is_lazy) {
+            true => now.min(self.settled.saturating_add(self.max_latency.as_nanos() as u64)),
+            false => now,
         }
-        now.min(self.settled.saturating_add(self.max_latency.as_nanos() as u64))
     }
 
-    /// Notes that a drain that woke the consumer has found everything emitted before `time`: the record that wakes is
-    /// sent at once, and only the records after it are packed.
+    /// Notes that everything emitted before `time` has been sent.
     pub(crate) fn settle(&mut self, time: u64) {
         self.settled = self.settled.max(time);
     }
 
-    /// Notes that the consumer looks at the rings and so is awake. [`sweep`](Self::sweep) has to follow.
-    pub(crate) fn wake(&mut self) {
-        if self.asleep {
-            self.asleep = false;
-            self.idle = 0;
-            self.set_asleep(false);
-            self.swept = Instant::now();
+    /// Notes that a drain has looked at the ring of a CPU and has found `records` records.
+    pub(crate) fn drained(&mut self, cpu: u32, records: u64) {
+        let Ok(at) = self.position(cpu) else { return };
+        self.cpus[at].records += records;
+        if let Mode::Eager(period) = self.cpus[at].mode {
+            self.rate.woken(records);
+            if self.of(cpu, |cpu| cpu.answer(period)) {
+                self.make_lazy(at, true);
+            }
         }
     }
 
-    /// If a sweep is due, has CPUs send the blocks that were already open at the last sweep. `found` is whether a
-    /// drain has just found records.
+    /// Chooses the mode of each CPU, and sweeps the lazy ones if a sweep is due: has CPUs send the blocks that were
+    /// already open at the last sweep. `look_again` gets the CPUs whose rings have to be looked at once more.
     ///
     /// # Errors
     ///
-    /// If the timer for the next sweep cannot be armed.
-    pub(crate) fn sweep(&mut self, found: bool) -> io::Result<Sweep> {
-        self.found |= found;
+    /// If the timer for the next sweep cannot be armed or disarmed.
+    pub(crate) fn sweep(&mut self, mut look_again: impl FnMut(u32)) -> io::Result<()> {
+        if self.looks == Looks::OnRequest {
+            return Ok(());
+        }
+        if let Some(too_high) = self.rate.of_wakeups() {
+            self.calm(too_high);
+        }
+        if !self.cpus.iter().any(Cpu::is_lazy) {
+            return self.ticker.stop();
+        }
         let now = Instant::now();
-        // The timer is armed only now, because a record that wakes the consumer must not wait for it.
         self.ticker.start(now)?;
         self.ticker.clear(now);
         // A tick can be a little early by this clock.
         if now.duration_since(self.swept) < self.ticker.interval() * 9 / 10 {
-            return Ok(Sweep::Nothing);
+            return Ok(());
         }
         self.swept = now;
+        self.send_old_blocks(&mut look_again);
+        if let Some(mut pace) = self.rate.pace(now) {
+            self.choose(&mut pace, &mut look_again);
+        }
+        Ok(())
+    }
+
+    /// Has CPUs send the blocks that were already open at the last sweep.
+    fn send_old_blocks(&mut self, look_again: &mut impl FnMut(u32)) {
         let looked = std::mem::replace(&mut self.looked, clock::monotonic());
-        let (mut busy, mut sent) = (std::mem::take(&mut self.found), false);
         let mut settled = true;
         for at in 0..self.cpus.len() {
-            let Cpu { id, open: before } = self.cpus[at];
+            if !self.cpus[at].is_lazy() {
+                continue;
+            }
+            let Cpu { id, open: before, .. } = self.cpus[at];
             let open = self.of(id, |cpu| cpu.open());
             self.cpus[at].open = open;
             if open == 0 || open != before {
-                busy |= open != 0;
                 continue;
             }
-            let flushed = self.flush(id).unwrap_or(Flushed::Held);
-            sent |= flushed == Flushed::Sent;
-            // A CPU that keeps its block has nothing to wait for until its next event is there.
-            busy |= flushed != Flushed::Kept;
-            settled &= flushed != Flushed::Held;
+            match self.flush(id).unwrap_or(Flushed::Held) {
+                Flushed::Sent => look_again(id),
+                Flushed::Held => settled = false,
+                Flushed::Kept => {}
+            }
         }
         if settled {
             // A block that was open at that time has been sent by now at the latest.
             self.settled = looked;
         }
-        self.idle = if busy { 0 } else { self.idle + 1 };
-        Ok(match sent {
-            true => Sweep::Sent,
-            false if self.idle >= IDLE_SWEEPS => Sweep::Idle,
-            false => Sweep::Nothing,
-        })
     }
 
-    /// Goes to sleep, unless a CPU emits something meanwhile, or `look` finds something in a ring. Returns whether
-    /// the consumer sleeps now.
-    pub(crate) fn fall_asleep(&mut self, look: impl FnOnce() -> bool) -> io::Result<bool> {
-        self.idle = 0;
-        let now = clock::monotonic();
-        self.number_sleep();
-        self.set_asleep(true);
-        if !self.flush_all() || look() {
-            self.set_asleep(false);
-            return Ok(false);
+    /// Begins a new measurement of eager CPUs. If there were too many wakeups, makes those CPUs lazy that caused more
+    /// than others.
+    fn calm(&mut self, wakeups: Wakeups) {
+        let active = self.cpus.iter().filter(|cpu| !cpu.is_lazy() && cpu.records > 0).count();
+        for at in 0..self.cpus.len() {
+            if self.cpus[at].is_lazy() {
+                continue;
+            }
+            let records = std::mem::take(&mut self.cpus[at].records);
+            if wakeups.are_too_many_from(records, active) {
+                self.make_lazy(at, wakeups.deserve_packing(records));
+            }
         }
-        if let Err(error) = self.ticker.stop() {
-            self.set_asleep(false);
-            return Err(error);
-        }
-        self.asleep = true;
-        (self.looked, self.settled) = (now, now);
-        Ok(true)
     }
 
-    /// Has every CPU send its block. Returns whether everything emitted before the call is now in the rings, as far
-    /// as there are rings.
+    /// Makes lazy CPUs eager that have become quiet, and has the others pack if that is worth while.
+    fn choose(&mut self, pace: &mut Pace, look_again: &mut impl FnMut(u32)) {
+        for at in 0..self.cpus.len() {
+            let Mode::Lazy { packs } = self.cpus[at].mode else { continue };
+            let records = std::mem::take(&mut self.cpus[at].records);
+            if std::mem::take(&mut self.cpus[at].is_fresh) {
+                continue;
+            }
+            if pace.has_room_for(records) {
+                // If the kernel refuses, the CPU stays lazy.
+                if self.make_eager(at).unwrap_or(false) {
+                    look_again(self.cpus[at].id);
+                }
+            } else if packs != pace.deserves_packing(records) {
+                self.cpus[at].mode = Mode::Lazy { packs: !packs };
+                self.tell(&self.cpus[at]);
+            }
+        }
+    }
+
+    /// Makes an eager CPU lazy.
+    fn make_lazy(&mut self, at: usize, packs: bool) {
+        if !self.cpus.iter().any(Cpu::is_lazy) {
+            // Until now, everything has been sent at once.
+            let now = clock::monotonic();
+            (self.looked, self.settled) = (now, now);
+            self.swept = Instant::now();
+            self.rate.restart(self.swept);
+        }
+        self.cpus[at] = Cpu { mode: Mode::Lazy { packs }, ..Cpu::new(self.cpus[at].id) };
+        self.tell(&self.cpus[at]);
+    }
+
+    /// Makes a lazy CPU eager, unless a program there is in the middle of a record. Returns whether it is eager now; if
+    /// so, its ring has to be looked at once more.
+    fn make_eager(&mut self, at: usize) -> io::Result<bool> {
+        let Cpu { id, mode: lazy, .. } = self.cpus[at];
+        let period = self.number_period(id);
+        self.cpus[at].mode = Mode::Eager(period);
+        self.cpus[at].records = 0;
+        self.tell(&self.cpus[at]);
+        // A CPU that is offline keeps its block, and has nothing to wait for until it is added again.
+        let flushed = self.flush(id);
+        // The CPU may have ended this period already. A program of an earlier period, which has ended by now, may have
+        // overwritten the announcement.
+        let is_eager = matches!(flushed, Ok(Flushed::Sent | Flushed::Kept))
+            && !self.of(id, |cpu| cpu.knows(period));
+        if !is_eager {
+            self.cpus[at].mode = lazy;
+            self.tell(&self.cpus[at]);
+        }
+        flushed.map(|_| is_eager)
+    }
+
+    /// A number for the next eager period of a CPU, which has had none of this number, not even for an earlier pipe.
+    fn number_period(&mut self, cpu: u32) -> u32 {
+        loop {
+            self.period = self.period.wrapping_add(1).max(1);
+            if !self.of(cpu, |cpu| cpu.knows(self.period)) {
+                return self.period;
+            }
+        }
+    }
+
+    /// Tries to make every CPU eager, whatever its rate. Returns whether they all are.
+    #[cfg(test)]
+    pub(crate) fn rest(&mut self, mut look_again: impl FnMut(u32)) -> bool {
+        for at in 0..self.cpus.len() {
+            if self.cpus[at].is_lazy() && self.make_eager(at).unwrap() {
+                look_again(self.cpus[at].id);
+            }
+        }
+        !self.cpus.iter().any(Cpu::is_lazy)
+    }
+
+    /// Makes every CPU lazy.
+    #[cfg(test)]
+    pub(crate) fn stir(&mut self) {
+        for at in 0..self.cpus.len() {
+            if !self.cpus[at].is_lazy() {
+                self.make_lazy(at, true);
+            }
+        }
+    }
+
+    /// Has every CPU that may have an open block send it. Returns whether everything emitted before the call is now in
+    /// the rings, as far as there are rings.
+    pub(crate) fn send_blocks(&self) -> bool {
+        self.flush_each(|cpu| cpu.is_lazy() || self.of(cpu.id, |cpu| cpu.open()) != 0)
+    }
+
+    /// Interrupts every CPU, and has it send its open block. Returns whether no program is in the middle of a record
+    /// that it began before the call.
     pub(crate) fn flush_all(&self) -> bool {
+        self.flush_each(|_| true)
+    }
+
+    fn flush_each(&self, of: impl Fn(&Cpu) -> bool) -> bool {
         let mut all = true;
-        for cpu in &self.cpus {
+        for cpu in self.cpus.iter().filter(|cpu| of(cpu)) {
             all &= self.flush(cpu.id).is_ok_and(|flushed| flushed != Flushed::Held);
         }
         all
@@ -297,7 +406,7 @@ impl Adaptive {
     /// Resets all settings, and has every CPU send its block. Returns the CPUs that have kept theirs: they are
     /// offline, or were until now; or the kernel refuses the call, because a process may have lost its privileges.
     pub(crate) fn close(mut self) -> Vec<u32> {
-        self.ask(false, 0);
+        self.reset();
         let cpus = self.cpus.iter().map(|cpu| cpu.id);
         let kept =
             cpus.filter(|&cpu| !self.flush(cpu).is_ok_and(|flushed| flushed != Flushed::Kept));
@@ -307,42 +416,38 @@ impl Adaptive {
         kept
     }
 
-    fn set_asleep(&self, asleep: bool) {
-        self.ask(asleep, if asleep || self.held { 0 } else { self.limit });
-    }
-
-    /// Disables sweeps, for a consumer that looks at the rings only on request.
-    ///
-    /// # Errors
-    ///
-    /// If the timer cannot be disarmed.
-    pub(crate) fn never_sweep(&mut self) -> io::Result<()> {
-        self.ticker.stop()
-    }
-
     /// Has every CPU send its block, and then each record at once, until [`pack`](Self::pack) is called. A program
     /// that is in the middle of a record keeps its open block, if it has one.
     pub(crate) fn hold(&mut self) {
         self.held = true;
-        self.set_asleep(self.asleep);
-        self.flush_all();
+        self.cpus.iter().for_each(|cpu| self.tell(cpu));
+        self.send_blocks();
     }
 
     /// Ends a [`hold`](Self::hold).
     pub(crate) fn pack(&mut self) {
         self.held = false;
-        self.set_asleep(self.asleep);
+        self.cpus.iter().for_each(|cpu| self.tell(cpu));
     }
 
-    /// Sets for every CPU whether the consumer sleeps, and how long blocks may become.
-    fn ask(&self, asleep: bool, limit: u32) {
-        let asleep = if asleep { self.sleep } else { 0 };
-        for cpu in &self.cpus {
-            self.of(cpu.id, |cpu| {
-                cpu.set_asleep(asleep);
-                cpu.set_limit(limit);
-            });
+    /// Tells a CPU its mode.
+    fn tell(&self, cpu: &Cpu) {
+        let (period, limit) = match cpu.mode {
+            Mode::Eager(period) => (period, 0),
+            Mode::Lazy { packs } => (0, if packs && !self.held { self.limit } else { 0 }),
+        };
+        self.of(cpu.id, |cpu| {
+            cpu.set_eager(period);
+            cpu.set_limit(limit);
+        });
+    }
+
+    /// Has every CPU send each record at once, without a wakeup.
+    fn reset(&mut self) {
+        for cpu in &mut self.cpus {
+            cpu.mode = Mode::Lazy { packs: false };
         }
+        self.cpus.iter().for_each(|cpu| self.tell(cpu));
     }
 
     fn of<T: Default>(&self, cpu: u32, look: impl FnOnce(&CpuFlags<'_>) -> T) -> T {
@@ -359,7 +464,7 @@ fn no_entry(cpu: u32) -> io::Error {
 impl Drop for Adaptive {
     fn drop(&mut self) {
         // A forked child has no page for the settings, so there this only has blocks sent.
-        self.ask(false, 0);
+        self.reset();
         self.flush_all();
     }
 }

@@ -26,6 +26,12 @@ pub trait Drive {
     /// Passes what is in the rings now to `consumer`.
     fn drain_once<C: Consumer>(&mut self, consumer: &mut C) -> Result<Progress, PollError>;
 
+    /// As [`drain_once`](Self::drain_once), if nobody but [`wait`](Self::wait) has taken the readiness of the rings
+    /// since the last drain.
+    fn drain_waited<C: Consumer>(&mut self, consumer: &mut C) -> Result<Progress, PollError> {
+        self.drain_once(consumer)
+    }
+
     /// Passes everything emitted before the call to `consumer`.
     fn drain_all<C: Consumer>(&mut self, consumer: &mut C) -> ControlFlow<()>;
 
@@ -43,7 +49,8 @@ pub trait Drive {
     fn run<C: Consumer>(&mut self, stop: &Stop, consumer: &mut C) -> Result<(), PollError> {
         let watching = Watching::new(self, stop)?;
         while !stop.is_stopped() {
-            if watching.pipe.poll(None, consumer)?.flow.is_break() {
+            watching.pipe.wait(None)?;
+            if watching.pipe.drain_waited(consumer)?.flow.is_break() {
                 return Ok(());
             }
         }

@@ -145,42 +145,54 @@ impl EvPipe {
         if self.flight.is_some() {
             return self.dump_if_asked(consumer).unwrap_or(Progress::NONE);
         }
+        // Whoever waited for our descriptor has taken the readiness of the rings.
+        self.waiting.due.add_all();
+        self.drain_due(consumer)
+    }
+
+    /// Drains the rings that a wait has reported, and follows CPUs that go online and offline.
+    fn drain_due<C: Consumer>(&mut self, consumer: &mut C) -> Progress {
         let mut progress = self.drain_queues(consumer);
         if self.coverage.is_time_to_watch(progress.records)
             && self.coverage.follow(&mut self.waiting, consumer)
         {
-            self.waiting.pending = true;
+            self.waiting.look_at_all();
             progress.pending = true;
         }
         progress
     }
 
+    /// Drains the queues that are due, and those of lazy CPUs.
     fn drain_queues<C: Consumer>(&mut self, consumer: &mut C) -> Progress {
         let mut progress = Progress::NONE;
         let Self { waiting, coverage: Coverage { queues, .. }, .. } = self;
-        if !waiting.begin_drain(queues) {
-            return progress;
-        }
-        // Look again, whatever happens below: the consumer may panic.
-        waiting.pending = true;
+        waiting.begin_drain();
         let mut counting = self.accounting.before(consumer);
-        for queue in queues.iter_mut() {
+        queues.visit(waiting.looks.cpus(), waiting.from, |queue| {
+            let cpu = queue.cpu();
             if progress.flow.is_break() {
                 // This queue was not drained, so it may not be empty.
-                progress.pending = true;
-                break;
+                waiting.due.add(cpu);
+                return;
             }
             let before = queue.counts().records;
             let drained = queue.drain(&mut counting, self.budget);
-            progress.records += queue.counts().records - before;
+            let records = queue.counts().records - before;
+            if let Some(adaptive) = &mut waiting.adaptive {
+                adaptive.drained(cpu, records);
+            }
+            progress.records += records;
             progress.flow = drained.flow;
-            progress.pending |= drained.more;
-        }
-        if progress.flow.is_continue() {
-            // This also runs where one CPU has more than its budget: the blocks of other CPUs must not wait for it.
-            progress.pending |= waiting.sweep_adaptively(progress.records, queues);
-        }
-        waiting.pending = progress.pending;
+            if drained.flow.is_break() {
+                waiting.from = cpu + 1;
+            }
+            if drained.more {
+                waiting.due.add(cpu);
+            }
+        });
+        // This also sweeps where one CPU has more than its budget: the blocks of other CPUs must not wait for it.
+        waiting.end_drain();
+        progress.pending = waiting.pending;
         if progress.records > 0 && !progress.pending && progress.flow.is_continue() {
             progress.flow = consumer.caught_up();
         }
@@ -206,6 +218,9 @@ impl EvPipe {
 
     /// Drains whenever there are records, until `stop` is stopped or `consumer` breaks.
     ///
+    /// It looks only at the rings of CPUs that have woken it or are busy. So do not wait for the pipe's descriptor
+    /// elsewhere meanwhile: that would take the wakeups.
+    ///
     /// After a stop, it drains what was emitted before the stop. A flight recorder waits for triggers instead, and
     /// keeps what it has for [`close`](Self::close).
     ///
@@ -226,8 +241,8 @@ impl EvPipe {
         if let Some(adaptive) = &self.waiting.adaptive
             && self.coverage.queues.are_here()
         {
-            adaptive.flush_all();
-            self.waiting.pending = true;
+            adaptive.send_blocks();
+            self.waiting.look_at_all();
         }
         for _ in 0..=self.rounds() {
             let progress = self.drain(consumer);
@@ -271,6 +286,13 @@ impl Drive for EvPipe {
         match self.flight {
             Some(_) => Ok(self.dump_if_asked(consumer)?),
             None => Ok(self.drain(consumer)),
+        }
+    }
+
+    fn drain_waited<C: Consumer>(&mut self, consumer: &mut C) -> Result<Progress, PollError> {
+        match self.flight {
+            Some(_) => Ok(self.dump_if_asked(consumer)?),
+            None => Ok(self.drain_due(consumer)),
         }
     }
 

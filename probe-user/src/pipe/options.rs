@@ -18,8 +18,9 @@ const MOST: usize = 1 << 30;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Wakeup {
-    /// As few as the latency allows: none while records keep arriving, none while the pipe is idle, and one for the
-    /// first record after a pause. Records are packed, many to an output.
+    /// By the rate of each CPU. A CPU that emits little wakes the consumer with every record, so that no record waits.
+    /// Where wakeups get too frequent (above some 12,000 a second, from all CPUs together), a CPU causes none: the
+    /// consumer sweeps its ring on a timer, and many records are packed into one output. A quiet CPU costs nothing.
     ///
     /// This needs kernel 5.10, and a pipe that knows all maps and the flush program of the object
     /// ([`EvPipe::from_object`](crate::EvPipe::from_object)). Otherwise the pipe falls back to a watermark of a

@@ -1,7 +1,7 @@
 //! The queues of a pipe, and the maps that contain their events.
 
 use crate::error::{OpenError, PauseError, event_hint, map_type_name};
-use crate::pipe::adaptive::Adaptive;
+use crate::pipe::adaptive::{Adaptive, Looks};
 use crate::pipe::options::Options;
 use crate::pipe::parts::AdaptiveParts;
 use crate::queue::event_ring::{EventRing, Writing};
@@ -121,7 +121,7 @@ impl Queues {
 
     fn enter(&self, cpu: u32, ring: &mut EventRing, epoll: &Epoll) -> Result<(), OpenError> {
         if self.is_waited_for() {
-            epoll.add(ring.as_fd()).map_err(|cause| OpenError::Poll { cause })?;
+            epoll.add_tagged(ring.as_fd(), cpu).map_err(|cause| OpenError::Poll { cause })?;
         }
         if self.eager.is_some() {
             ring.open_eager(cpu).map_err(|cause| OpenError::Event { cpu, cause })?;
@@ -203,8 +203,9 @@ impl Queues {
     ) -> Result<Adaptive, String> {
         let AdaptiveParts { eager, control, flush } =
             parts.ok_or("only the map of events is known, not the rest of the object")?;
-        // Where the consumer does not wait for events, it never sleeps, and no program looks for the second event.
-        if self.is_waited_for() {
+        // Where the consumer does not wait for events, no CPU is eager, and no program looks for the second event.
+        let looks = if self.is_waited_for() { Looks::WhenWoken } else { Looks::OnRequest };
+        if looks == Looks::WhenWoken {
             let eager = self.eager.insert(eager);
             for queue in &mut self.queues {
                 let cpu = queue.cpu();
@@ -217,13 +218,35 @@ impl Queues {
             }
         }
         let cpus = self.queues.iter().map(EvQueue::cpu);
-        Adaptive::new(control.as_fd(), flush, cpus, max_latency, self.bytes).map_err(|error| {
+        let opened = Adaptive::new(control.as_fd(), flush, cpus, looks, max_latency, self.bytes);
+        opened.map_err(|error| {
             format!("its consumer's half cannot be set up: {error}{}", descriptor_hint(&error))
         })
     }
 
     pub(crate) fn as_slice(&self) -> &[EvQueue] {
         &self.queues
+    }
+
+    /// Calls `visit` for the queues of some CPUs, or of all without a list. Begins with the CPU `from` or the next higher
+    /// one, and ends with those below it.
+    pub(crate) fn visit(
+        &mut self,
+        cpus: Option<&[u32]>,
+        from: u32,
+        mut visit: impl FnMut(&mut EvQueue),
+    ) {
+        let Some(cpus) = cpus else {
+            let first = self.position(from).unwrap_or_else(|at| at);
+            let (below, above) = self.queues.split_at_mut(first);
+            return above.iter_mut().chain(below).for_each(visit);
+        };
+        let (below, above) = cpus.split_at(cpus.partition_point(|&cpu| cpu < from));
+        for &cpu in above.iter().chain(below) {
+            if let Ok(at) = self.position(cpu) {
+                visit(&mut self.queues[at]);
+            }
+        }
     }
 
     pub(crate) fn iter_mut(&mut self) -> std::slice::IterMut<'_, EvQueue> {
@@ -238,10 +261,6 @@ impl Queues {
     /// The index of the queue of a CPU, or where to insert it.
     pub(crate) fn position(&self, cpu: u32) -> Result<usize, usize> {
         self.queues.binary_search_by_key(&cpu, EvQueue::cpu)
-    }
-
-    pub(crate) fn have_records(&self) -> bool {
-        self.queues.iter().any(EvQueue::has_records)
     }
 
     /// Whether this process has the rings. A process forked from the one that opened them does not.

@@ -33,9 +33,13 @@ impl Ticker {
         Ok(())
     }
 
+    /// Stops the ticker, unless it is stopped already.
     pub(crate) fn stop(&mut self) -> io::Result<()> {
-        self.next = None;
-        self.timer.disarm()
+        if self.next.is_some() {
+            self.timer.disarm()?;
+            self.next = None;
+        }
+        Ok(())
     }
 
     /// Takes the ticks so far, so that the ticker is not readable until the next one.

@@ -1,7 +1,8 @@
 //! When the consumer looks at the rings: wakeups, timers, and the descriptor to wait on.
 
 use crate::error::OpenError;
-use crate::pipe::adaptive::{Adaptive, Sweep};
+use crate::pipe::adaptive::Adaptive;
+use crate::pipe::due::Due;
 use crate::pipe::options::{Options, Wakeup};
 use crate::pipe::parts::AdaptiveParts;
 use crate::pipe::queues::Queues;
@@ -25,6 +26,13 @@ pub(crate) struct Waiting {
     poll_interval: Option<Duration>,
     /// The next drain may find records that have no wakeup.
     pub(crate) pending: bool,
+    /// Where the next drain looks.
+    pub(crate) due: Due,
+    /// Where the current drain looks.
+    pub(crate) looks: Due,
+    /// The CPU with which a drain begins: the next one after the last that a consumer stopped at, so that every CPU has
+    /// its turn.
+    pub(crate) from: u32,
 }
 
 impl Waiting {
@@ -59,11 +67,10 @@ impl Waiting {
             }
             _ => None,
         };
-        if let Some(adaptive) = &mut adaptive {
-            match options.overwrites() {
-                false => epoll.add(adaptive.timer()).map_err(poll)?,
-                true => adaptive.never_sweep().map_err(poll)?,
-            }
+        if let Some(adaptive) = &adaptive
+            && !options.overwrites()
+        {
+            epoll.add(adaptive.timer()).map_err(poll)?;
         }
         Ok(Self {
             adaptive,
@@ -74,6 +81,9 @@ impl Waiting {
             poll_interval: options.poll_interval(),
             // Records that were in the rings before the pipe was opened have no wakeup any more.
             pending: !options.overwrites(),
+            due: Due::all(queues.as_slice().len()),
+            looks: Due::all(queues.as_slice().len()),
+            from: 0,
         })
     }
 
@@ -81,38 +91,46 @@ impl Waiting {
     pub(crate) fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         let timeout =
             if self.pending { Some(Duration::ZERO) } else { timeout.or(self.poll_interval) };
-        self.epoll.wait(timeout)?;
+        self.epoll.wait_for(timeout, |cpu| self.due.add(cpu))?;
         Ok(())
     }
 
-    /// Takes the ticks of the sweep, and ends a sleep. Returns `false` if the consumer sleeps and nothing has woken
-    /// it: there is nothing to drain.
-    pub(crate) fn begin_drain(&mut self, queues: &Queues) -> bool {
+    /// Takes the ticks of the sweep, and moves what is due to `looks`. Until [`end_drain`](Self::end_drain), the next
+    /// drain looks at every ring, whatever happens: a consumer may panic.
+    pub(crate) fn begin_drain(&mut self) {
         if let Some(sweep) = &mut self.sweep {
             sweep.clear(Instant::now());
         }
-        if let Some(adaptive) = &mut self.adaptive {
-            if adaptive.sleeps_on() && !self.pending && !queues.have_records() {
-                return false;
-            }
-            adaptive.wake();
+        std::mem::swap(&mut self.due, &mut self.looks);
+        self.due.clear();
+        self.look_at_all();
+        match &self.adaptive {
+            Some(adaptive) => adaptive.lazy().for_each(|cpu| self.looks.add(cpu)),
+            // Records can lie in a ring without a wakeup.
+            None => self.looks.add_all(),
         }
-        true
     }
 
-    /// Has old blocks sent, and falls asleep when no more records arrive. Returns whether there is something to drain
-    /// now.
-    pub(crate) fn sweep_adaptively(&mut self, records: u64, queues: &Queues) -> bool {
-        let Some(adaptive) = &mut self.adaptive else { return false };
-        match adaptive.sweep(records > 0) {
-            Ok(Sweep::Nothing) => false,
+    /// Has the next drain look at every ring, without waiting.
+    pub(crate) fn look_at_all(&mut self) {
+        self.pending = true;
+        self.due.add_all();
+    }
+
+    /// Ends a drain. The next one looks at the rings that were added to `due` meanwhile.
+    pub(crate) fn end_drain(&mut self) {
+        self.due.only_added();
+        self.sweep_adaptively();
+        self.pending = !self.due.is_empty();
+    }
+
+    /// Chooses the modes of CPUs, and has old blocks sent.
+    fn sweep_adaptively(&mut self) {
+        if let Some(adaptive) = &mut self.adaptive
+            && adaptive.sweep(|cpu| self.due.add(cpu)).is_err()
+        {
             // Without a timer, look again at once.
-            Ok(Sweep::Sent) | Err(_) => true,
-            Ok(Sweep::Idle) => {
-                let asleep = adaptive.fall_asleep(|| queues.have_records());
-                // If it is still awake, a record has arrived.
-                !asleep.unwrap_or(false)
-            }
+            self.due.add_all();
         }
     }
 }

@@ -1,11 +1,16 @@
 //! Adaptive wakeups on a real kernel: no record is lost or late, whatever the consumer's state.
 
 use crate::suite::{
-    Received, classifier, emit_on, emit_one_on, generate_on, map, on_numbered, online, open,
-    strict, while_emitting,
+    BURST, Received, classifier, emit_on, emit_one_on, generate_on, make_lazy, map, on_numbered,
+    online, open, strict, while_emitting,
 };
+use aya::Ebpf;
+use aya::maps::Array;
 use probe_testing::switches::waits;
-use probe_user::common::control::EVENTS_MAP;
+use probe_user::common::control::{
+    CONTROL_MAP, CpuControl, EVENTS_MAP, FLUSH_PROGRAM, MOST_UNANSWERED,
+};
+use probe_user::common::limits::MAX_PACKED;
 use probe_user::{EvHandlers, EvPipe, Options, Progress, Wakeup};
 use std::time::{Duration, Instant};
 
@@ -13,8 +18,7 @@ fn adaptive(max_latency: Duration) -> Options {
     Options::new().bytes_per_cpu(4 << 20).wakeup(Wakeup::Adaptive { max_latency })
 }
 
-/// Polls until the consumer falls asleep, that is, until no sweep ends a wait. Gives up after 10
-/// seconds.
+/// Polls until every CPU is eager, that is, until no sweep ends a wait. Gives up after 10 seconds.
 fn lull(pipe: &mut EvPipe) {
     const WAIT: Duration = Duration::from_millis(200);
     let until = Instant::now() + Duration::from_secs(10);
@@ -49,15 +53,67 @@ fn records_are_packed_and_arrive_in_order() {
     let (mut object, mut pipe) = open(&adaptive(Duration::from_secs(5)));
     let mut received = Received::default();
     let cpu = online()[0];
+    // The CPU gets no answer to its first wakeups, so it ends its eager period.
+    emit_on(&mut object, &[cpu], BURST);
+    let _ = pipe.drain(&mut strict(&mut received));
     // A block of 8192 bytes holds 102 records of 80 bytes.
     emit_on(&mut object, &[cpu], 1000);
-    while poll(&mut pipe, &mut received).pending {}
-    let at_once = received.by_cpu[&cpu].count;
+    let _ = pipe.drain(&mut strict(&mut received));
+    let at_once = received.by_cpu[&cpu].count - u64::from(BURST);
     assert_eq!(at_once, 1000 / 102 * 102, "what is in full blocks");
-    while received.total() < 1000 {
+    while received.total() < u64::from(BURST) + 1000 {
         let _ = poll(&mut pipe, &mut received);
     }
-    received.assert_complete(&[cpu], 1000);
+    received.assert_complete(&[cpu], u64::from(BURST) + 1000);
+}
+
+/// What a CPU's entry in the control page says.
+fn entry(object: &Ebpf, cpu: u32) -> CpuControl {
+    let page: Array<_, [u32; 16]> = object.map(CONTROL_MAP).unwrap().try_into().unwrap();
+    zerocopy::transmute!(page.get(&cpu, 0).unwrap())
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_burst_that_nobody_answers_causes_few_wakeups() {
+    let (mut object, mut pipe) = open(&adaptive(Duration::from_secs(5)));
+    let _ = pipe.drain(&mut EvHandlers::new());
+    let cpu = online()[0];
+    let before = entry(&object, cpu);
+    assert_ne!((before.eager, before.limit), (0, before.eager), "the CPU is eager at first");
+    emit_on(&mut object, &[cpu], 1000);
+    let after = entry(&object, cpu);
+    assert_eq!(after.wakeups.wrapping_sub(before.wakeups), MOST_UNANSWERED);
+    assert_eq!((after.ending, after.ended), (after.eager, after.eager));
+    // The consumer learns of it, and sweeps the CPU from now on.
+    assert_eq!(poll(&mut pipe, &mut Received::default()).records, 1000);
+    let lazy = entry(&object, cpu);
+    assert_eq!((lazy.eager, lazy.limit), (0, MAX_PACKED));
+}
+
+/// The number of runs of the flush program, which interrupts a CPU.
+fn interrupts(object: &Ebpf) -> u64 {
+    object.program(FLUSH_PROGRAM).unwrap().info().unwrap().run_count()
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_slow_cpu_interrupts_nobody_and_a_burst_only_its_own() {
+    let _stats = aya::sys::enable_stats(aya::sys::Stats::RunTime).unwrap();
+    let (mut object, mut pipe) = open(&adaptive(Duration::from_millis(10)));
+    lull(&mut pipe);
+    let cpu = online()[0];
+    let before = interrupts(&object);
+    for _ in 0..50 {
+        emit_one_on(&mut object, cpu);
+        assert_eq!(poll(&mut pipe, &mut Received::default()).records, 1);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(interrupts(&object), before);
+    make_lazy(&mut object, &mut pipe, &[cpu]);
+    lull(&mut pipe);
+    // One makes the CPU eager again. Others may find a program in the middle of a record: here, there is none.
+    assert_eq!(interrupts(&object), before + 1);
 }
 
 #[test]
@@ -85,7 +141,7 @@ fn an_idle_pipe_does_not_wake() {
 
 #[test]
 #[ignore = "needs root and BPF: cargo xtask test"]
-fn a_sleeping_consumer_is_woken_by_every_cpu() {
+fn a_waiting_consumer_is_woken_by_every_cpu() {
     let (mut object, mut pipe) = open(&adaptive(Duration::from_millis(2)));
     for cpu in online() {
         lull(&mut pipe);
@@ -100,12 +156,12 @@ fn a_sleeping_consumer_is_woken_by_every_cpu() {
     }
 }
 
-/// Emits while the consumer falls asleep, over and over, to hit every moment of the transition.
+/// Emits while CPUs become eager, over and over, to hit every moment of the transition.
 #[test]
 #[ignore = "needs root and BPF: cargo xtask test"]
 fn no_wakeup_is_lost() {
     const ROUNDS: u32 = 1500;
-    // The shortest latency: the consumer falls asleep after two sweeps of 400 µs.
+    // The shortest latency: sweeps of 400 µs.
     let (mut object, mut pipe) = open(&adaptive(Duration::from_millis(1)));
     let program = classifier(&mut object, "emit_numbered");
     let cpus = online();

@@ -1,7 +1,9 @@
 //! The clock of records, chosen when the object is loaded.
 
 use crate::suite::records::Numbered;
-use crate::suite::{Loaded, adaptive, emit_on, load_with, now, on_numbered, online};
+use crate::suite::{
+    BURST, Loaded, adaptive, emit_on, load_with, make_lazy, now, on_numbered, online,
+};
 use aya::EbpfLoader;
 use aya::programs::SchedClassifier;
 use probe_testing::version::kernel;
@@ -27,14 +29,13 @@ fn times(clock: Clock) -> Vec<u64> {
     let wakeup = adaptive(Duration::from_secs(60));
     let options = Options::new().bytes_per_cpu(4 << 20).wakeup(wakeup);
     let mut pipe = EvPipe::from_object(&mut object, &options).unwrap();
+    make_lazy(&mut object, &mut pipe, &online()[..1]);
     let mut times = Vec::new();
     let mut handlers = on_numbered(|event| times.push(event.time));
-    // The pipe starts awake, so the records are packed.
-    let _ = pipe.drain(&mut handlers);
     emit_on(&mut object, &online()[..1], RECORDS);
     assert!(pipe.drain_all(&mut handlers).is_continue());
     let sent = pipe.tally().unwrap().of(Numbered::KIND).unwrap();
-    assert_eq!(sent.iter().map(|cpu| cpu.tally.sent).sum::<u64>(), u64::from(RECORDS));
+    assert_eq!(sent.iter().map(|cpu| cpu.tally.sent).sum::<u64>(), u64::from(BURST + RECORDS));
     drop(handlers);
     assert_eq!(times.len(), RECORDS as usize);
     times

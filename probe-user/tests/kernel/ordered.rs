@@ -3,8 +3,8 @@
 use crate::pipe::runtime;
 use crate::suite::records::Numbered;
 use crate::suite::{
-    Loaded, Received, classifier, emit_on, emit_one_on, generate_on, is_readable, map, now,
-    on_numbered, online, open, strict, while_emitting,
+    Loaded, Received, classifier, emit_on, emit_one_on, generate_on, is_readable, make_lazy, map,
+    now, on_numbered, online, open, strict, while_emitting,
 };
 use probe_testing::switches::waits;
 use probe_user::common::control::EVENTS_MAP;
@@ -226,8 +226,9 @@ fn a_late_record_is_counted_and_delivered() {
     let (packs, sends) = two();
     // A packed record waits for up to a minute; the window ends long before.
     let options = adaptive(Duration::from_secs(60));
-    let (mut object, mut pipe) = open_ordered(&options, Duration::from_millis(1));
-    let _ = pipe.drain(&mut EvHandlers::new());
+    let (mut object, mut pipe) = open(&options);
+    make_lazy(&mut object, &mut pipe, &[packs, sends]);
+    let mut pipe = pipe.ordered(Duration::from_millis(1)).unwrap();
     emit_on(&mut object, &[packs], 1);
     // Full blocks do not wait.
     emit_on(&mut object, &[sends], 1000);
@@ -250,9 +251,10 @@ fn a_late_record_is_counted_and_delivered() {
 fn no_record_is_late_because_the_consumer_is() {
     let (packs, sends) = two();
     let window = Duration::from_secs(3);
-    let (mut object, mut pipe) = open_ordered(&adaptive(Duration::from_secs(2)), window);
+    let (mut object, mut pipe) = open(&adaptive(Duration::from_secs(2)));
+    make_lazy(&mut object, &mut pipe, &[packs, sends]);
+    let mut pipe = pipe.ordered(window).unwrap();
     let mut merged = Merged::default();
-    let _ = pipe.drain(&mut merged.handlers());
     // Without a sweep, this record sits in a block that the consumer has not seen.
     emit_on(&mut object, &[packs], 1);
     emit_on(&mut object, &[sends], 1000);
@@ -267,16 +269,9 @@ fn no_record_is_late_because_the_consumer_is() {
 #[test]
 #[ignore = "needs root and BPF: cargo xtask test"]
 fn a_record_that_wakes_the_consumer_does_not_wait_for_sweeps() {
-    // A sweep runs every 3.2 seconds. The second one finds the consumer idle, and the second one
-    // after it wakes settles everything before the first.
-    let latency = Duration::from_secs(8);
+    // A sweep would come after 3.2 seconds.
     let window = Duration::from_millis(100);
-    let (mut object, mut pipe) = open_ordered(&adaptive(latency), window);
-    // Asleep for longer than the latency.
-    let until = Instant::now() + 2 * latency;
-    while Instant::now() < until {
-        let _ = pipe.poll(Some(Duration::from_secs(1)), &mut EvHandlers::new()).unwrap();
-    }
+    let (mut object, mut pipe) = open_ordered(&adaptive(Duration::from_secs(8)), window);
     emit_one_on(&mut object, online()[0]);
     let start = Instant::now();
     while poll(&mut pipe, &mut EvHandlers::new()).records == 0 {}

@@ -3,8 +3,8 @@
 
 use crate::suite::records::{Numbered, TAIL_LENS, Tailed};
 use crate::suite::{
-    AMPLE, Log, Received, classifier, emit_on, emit_one_on, generate_on, is_readable, load, map,
-    on_numbered, online, open, page_size, strict, while_emitting,
+    AMPLE, Log, Received, adaptive, classifier, emit_on, emit_one_on, generate_on, is_readable,
+    load, map, on_numbered, online, open, page_size, strict, while_emitting,
 };
 use aya::maps::perf::PerfEvent;
 use aya::maps::{Array, PerfEventArray};
@@ -364,6 +364,24 @@ fn a_busy_cpu_leaves_time_slices_to_the_others() {
     assert_eq!((received.by_cpu[&first].count, received.by_cpu[&last].count), (11, 1));
     while pipe.poll(None, &mut strict(&mut received)).unwrap().pending {}
     assert_eq!(received.by_cpu[&first].count, 10_000);
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_consumer_that_stops_at_every_record_gets_those_of_all_cpus_in_turn() {
+    for wakeup in [Wakeup::PollOnly, adaptive(Duration::from_secs(60))] {
+        let (mut object, mut pipe) = open(&Options::new().wakeup(wakeup));
+        emit_on(&mut object, &online(), 50);
+        let mut turns = Vec::new();
+        for _ in 0..2 * online().len() {
+            let mut stops = on_numbered(|event| {
+                turns.push(event.cpu);
+                ControlFlow::Break(())
+            });
+            assert!(pipe.drain(&mut stops).flow.is_break());
+        }
+        assert_eq!(turns, [online(), online()].concat());
+    }
 }
 
 #[test]

@@ -2,4 +2,4 @@
 
 mod model;
 mod retiring;
-mod sleeping;
+mod waking;

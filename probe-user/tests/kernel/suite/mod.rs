@@ -153,6 +153,16 @@ pub fn emit_on(object: &mut Ebpf, cpus: &[u32], count: u32) {
     generate_on(classifier(object, "emit_numbered"), cpus, count);
 }
 
+/// The number of records in the burst of [`make_lazy`].
+pub const BURST: u32 = 100;
+
+/// Makes CPUs lazy, so that they pack: each emits a [`BURST`] that nobody answers.
+pub fn make_lazy(object: &mut Ebpf, pipe: &mut EvPipe, cpus: &[u32]) {
+    emit_on(object, cpus, BURST);
+    let progress = pipe.drain(&mut EvHandlers::new());
+    assert_eq!(progress.records, u64::from(BURST) * cpus.len() as u64);
+}
+
 /// Calls `act` while `run` consumes in another thread. Stops `run` at the end, even if `act` panics.
 pub fn while_running<T>(run: impl FnOnce(&Stop) + Send, act: impl FnOnce() -> T) -> T {
     struct StopOnDrop<'s>(&'s Stop);
