@@ -81,7 +81,7 @@ impl Flushed {
 pub const CONTROL_CPUS: u32 = 1024;
 
 /// How many wakeups a CPU sends that the consumer does not answer. After that, the CPU ends its eager period.
-pub const MOST_UNANSWERED: u32 = 8;
+pub const MOST_UNANSWERED: u32 = 16;
 
 /// What the consumer asks of one CPU, and what that CPU reports. Each entry has its own cache line.
 ///

@@ -74,7 +74,7 @@ struct Cpu {
     open: u32,
     /// The number of records since the last decision about this mode.
     records: u64,
-    /// Whether the CPU has become lazy since the last decision about lazy CPUs.
+    /// Whether the CPU has become lazy since the last decision about lazy CPUs, so that its rate is not known.
     is_fresh: bool,
 }
 
@@ -302,14 +302,16 @@ impl Adaptive {
 
     /// Makes an eager CPU lazy.
     fn make_lazy(&mut self, at: usize, packs: bool) {
-        if !self.cpus.iter().any(Cpu::is_lazy) {
+        let is_first = !self.cpus.iter().any(Cpu::is_lazy);
+        if is_first {
             // Until now, everything has been sent at once.
             let now = clock::monotonic();
             (self.looked, self.settled) = (now, now);
             self.swept = Instant::now();
             self.rate.restart(self.swept);
         }
-        self.cpus[at] = Cpu { mode: Mode::Lazy { packs }, ..Cpu::new(self.cpus[at].id) };
+        let id = self.cpus[at].id;
+        self.cpus[at] = Cpu { mode: Mode::Lazy { packs }, is_fresh: !is_first, ..Cpu::new(id) };
         self.tell(&self.cpus[at]);
     }
 
