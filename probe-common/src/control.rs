@@ -111,8 +111,11 @@ pub struct CpuControl {
     pub wakeups: u32,
     /// The value of `wakeups` when the consumer last looked at the ring. Written by the consumer.
     pub answered: u32,
+    /// The consumer that has set the events of this CPU, by a number that it has chosen, or 0 if there is none. Written by
+    /// the consumer.
+    pub owner: u32,
     /// Zero.
-    pub reserved: [u32; 9],
+    pub reserved: [u32; 8],
 }
 
 const _: () = assert!(size_of::<CpuControl>() == 64);

@@ -24,9 +24,8 @@ pub struct SlotHead {
     pub time: u64,
     /// The kinds in the block, and the number of records of each.
     pub kinds: [KindCount; BLOCK_KINDS],
-    /// The maximum length of the block, in bytes of records: what the consumer wanted when the block began. It has
-    /// no meaning while the block is empty.
-    pub limit: u32,
+    /// Not used. The records after the prefix are 8-aligned.
+    pub reserved: u32,
     /// The prefix that the block has once it is sent.
     pub prefix: BlockPrefix,
 }

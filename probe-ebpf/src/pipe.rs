@@ -285,8 +285,6 @@ impl<T: Record> Reservation<T> {
         }
         self.count();
         // SAFETY: we hold the slot.
-        unsafe { (*slot).head.limit = limit };
-        // SAFETY: as above.
         unsafe { (*slot).head.fill = span };
         if let Some(control) = control {
             // SAFETY: as above.
@@ -304,15 +302,15 @@ impl<T: Record> Reservation<T> {
         let slot = self.taken.slot;
         let fill = self.fill + span;
         let is_counted = self.count();
-        // SAFETY: we hold the slot.
-        if is_counted && fill + span <= unsafe { (*slot).head.limit } {
-            // SAFETY: as above.
+        let control = control();
+        if is_counted && fill + span <= output::limit(control) {
+            // SAFETY: we hold the slot.
             unsafe { (*slot).head.fill = fill };
             return 0;
         }
         // A record that the block does not count is counted separately.
         let uncounted = if is_counted { KindCount::NONE } else { KindCount::one(index_of::<T>()) };
-        output::send(ctx.as_ptr(), slot, fill, uncounted, control())
+        output::send(ctx.as_ptr(), slot, fill, uncounted, control)
     }
 
     /// Counts the record in the block. Returns `false` if the block already has too many kinds, so that

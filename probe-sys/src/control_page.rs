@@ -13,6 +13,9 @@ pub struct ControlPage {
     mapping: Mapping,
 }
 
+// SAFETY: the fields of the page are only accessed as atomics, and the mapping does not change until it is dropped.
+unsafe impl Sync for ControlPage {}
+
 impl ControlPage {
     /// Maps the values of a map, which must be such an array.
     pub fn map(map: BorrowedFd<'_>) -> io::Result<Self> {
@@ -46,6 +49,18 @@ impl CpuFlags<'_> {
     pub fn set_limit(&self, bytes: u32) {
         // ORDERING: the limit may take effect at any time.
         self.page.field(self.at + offset_of!(CpuControl, limit)).store(bytes, Ordering::Relaxed);
+    }
+
+    /// Sets the number of the consumer to which the CPU belongs, or 0.
+    pub fn set_owner(&self, owner: u32) {
+        // ORDERING: consumers do not take CPUs from each other at the same time.
+        self.page.field(self.at + offset_of!(CpuControl, owner)).store(owner, Ordering::Relaxed);
+    }
+
+    /// The number of the consumer to which the CPU belongs, or 0.
+    pub fn owner(&self) -> u32 {
+        // ORDERING: as above.
+        self.page.field(self.at + offset_of!(CpuControl, owner)).load(Ordering::Relaxed)
     }
 
     /// Begins the eager period of this number, or makes the CPU lazy with 0.

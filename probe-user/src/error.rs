@@ -27,7 +27,15 @@ pub enum OpenError {
         /// The cause.
         cause: io::Error,
     },
-    /// The map pinned at this path could not be opened.
+    /// A part of a pipe could not be pinned.
+    #[error("cannot pin {}: {cause}{}", shown(path), pin_hint(cause))]
+    Pin {
+        /// Where it should have been pinned.
+        path: std::path::PathBuf,
+        /// The cause.
+        cause: io::Error,
+    },
+    /// The map or program pinned at this path could not be opened.
     #[error("cannot open the pinned map {}: {cause}{}", shown(path), bpf_hint(cause))]
     Pinned {
         /// The path of the pinned map.
@@ -258,6 +266,18 @@ fn bpf_hint(error: &io::Error) -> &'static str {
     }
 }
 
+/// The hint for an errno of pinning.
+fn pin_hint(error: &io::Error) -> &'static str {
+    match errno(error) {
+        // An object can only be pinned in a bpffs, and the kernel says no more than this elsewhere.
+        libc::EPERM | libc::EACCES => {
+            ". Pin in a directory of a bpffs (mount -t bpf bpf DIRECTORY), and run as root"
+        }
+        libc::EEXIST => ". Another part is pinned there: remove it, or choose another directory",
+        _ => bpf_hint(error),
+    }
+}
+
 /// The hint for an errno of `perf_event_open(2)`.
 pub(crate) fn event_hint(error: &io::Error) -> &'static str {
     match errno(error) {
@@ -320,6 +340,7 @@ mod tests {
         let open = [
             OpenError::NotAPerfEventArray { name: "M".into(), found: map_type_name(2) },
             OpenError::MapInfo { cause: cause() },
+            OpenError::Pin { path: "/sys/fs/bpf/M".into(), cause: cause() },
             OpenError::Pinned { path: "/sys/fs/bpf/M".into(), cause: cause() },
             OpenError::NoMap { name: "M" },
             OpenError::NoProgram { name: "P" },

@@ -2,6 +2,7 @@
 
 mod attach;
 pub mod btf;
+mod by_id;
 pub mod load;
 pub mod multi;
 
@@ -9,6 +10,8 @@ pub use attach::{
     counts_skipped_hits, kprobe_missed, link_perf_event, open_raw_tracepoint, open_trampoline,
     recursion_misses,
 };
+
+pub use by_id::map_beside;
 
 use crate::cpus;
 use crate::memory::Guarded;
@@ -135,6 +138,14 @@ pub fn map_info(map: BorrowedFd<'_>) -> io::Result<MapInfo> {
     Ok(MapInfo { map_type, key_size, value_size, max_entries, name })
 }
 
+/// The id of a map.
+fn map_id(map: BorrowedFd<'_>) -> io::Result<u32> {
+    let mut info = [0u32; 2];
+    // SAFETY: any bytes are valid numbers.
+    unsafe { object_info(map, &mut info) }?;
+    Ok(info[1])
+}
+
 /// `BPF_MAP_UPDATE_ELEM` for a map whose keys are `u32` and whose values are descriptors.
 pub fn map_set_fd(map: BorrowedFd<'_>, key: u32, value: BorrowedFd<'_>) -> io::Result<()> {
     let value = value.as_raw_fd();
@@ -259,6 +270,12 @@ impl PerCpuArray {
     }
 }
 
+impl AsFd for PerCpuArray {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
 /// The number of values that the kernel writes for an entry of this per-CPU array. The files in sysfs do not decide:
 /// containers may replace them, and a number that is too small would let the kernel write past the end of a buffer.
 fn possible_cpus(map: BorrowedFd<'_>, words: usize) -> io::Result<usize> {
@@ -319,6 +336,14 @@ pub fn run_with(program: BorrowedFd<'_>, cpu: u32, arguments: &[u64]) -> io::Res
     // SAFETY: the kernel reads the arguments, whose size is given.
     unsafe { bpf_mut(BPF_PROG_TEST_RUN, &mut attr, 72) }?;
     Ok(attr.u32_from(4))
+}
+
+/// `BPF_OBJ_PIN`: pins a map or program at `path`, in a bpffs.
+pub fn pin(object: BorrowedFd<'_>, path: &std::ffi::CStr) -> io::Result<()> {
+    const BPF_OBJ_PIN: libc::c_int = 6;
+    let attr = Attr::default().pointer_at(0, path.as_ptr()).fd_at(8, object);
+    // SAFETY: the path is terminated, and the kernel reads it.
+    unsafe { bpf(BPF_OBJ_PIN, &attr, 16) }.map(drop)
 }
 
 /// `BPF_OBJ_GET`: opens the object that is pinned at `path`.

@@ -13,7 +13,7 @@ use probe_sys::bpf::PerCpuArray;
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::ControlFlow;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use zerocopy::IntoBytes;
 
@@ -82,6 +82,10 @@ impl ScratchSlots {
             .map_err(|cause| OpenError::MapInfo { cause })?
             .map_err(|_| OpenError::NoMap { name: SCRATCH_MAP })?;
         Ok(Self { map })
+    }
+
+    pub(crate) fn map(&self) -> BorrowedFd<'_> {
+        self.map.as_fd()
     }
 
     /// The first slot of a CPU that does not write to it now, because it is offline or emits no more.

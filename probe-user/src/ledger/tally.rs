@@ -51,6 +51,11 @@ impl Tally {
         Ok(Self { kinds, outputs })
     }
 
+    /// The maps.
+    pub(crate) fn maps(&self) -> (BorrowedFd<'_>, BorrowedFd<'_>) {
+        (self.kinds.as_fd(), self.outputs.as_fd())
+    }
+
     /// What each possible CPU has counted for a kind so far.
     ///
     /// # Errors

@@ -14,13 +14,14 @@
 //! finds its record; or it begins later, and its record wakes the consumer; or it is in the middle of a record. In the
 //! last case, the flush program reports that, and the CPU stays lazy until another sweep.
 
+use crate::pipe::claims::Claims;
 use crate::pipe::rate::{Pace, Rate, Wakeups};
 use crate::pipe::ticker::Ticker;
 use probe_common::control::Flushed;
 use probe_common::limits::MAX_PACKED;
 use probe_sys::bpf;
 use probe_sys::clock;
-use probe_sys::control_page::{ControlPage, CpuFlags};
+use probe_sys::control_page::CpuFlags;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -44,7 +45,7 @@ pub(crate) enum Looks {
 
 #[derive(Debug)]
 pub(crate) struct Adaptive {
-    control: ControlPage,
+    claims: Arc<Claims>,
     flush: Arc<OwnedFd>,
     ticker: Ticker,
     looks: Looks,
@@ -101,22 +102,20 @@ impl Adaptive {
     ///
     /// # Errors
     ///
-    /// If this kernel cannot run a program on a chosen CPU or map the control page, or the page has no entry for a
-    /// CPU.
+    /// If this kernel cannot run a program on a chosen CPU, or the control page has no entry for a CPU.
     pub(crate) fn new(
-        control: BorrowedFd<'_>,
+        claims: Arc<Claims>,
         flush: Arc<OwnedFd>,
         cpus: impl Iterator<Item = u32>,
         looks: Looks,
         max_latency: Duration,
         bytes_per_cpu: usize,
     ) -> io::Result<Self> {
-        let control = ControlPage::map(control)?;
         // A block waits for at most two sweeps, which leaves a fifth of the latency for everything else.
         let interval = max_latency.min(LONGEST_LATENCY) * 2 / 5;
         let now = clock::monotonic();
         let mut this = Self {
-            control,
+            claims,
             flush,
             ticker: Ticker::new(interval)?,
             looks,
@@ -145,7 +144,7 @@ impl Adaptive {
     ///
     /// If the control page has no entry for the CPU, or this kernel cannot run a program there.
     pub(crate) fn add(&mut self, cpu: u32) -> io::Result<()> {
-        if self.control.cpu(cpu).is_none() {
+        if self.claims.entry(cpu).is_none() {
             return Err(no_entry(cpu));
         }
         let at = match self.position(cpu) {
@@ -453,7 +452,7 @@ impl Adaptive {
     }
 
     fn of<T: Default>(&self, cpu: u32, look: impl FnOnce(&CpuFlags<'_>) -> T) -> T {
-        self.control.cpu(cpu).map(|flags| look(&flags)).unwrap_or_default()
+        self.claims.ours(cpu).map(|flags| look(&flags)).unwrap_or_default()
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::error::OpenError;
 use crate::pipe::options::Options;
+use crate::pipe::parts::AdaptiveParts;
 use crate::pipe::queues::Queues;
 use crate::pipe::waiting::Waiting;
 use crate::queue::consumer::Consumer;
@@ -29,6 +30,7 @@ impl Coverage {
     /// Opens a queue for each requested CPU, which `epoll` waits for.
     pub(crate) fn open(
         events: Arc<OwnedFd>,
+        adaptive: Option<&AdaptiveParts>,
         options: &Options,
         epoll: &Epoll,
     ) -> Result<Self, OpenError> {
@@ -37,7 +39,7 @@ impl Coverage {
         if let Ok(watch) = &watch {
             epoll.add(watch.as_fd()).map_err(|cause| OpenError::Poll { cause })?;
         }
-        Ok(Self { queues: Queues::open(events, options, epoll)?, watch, unwatched: 0 })
+        Ok(Self { queues: Queues::open(events, adaptive, options, epoll)?, watch, unwatched: 0 })
     }
 
     /// Why there are no notices, if there are none.

@@ -1,6 +1,7 @@
 //! All CPUs: opening a pipe, waiting for records, and following CPUs that go online and offline.
 
 pub(crate) mod adaptive;
+mod claims;
 pub(crate) mod closing;
 mod coverage;
 pub(crate) mod driving;
@@ -9,6 +10,7 @@ pub(crate) mod evpipe;
 mod opening;
 pub(crate) mod options;
 pub(crate) mod parts;
+mod pinning;
 pub(crate) mod queues;
 mod rate;
 pub(crate) mod stop;

@@ -7,13 +7,11 @@ use crate::pipe::coverage::Coverage;
 use crate::pipe::evpipe::{EvPipe, Flight};
 use crate::pipe::options::Options;
 use crate::pipe::parts::PipeParts;
+use crate::pipe::pinning::open_pinned;
 use crate::pipe::trigger::Trigger;
 use crate::pipe::waiting::Waiting;
-use probe_sys::bpf;
 use probe_sys::epoll::Epoll;
-use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -52,7 +50,7 @@ impl EvPipe {
         options.check()?;
         let poll = |cause| OpenError::Poll { cause };
         let epoll = Epoll::new().map_err(poll)?;
-        let mut coverage = Coverage::open(parts.events, options, &epoll)?;
+        let mut coverage = Coverage::open(parts.events, parts.adaptive.as_ref(), options, &epoll)?;
         let waiting = Waiting::open(epoll, &mut coverage.queues, parts.adaptive, options)?;
         let mut flight = None;
         if options.overwrites() {
@@ -70,18 +68,18 @@ impl EvPipe {
         })
     }
 
-    /// Opens a pipe over a perf event array that is pinned at `path` in a bpffs.
+    /// Opens a pipe over a directory in which all its parts are [pinned](PipeParts::pin), with a ledger and adaptive
+    /// wakeups; or over a perf event array alone that is pinned at `path`.
     ///
     /// # Errors
     ///
-    /// If the map at `path` cannot be opened, and as [`from_map`](Self::from_map).
+    /// If a part at `path` cannot be opened, and as [`from_map`](Self::from_map).
     pub fn from_pinned(path: impl AsRef<Path>, options: &Options) -> Result<Self, OpenError> {
         let path = path.as_ref();
-        let pinned = |cause| OpenError::Pinned { path: path.to_owned(), cause };
-        let name = std::ffi::CString::new(path.as_os_str().as_bytes())
-            .map_err(|error| pinned(io::Error::new(io::ErrorKind::InvalidInput, error)))?;
-        let map = bpf::open_pinned(&name).map_err(pinned)?;
-        Self::from_map(map, options)
+        match path.is_dir() {
+            true => Self::open(PipeParts::from_pinned(path)?, options),
+            false => Self::from_map(open_pinned(path)?, options),
+        }
     }
 
     /// Opens a pipe over an object that aya has loaded. Uses its maps, and loads its flush program.

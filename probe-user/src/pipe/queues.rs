@@ -2,6 +2,7 @@
 
 use crate::error::{OpenError, PauseError, event_hint, map_type_name};
 use crate::pipe::adaptive::{Adaptive, Looks};
+use crate::pipe::claims::Claims;
 use crate::pipe::options::Options;
 use crate::pipe::parts::AdaptiveParts;
 use crate::queue::event_ring::{EventRing, Writing};
@@ -27,6 +28,8 @@ pub(crate) struct Queues {
     info: MapInfo,
     /// The process that has mapped the rings.
     process: Process,
+    /// Which CPUs belong to this pipe.
+    claims: Arc<Claims>,
     /// The map of the events that wake with every record.
     eager: Option<Arc<OwnedFd>>,
     queues: Vec<EvQueue>,
@@ -41,6 +44,7 @@ pub(crate) struct Queues {
 impl Queues {
     pub(crate) fn open(
         map: Arc<OwnedFd>,
+        adaptive: Option<&AdaptiveParts>,
         options: &Options,
         epoll: &Epoll,
     ) -> Result<Self, OpenError> {
@@ -50,9 +54,12 @@ impl Queues {
             return Err(OpenError::NotAPerfEventArray { name: info.name, found });
         }
         let online = cpus::online().map_err(|cause| OpenError::Cpus { cause })?;
+        let control = adaptive.map(|parts| parts.control.as_fd());
+        let claims = Claims::new(map.as_fd(), control);
         let mut this = Self {
             map,
             info,
+            claims: Arc::new(claims),
             process: Process::this(),
             eager: None,
             queues: Vec::new(),
@@ -100,6 +107,7 @@ impl Queues {
         if let Some(beside) = &mut self.beside {
             beside.prepare(cpu);
         }
+        self.claims.take(cpu);
         if let Err(error) = self.enter(cpu, &mut ring, epoll) {
             // The slots would keep the events alive, although they no longer have a ring.
             self.leave(cpu);
@@ -201,7 +209,7 @@ impl Queues {
         parts: Option<AdaptiveParts>,
         max_latency: Duration,
     ) -> Result<Adaptive, String> {
-        let AdaptiveParts { eager, control, flush } =
+        let AdaptiveParts { eager, flush, .. } =
             parts.ok_or("only the map of events is known, not the rest of the object")?;
         // Where the consumer does not wait for events, no CPU is eager, and no program looks for the second event.
         let looks = if self.is_waited_for() { Looks::WhenWoken } else { Looks::OnRequest };
@@ -217,11 +225,15 @@ impl Queues {
                     })?;
             }
         }
+        let failed = |error: &io::Error| {
+            format!("its consumer's half cannot be set up: {error}{}", descriptor_hint(error))
+        };
+        if let Some(error) = self.claims.error() {
+            return Err(failed(error));
+        }
         let cpus = self.queues.iter().map(EvQueue::cpu);
-        let opened = Adaptive::new(control.as_fd(), flush, cpus, looks, max_latency, self.bytes);
-        opened.map_err(|error| {
-            format!("its consumer's half cannot be set up: {error}{}", descriptor_hint(&error))
-        })
+        Adaptive::new(Arc::clone(&self.claims), flush, cpus, looks, max_latency, self.bytes)
+            .map_err(|error| failed(&error))
     }
 
     pub(crate) fn as_slice(&self) -> &[EvQueue] {
@@ -276,9 +288,19 @@ impl Queues {
     }
 
     fn leave(&self, cpu: u32) {
+        if self.claims.has_lost(cpu) {
+            return;
+        }
+        let mut is_empty = true;
         for map in self.eager.iter().chain([&self.map]) {
-            // This fails only if the slot is already empty.
-            let _ = bpf::map_delete(map.as_fd(), cpu);
+            is_empty &= match bpf::map_delete(map.as_fd(), cpu) {
+                Ok(()) => true,
+                Err(error) => error.kind() == io::ErrorKind::NotFound,
+            };
+        }
+        // If the kernel refuses, this is tried again when the pipe is dropped.
+        if is_empty {
+            self.claims.give_back(cpu);
         }
     }
 }

@@ -11,4 +11,5 @@ mod nesting;
 mod ordered;
 mod per_cpu;
 mod pipe;
+mod restart;
 mod suite;

@@ -35,10 +35,8 @@ const LIMIT: u8 = 3;
 enum Next {
     /// Take the first free slot. `slots.rs` in `probe-common/tests` models this in single steps.
     Take,
-    /// Append to the block if the limit that the slot remembers allows it. Otherwise read the consumer's page
-    /// first.
+    /// Append to the block if the limit on the consumer's page allows it.
     Append,
-    AskLimit,
     /// Read in which period the CPU is eager, and whether it has ended this period.
     AskEager,
     AskEnded(u8),
@@ -120,9 +118,8 @@ struct State {
     ended: u8,
     wakeups: u8,
     answered: u8,
-    /// Slot 0: its block, and the limit that it remembers.
+    /// The records in the block of slot 0.
     fill: u8,
-    known_limit: u8,
     held: [bool; PROGRAMS],
     /// The number of records in the ring.
     ring: u8,
@@ -145,7 +142,6 @@ impl State {
             wakeups: 0,
             answered: 0,
             fill: 0,
-            known_limit: LIMIT,
             held: [false; PROGRAMS],
             ring: 0,
             programs: scene.map(|left| Program { next: Next::Take, slot: 0, left }),
@@ -167,22 +163,12 @@ impl State {
                 // Only slot 0 packs.
                 if slot == 0 { Next::Append } else { Next::AskEager }
             }
-            Next::Append if self.fill != 0 && self.fill + 2 <= self.known_limit => {
+            Next::Append if self.fill + 2 <= self.limit => {
                 self.fill += 1;
                 Next::GiveBack
             }
-            // The block is full. Its last record is in it.
-            Next::Append if self.fill != 0 => Next::AskEager,
-            Next::Append => Next::AskLimit,
-            Next::AskLimit => {
-                self.known_limit = self.limit;
-                if 2 <= self.limit {
-                    self.fill += 1;
-                    Next::GiveBack
-                } else {
-                    Next::AskEager
-                }
-            }
+            // The record ends the block.
+            Next::Append => Next::AskEager,
             Next::AskEager if self.eager == 0 => Next::Output { period: 0, last: false },
             Next::AskEager => Next::AskEnded(self.eager),
             Next::AskEnded(period) if self.ended == period => {

@@ -1,0 +1,70 @@
+//! BPF objects by their ids. The kernel asks for `CAP_SYS_ADMIN`.
+
+use super::{Attr, bpf_fd, bpf_mut, map_id, map_info, object_info};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+const BPF_PROG_GET_NEXT_ID: libc::c_int = 11;
+const BPF_PROG_GET_FD_BY_ID: libc::c_int = 13;
+const BPF_MAP_GET_FD_BY_ID: libc::c_int = 14;
+
+/// The most maps of a program that are looked at.
+const MAPS: usize = 256;
+
+/// A map of this name that some loaded program uses together with `map`.
+///
+/// # Errors
+///
+/// If the kernel refuses to list programs or maps, usually without `CAP_SYS_ADMIN`.
+pub fn map_beside(map: BorrowedFd<'_>, name: &str) -> io::Result<Option<OwnedFd>> {
+    let id = map_id(map)?;
+    let mut program = 0;
+    while let Some(next) = next_program(program)? {
+        program = next;
+        let maps = match open(BPF_PROG_GET_FD_BY_ID, program) {
+            Ok(program) => maps_of(program.as_fd())?,
+            // It has ended meanwhile.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(error),
+        };
+        if !maps.contains(&id) {
+            continue;
+        }
+        for id in maps {
+            let map = open(BPF_MAP_GET_FD_BY_ID, id)?;
+            if map_info(map.as_fd())?.name == name {
+                return Ok(Some(map));
+            }
+        }
+    }
+    Ok(None)
+}
+
+fn open(command: libc::c_int, id: u32) -> io::Result<OwnedFd> {
+    // SAFETY: no pointers.
+    unsafe { bpf_fd(command, &Attr::default().u32_at(0, id), 12) }
+}
+
+/// The id of the first program after one.
+fn next_program(after: u32) -> io::Result<Option<u32>> {
+    let mut attr = Attr::default().u32_at(0, after);
+    // SAFETY: no pointers.
+    match unsafe { bpf_mut(BPF_PROG_GET_NEXT_ID, &mut attr, 12) } {
+        Ok(()) => Ok(Some(attr.u32_from(4))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The ids of the maps that a program uses.
+fn maps_of(program: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
+    let mut maps = vec![0u32; MAPS];
+    // The head of `struct bpf_prog_info`, up to the number of maps and the pointer to their ids.
+    let mut info = [0u64; 8];
+    info[6] = (MAPS as u64) << 32;
+    info[7] = maps.as_mut_ptr().expose_provenance() as u64;
+    // SAFETY: any bytes are valid numbers, and the only pointer is to as many numbers as the kernel is told.
+    unsafe { object_info(program, &mut info) }?;
+    maps.truncate((info[6] >> 32) as usize);
+    Ok(maps)
+}

@@ -1,0 +1,72 @@
+//! Which CPUs belong to a pipe, where several use the same maps.
+
+use probe_common::control::CONTROL_MAP;
+use probe_sys::bpf;
+use probe_sys::control_page::{ControlPage, CpuFlags};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+/// The control page, and the number by which this pipe notes there that a CPU belongs to it.
+///
+/// A pipe that covers a CPU takes it from an earlier one. If that one was killed, its settings remain: this clears them. If
+/// it still runs, it has to leave the CPU alone from then on.
+#[derive(Debug)]
+pub(crate) struct Claims {
+    /// The page, or why there is none: an error, or that nobody knows of one.
+    page: Result<ControlPage, Option<io::Error>>,
+    owner: u32,
+}
+
+impl Claims {
+    /// With the map of the control page. Without one, looks for it among the maps of the programs that use `events`.
+    pub(crate) fn new(events: BorrowedFd<'_>, control: Option<BorrowedFd<'_>>) -> Self {
+        let page = match control {
+            Some(control) => ControlPage::map(control).map_err(Some),
+            // Any program may use the map: other loaders have no control page. And not everyone may look.
+            None => bpf::map_beside(events, CONTROL_MAP)
+                .ok()
+                .flatten()
+                .ok_or(None)
+                .and_then(|control| ControlPage::map(control.as_fd()).map_err(Some)),
+        };
+        let owner = RandomState::new().build_hasher().finish() as u32;
+        Self { page, owner: owner.max(1) }
+    }
+
+    /// Why the page cannot be used, if it cannot.
+    pub(crate) fn error(&self) -> Option<&io::Error> {
+        self.page.as_ref().err()?.as_ref()
+    }
+
+    /// Takes a CPU. It sends every record at once, without a wakeup, until the consumer asks for something else.
+    pub(crate) fn take(&self, cpu: u32) {
+        if let Some(cpu) = self.entry(cpu) {
+            cpu.set_owner(self.owner);
+            cpu.set_limit(0);
+            cpu.set_eager(0);
+        }
+    }
+
+    /// Whether another pipe has taken a CPU since.
+    pub(crate) fn has_lost(&self, cpu: u32) -> bool {
+        self.entry(cpu).is_some_and(|entry| entry.owner() != self.owner)
+    }
+
+    /// Notes that a CPU belongs to no pipe any more.
+    pub(crate) fn give_back(&self, cpu: u32) {
+        if let Some(entry) = self.ours(cpu) {
+            entry.set_owner(0);
+        }
+    }
+
+    /// The entry of a CPU in the control page.
+    pub(crate) fn entry(&self, cpu: u32) -> Option<CpuFlags<'_>> {
+        self.page.as_ref().ok()?.cpu(cpu)
+    }
+
+    /// The entry of a CPU, unless another pipe has taken it.
+    pub(crate) fn ours(&self, cpu: u32) -> Option<CpuFlags<'_>> {
+        self.entry(cpu).filter(|entry| entry.owner() == self.owner)
+    }
+}
