@@ -31,9 +31,6 @@ use std::time::{Duration, Instant};
 /// program was preempted.
 const FLUSH_ATTEMPTS: u32 = 4;
 
-/// A longer latency is as good as none.
-const LONGEST_LATENCY: Duration = Duration::from_secs(24 * 3600);
-
 /// When the consumer looks at the rings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Looks {
@@ -112,12 +109,13 @@ impl Adaptive {
         bytes_per_cpu: usize,
     ) -> io::Result<Self> {
         // A block waits for at most two sweeps, which leaves a fifth of the latency for everything else.
-        let interval = max_latency.min(LONGEST_LATENCY) * 2 / 5;
+        let ticker = Ticker::new(max_latency / 5 * 2)?;
+        let rate = Rate::new(ticker.interval());
         let now = clock::monotonic();
         let mut this = Self {
             claims,
             flush,
-            ticker: Ticker::new(interval)?,
+            ticker,
             looks,
             // A block that takes more than a fraction of the ring would often find no room.
             limit: MAX_PACKED.min(u32::try_from(bytes_per_cpu / 8).unwrap_or(u32::MAX)),
@@ -126,7 +124,7 @@ impl Adaptive {
             period: now as u32,
             held: false,
             max_latency,
-            rate: Rate::new(interval),
+            rate,
             swept: Instant::now(),
             looked: now,
             settled: now,
@@ -185,7 +183,10 @@ impl Adaptive {
     /// nanoseconds; the caller has already read `now`.
     pub(crate) fn punctual_until(&self, now: u64) -> u64 {
         match self.cpus.iter().any(Cpu::is_lazy) {
-            true => now.min(self.settled.saturating_add(self.max_latency.as_nanos() as u64)),
+            true => {
+                let latency = u64::try_from(self.max_latency.as_nanos()).unwrap_or(u64::MAX);
+                now.min(self.settled.saturating_add(latency))
+            }
             false => now,
         }
     }

@@ -106,7 +106,7 @@ impl Options {
 
     /// Sets how long a record may wait in the ring when the ring holds too little for a wakeup. The consumer wakes at
     /// this interval, unless every record wakes it anyway. With [`Wakeup::PollOnly`], this is how long an
-    /// [`EvPipe::poll`](crate::EvPipe::poll) without a timeout waits.
+    /// [`EvPipe::poll`](crate::EvPipe::poll) without a timeout waits. Not 0.
     #[must_use]
     pub fn sweep(mut self, interval: Duration) -> Self {
         self.sweep = interval;
@@ -116,7 +116,8 @@ impl Options {
     /// Sets how many bytes of one CPU's ring a drain consumes before it goes on with the next CPU.
     #[must_use]
     pub fn budget(mut self, bytes: usize) -> Self {
-        self.budget = bytes.max(1);
+        // No ring holds more than the largest.
+        self.budget = bytes.clamp(1, MOST);
         self
     }
 
@@ -225,6 +226,9 @@ impl Options {
         let bytes = self.bytes_per_cpu;
         if !(1..=MOST).contains(&bytes) {
             return Err(OpenError::RingSize { bytes, most: MOST });
+        }
+        if self.sweep.is_zero() {
+            return Err(OpenError::Wakeup { what: "the sweep interval is 0; use at least 1 ms" });
         }
         match self.wakeup {
             Wakeup::Every(0) | Wakeup::Watermark(0) => {

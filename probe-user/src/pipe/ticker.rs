@@ -5,6 +5,9 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
+/// A longer interval is as good as none.
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
+
 /// A timer that becomes readable once per interval while it runs.
 #[derive(Debug)]
 pub(crate) struct Ticker {
@@ -17,7 +20,7 @@ pub(crate) struct Ticker {
 impl Ticker {
     /// Creates a stopped ticker.
     pub(crate) fn new(interval: Duration) -> io::Result<Self> {
-        Ok(Self { timer: Timer::new()?, interval, next: None })
+        Ok(Self { timer: Timer::new()?, interval: interval.min(LONGEST), next: None })
     }
 
     pub(crate) fn interval(&self) -> Duration {

@@ -386,6 +386,38 @@ fn a_consumer_that_stops_at_every_record_gets_those_of_all_cpus_in_turn() {
 
 #[test]
 #[ignore = "needs root and BPF: cargo xtask test"]
+fn extreme_options_work_or_are_refused() {
+    let of = |wakeup| Options::new().wakeup(wakeup);
+    let extremes = [
+        of(adaptive(Duration::MAX)),
+        of(Wakeup::PollOnly).sweep(Duration::MAX),
+        of(Wakeup::Watermark(1000)).sweep(Duration::MAX),
+        of(Wakeup::Every(u32::MAX)).sweep(Duration::from_nanos(1)),
+    ];
+    for options in extremes.map(|options| options.budget(usize::MAX)) {
+        for window in [None, Some(Duration::ZERO), Some(Duration::MAX)] {
+            let (mut object, mut pipe) = open(&options);
+            emit_on(&mut object, &online(), 200);
+            let mut received = Received::default();
+            let Some(window) = window else {
+                let _ = pipe.poll(Some(Duration::from_millis(1)), &mut strict(&mut received));
+                assert!(pipe.drain_all(&mut strict(&mut received)).is_continue());
+                received.assert_complete(&online(), 200);
+                continue;
+            };
+            let mut pipe = pipe.ordered(window).unwrap();
+            let _ = pipe.poll(Some(Duration::from_millis(1)), &mut strict(&mut received));
+            assert!(pipe.drain_all(&mut strict(&mut received)).is_continue());
+            received.assert_complete(&online(), 200);
+        }
+    }
+    let object = load();
+    let error = EvPipe::from_map(map(&object, EVENTS_MAP), &Options::new().sweep(Duration::ZERO));
+    assert!(error.unwrap_err().to_string().contains("the sweep interval is 0"));
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
 fn the_producer_gets_room_before_the_drain_ends() {
     let cpu = online()[0];
     let options = Options::new().bytes_per_cpu(64 << 10).wakeup(Wakeup::PollOnly);
