@@ -168,11 +168,16 @@ impl Ledger {
         self.cpus.iter().map(|cpu| cpu.malformed).sum()
     }
 
+    /// Whether every attempted record was handled, or was overwritten as a flight recorder is asked to.
+    pub fn is_complete(&self) -> bool {
+        self.failed() == 0 && self.unread() == 0 && self.balances()
+    }
+
     /// Whether the accounts balance: every attempted record was handled or overwritten, failed for a known
     /// reason, or is still in a ring. [`discrepancies`] returns what does not balance.
     ///
     /// [`discrepancies`]: Self::discrepancies
-    pub fn is_complete(&self) -> bool {
+    pub fn balances(&self) -> bool {
         self.discrepancies().is_empty()
     }
 
@@ -264,7 +269,7 @@ pub enum Discrepancy {
     },
 }
 
-/// `attempted 12 = handled 10 + lost 2 (ring full 2); complete`
+/// `attempted 12 = handled 10 + lost 2 (ring full 2); incomplete`
 impl fmt::Display for Ledger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let tally = self.tally();
@@ -281,12 +286,13 @@ impl fmt::Display for Ledger {
                 write!(f, " + {name} {count}")?;
             }
         }
+        f.write_str(if self.is_complete() { "; complete" } else { "; incomplete" })?;
         match self.discrepancies().as_slice() {
-            [] if self.is_confirmed() => write!(f, "; complete"),
-            [] => write!(f, "; complete, by the count of the eBPF side alone"),
+            [] if self.is_confirmed() => Ok(()),
+            [] => f.write_str(", by the count of the eBPF side alone"),
             found => {
                 let found: Vec<_> = found.iter().map(Discrepancy::to_string).collect();
-                write!(f, "; INCOMPLETE: {}", found.join(", "))
+                write!(f, ", and the counts do not balance: {}", found.join(", "))
             }
         }
     }
@@ -315,18 +321,22 @@ mod tests {
         let empty = Ledger::default();
         assert_eq!(empty.to_string(), "attempted 0 = handled 0 + lost 0; complete");
         let printed =
-            "attempted 13 = handled 10 + lost 3 (ring full 2, nested too deep 1); complete";
+            "attempted 13 = handled 10 + lost 3 (ring full 2, nested too deep 1); incomplete";
         assert_eq!(ledger().to_string(), printed);
-        assert!(ledger().is_complete() && ledger().is_confirmed());
+        assert!(ledger().balances() && ledger().is_confirmed());
+        assert!(empty.is_complete() && !ledger().is_complete());
     }
 
     #[test]
     fn an_unconfirmed_ledger_says_so() {
         let mut ledger = ledger();
         ledger.cpus[0].kernel_lost = None;
-        assert!(ledger.is_complete() && !ledger.is_confirmed());
+        assert!(ledger.balances() && !ledger.is_confirmed());
         let printed = ledger.to_string();
-        assert!(printed.ends_with("; complete, by the count of the eBPF side alone"), "{printed}");
+        assert!(
+            printed.ends_with("; incomplete, by the count of the eBPF side alone"),
+            "{printed}"
+        );
     }
 
     #[test]
@@ -336,7 +346,10 @@ mod tests {
             change(&mut ledger);
             assert_eq!(ledger.discrepancies(), expected);
             let printed = ledger.to_string();
-            assert!(printed.ends_with(&format!("; INCOMPLETE: {end}")), "{printed}");
+            assert!(
+                printed.ends_with(&format!("; incomplete, and the counts do not balance: {end}")),
+                "{printed}"
+            );
         };
         check(
             |ledger| ledger.entries[0].handled = 9,
@@ -370,7 +383,7 @@ mod tests {
         (0..6).for_each(|_| ledger.not_delivered(3, KIND));
         assert_eq!((ledger.handled(), ledger.unread()), (4, 6));
         assert_eq!((ledger.cpus.len(), ledger.cpus[0].cpu), (1, 3));
-        let printed = "attempted 13 = handled 4 + lost 3 (ring full 2, nested too deep 1) + unread 6; complete";
+        let printed = "attempted 13 = handled 4 + lost 3 (ring full 2, nested too deep 1) + unread 6; incomplete";
         assert_eq!(ledger.to_string(), printed);
     }
 
@@ -378,9 +391,9 @@ mod tests {
     fn overwritten_records_are_neither_lost_nor_missing() {
         let mut ledger = ledger();
         (ledger.entries[0].handled, ledger.entries[0].overwritten) = (4, 6);
-        assert!(ledger.is_complete());
+        assert!(ledger.balances());
         assert_eq!((ledger.overwritten(), ledger.unread(), ledger.failed()), (6, 0, 3));
-        let printed = "attempted 13 = handled 4 + lost 3 (ring full 2, nested too deep 1) + overwritten 6; complete";
+        let printed = "attempted 13 = handled 4 + lost 3 (ring full 2, nested too deep 1) + overwritten 6; incomplete";
         assert_eq!(ledger.to_string(), printed);
         ledger.entries[0].overwritten = 7;
         assert!(matches!(ledger.discrepancies()[..], [Discrepancy::Surplus { records: 1, .. }]));
@@ -393,7 +406,7 @@ mod tests {
         let mut ledger = ledger();
         ledger.entries[0].handled = 4;
         ledger.cpus[0].pending = true;
-        assert!(ledger.is_complete());
-        assert!(ledger.to_string().contains(" + unread 6; complete"), "{ledger}");
+        assert!(ledger.balances());
+        assert!(ledger.to_string().contains(" + unread 6; incomplete"), "{ledger}");
     }
 }

@@ -64,7 +64,7 @@ pub use session::builder::{Attaching, Target, TracerBuilder};
 pub use session::command::TracedCommand;
 pub use session::count::{Counts, HitCounter};
 pub use session::latency::{Latencies, Latency, Stopwatch};
-pub use session::ledger::{Account, TraceLedger};
+pub use session::ledger::{Account, TraceLedger, Verdict};
 pub use session::missed::Missed;
 pub use session::privileges;
 pub use session::tracer::Tracer;

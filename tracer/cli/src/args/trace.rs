@@ -193,6 +193,10 @@ pub(crate) struct Traced {
     /// Give up every privilege once the probes are attached; CPUs that come online later are not traced
     #[arg(long)]
     pub(crate) sealed: bool,
+
+    /// Exit with status 3 if the kernel skipped hits, and with 4 if events are missing for any other reason
+    #[arg(long)]
+    pub(crate) require_complete: bool,
 }
 
 impl Traced {

@@ -14,6 +14,7 @@ pub(crate) fn run(args: &Stack) -> Result<ExitCode> {
         target: &probes.target,
         duration: probes.duration,
         is_sealed: false,
+        requires_complete: false,
         flight: None,
         to_stdout: true,
         is_silent: true,

@@ -9,7 +9,7 @@ use crate::running::flight::{Reported, Triggers};
 use crate::running::privileges;
 use anyhow::Result;
 use probe_tracer::{
-    Account, Probe, Shape, SymbolAccess, Symbols, TraceError, Tracer, TracerBuilder,
+    Account, Probe, Shape, SymbolAccess, Symbols, TraceError, Tracer, TracerBuilder, Verdict,
 };
 use std::process::ExitCode;
 use std::time::Duration;
@@ -20,6 +20,8 @@ pub(crate) struct Extent<'a> {
     pub(crate) duration: Option<Duration>,
     /// Whether to give up every privilege.
     pub(crate) is_sealed: bool,
+    /// Whether the exit status says if events are missing.
+    pub(crate) requires_complete: bool,
     /// The flight recorder's triggers, if events are kept for dumps.
     pub(crate) flight: Option<&'a Flight>,
     /// Whether the output is standard output: then the trace ends when nobody reads it any more.
@@ -35,7 +37,7 @@ pub(crate) fn follow<O: Output>(
     attach: impl FnOnce(TracerBuilder) -> Result<Tracer, TraceError>,
     open: impl FnOnce(Vec<Probe>, Symbols) -> Result<O>,
 ) -> Result<ExitCode> {
-    let &Extent { target, duration, is_sealed, flight, to_stdout, is_silent } = extent;
+    let &Extent { target, duration, is_sealed, flight, to_stdout, is_silent, .. } = extent;
     let ending = Ending::prepare(target)?;
     let mut tracer = attach(ending.narrow(target))?;
     report_left_out(tracer.left_out());
@@ -70,7 +72,12 @@ pub(crate) fn follow<O: Output>(
     report_ledger(&output.amount(), &probes, &account);
     let code = begun.exit_code()?;
     written(finished, O::WHAT)?;
-    Ok(code)
+    Ok(match account.verdict {
+        Verdict::Complete => code,
+        _ if !extent.requires_complete => code,
+        Verdict::ExceptSkipped => ExitCode::from(3),
+        _ => ExitCode::from(4),
+    })
 }
 
 /// The symbols that events of these probes need.

@@ -311,3 +311,20 @@ fn a_killed_tracer_leaves_no_child_waiting() {
         child.wait_with_output().unwrap();
     }
 }
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn the_verdict_is_the_exit_status_if_it_is_required() {
+    let run = |more: &[&str]| {
+        let trace = ["trace", "rawtp:sys_enter", "--require-complete"];
+        let command = ["--", "sh", "-c", "exit 7"];
+        probe(trace).args(more).args(command).output().unwrap()
+    };
+    let output = run(&["-B", "4M"]);
+    let complete = stderr(&output).ends_with("; complete\n");
+    // Another eBPF program may have run when a system call began.
+    assert_eq!(output.status.code(), Some(if complete { 7 } else { 3 }), "{}", stderr(&output));
+    let output = run(&["-M", "1", "--at-end", "wait"]);
+    assert!(stderr(&output).ends_with("; incomplete\n"), "{}", stderr(&output));
+    assert_eq!(output.status.code(), Some(4));
+}

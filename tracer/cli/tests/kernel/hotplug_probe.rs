@@ -80,7 +80,7 @@ fn a_cpu_that_a_sealed_trace_does_not_cover_is_reported() {
     assert!(!printed.contains("filename=\"/bin/sleep\""), "{printed}{errors}");
     assert!(errors.contains("CPU 1 is online, and its events are lost: "), "{errors}");
     // Only the command was executed there.
-    assert!(errors.contains("no event for the CPU 1); complete"), "{errors}");
+    assert!(errors.contains("no event for the CPU 1); incomplete"), "{errors}");
 }
 
 /// Counts during the system call of `sleep`. Shorter calls may have no count, because perf's clock

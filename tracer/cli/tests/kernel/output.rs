@@ -42,7 +42,7 @@ fn the_first_line_describes_the_trace_and_the_last_is_its_ledger() {
     let ledger = ledger(&output);
     assert_eq!(last["events"], events.len());
     assert_eq!([&last["handled"], &last["attempted"]], [ledger.handled, ledger.attempted]);
-    assert_eq!((&last["lost"], &last["complete"]), (&0.into(), &true.into()));
+    assert_eq!((&last["lost"], &last["verdict"]), (&0.into(), &"complete".into()));
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn every_write_is_a_line_in_order() {
         // Room for all events: the CPUs of an emulated machine run in turn.
         let lines = all_json_lines(&trace([WRITE, "-B", "4M", order], writes(20000)));
         let last = lines.last().unwrap();
-        assert_eq!((&last["late"], &last["complete"]), (&0.into(), &true.into()));
+        assert_eq!((&last["late"], &last["verdict"]), (&0.into(), &"complete".into()));
         let mut by_cpu: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
         for line in &lines[1..lines.len() - 1] {
             // With --ordered, all events form one sequence.

@@ -25,7 +25,7 @@ fn calls(specs: &[&str], work: &str) -> (BTreeMap<String, Vec<Value>>, Vec<u64>)
 fn reported(output: &Output) -> (BTreeMap<String, Vec<Value>>, Vec<u64>) {
     let lines = all_json_lines(output);
     let ledger = &lines[lines.len() - 1];
-    assert_eq!((&ledger["lost"], &ledger["complete"]), (&json!(0), &json!(true)), "{ledger}");
+    assert_eq!((&ledger["lost"], &ledger["verdict"]), (&json!(0), &json!("complete")), "{ledger}");
     let missed = |one: &Value| {
         assert_eq!(one["no_room"], 0, "{ledger}");
         one["no_return"].as_u64().unwrap()

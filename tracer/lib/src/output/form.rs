@@ -6,7 +6,7 @@ use super::names::Names;
 use crate::resolve::event::TraceEvent;
 use crate::resolve::probe::Probe;
 use crate::resolve::shape::Field;
-use crate::session::ledger::{Account, is_zero};
+use crate::session::ledger::{Account, Verdict, is_zero};
 use crate::session::missed::Missed;
 use probe_user::CpuChange;
 use serde::Serialize;
@@ -107,7 +107,7 @@ struct Ledger {
     not_followed: u64,
     missed: Vec<Missed>,
     skipped: Option<u64>,
-    complete: bool,
+    verdict: Verdict,
     confirmed: bool,
     discrepancies: Vec<String>,
 }

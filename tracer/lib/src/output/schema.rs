@@ -136,7 +136,7 @@ fn a_trace_has_a_line_for_everything_and_all_validate() {
         lines[0]["probes"][0]["fields"][0],
         serde_json::json!({"name": "file", "shape": "pointer"})
     );
-    assert_eq!((&lines[10]["events"], &lines[10]["complete"]), (&1.into(), &true.into()));
+    assert_eq!((&lines[10]["events"], &lines[10]["verdict"]), (&1.into(), &"complete".into()));
     // The offset and the local time must refer to the same moment.
     let offset: i128 = lines[0]["realtime_offset"].as_str().unwrap().parse().unwrap();
     let local: jiff::Timestamp = lines[1]["local"].as_str().unwrap().parse().unwrap();

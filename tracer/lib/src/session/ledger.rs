@@ -26,10 +26,34 @@ pub struct TraceLedger {
     pub skipped: Option<u64>,
 }
 
+/// Whether a trace has everything that it should.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Verdict {
+    /// Every hit has an event.
+    Complete,
+    /// Every hit that reached a program of the trace has an event. The kernel skipped others before any program ran.
+    ExceptSkipped,
+    /// Events are missing, or counts do not balance.
+    #[default]
+    Incomplete,
+}
+
 impl TraceLedger {
-    /// Whether the outcome of every hit is known.
-    pub fn is_complete(&self) -> bool {
-        self.records.is_complete() && self.not_followed == 0
+    /// Whether the trace has everything that it should. Hits that were sampled out, and calls that have not returned,
+    /// are not missing.
+    pub fn verdict(&self) -> Verdict {
+        let is_whole = |missed: &Missed| missed.no_room == 0 && missed.undecided == 0;
+        let is_skipped = |missed: &Missed| missed.by_kernel.unwrap_or(0) > 0;
+        if !self.records.is_complete() || self.not_followed > 0 || !self.missed.iter().all(is_whole)
+        {
+            return Verdict::Incomplete;
+        }
+        match self.skipped.unwrap_or(0) > 0 || self.missed.iter().any(is_skipped) {
+            true => Verdict::ExceptSkipped,
+            false => Verdict::Complete,
+        }
     }
 }
 
@@ -60,8 +84,9 @@ pub struct Account {
     /// See [`TraceLedger::skipped`].
     #[serde(default)]
     pub skipped: Option<u64>,
-    /// Whether the outcome of every hit is known.
-    pub complete: bool,
+    /// Whether the trace has everything that it should.
+    #[serde(default)]
+    pub verdict: Verdict,
     /// Whether the kernel has confirmed how many outputs were lost.
     pub confirmed: bool,
     /// Counts that do not balance.
@@ -87,7 +112,7 @@ impl From<&TraceLedger> for Account {
             not_followed: ledger.not_followed,
             missed: ledger.missed.clone(),
             skipped: ledger.skipped,
-            complete: ledger.is_complete(),
+            verdict: ledger.verdict(),
             confirmed: records.is_confirmed(),
             discrepancies: records.discrepancies().iter().map(ToString::to_string).collect(),
             records: records.to_string(),
@@ -101,14 +126,20 @@ pub(crate) fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-/// `attempted 12 = handled 10 + lost 2 (ring full 2); complete`, followed by the number of events
-/// out of order, if any.
+/// `attempted 12 = handled 10 + lost 2 (ring full 2); incomplete`, followed by what else is missing, and by the number of
+/// events out of order, if any.
 impl fmt::Display for Account {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.not_followed > 0 {
             write!(f, "{} tasks not followed (no room); ", self.not_followed)?;
         }
         write!(f, "{}", Escaped(self.records.as_bytes()))?;
+        let is_missing = |missed: &Missed| missed.no_room > 0 || missed.undecided > 0;
+        if self.verdict == Verdict::ExceptSkipped {
+            f.write_str(", except for hits that the kernel skipped")?;
+        } else if self.not_followed > 0 || self.missed.iter().any(is_missing) {
+            f.write_str(", except for hits without a record")?;
+        }
         match self.late {
             0 => Ok(()),
             1 => f.write_str("; 1 event out of order"),
