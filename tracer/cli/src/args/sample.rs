@@ -77,9 +77,13 @@ pub(crate) struct Sample {
     #[arg(short, long, value_parser = one_of(format::STACKS), default_value = "table")]
     pub(crate) format: StackFormat,
 
-    /// The file to write, which is replaced if it exists
+    /// The file to write, which is replaced if it exists; - for standard output. It appears when it is whole
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) output: Option<PathBuf>,
+
+    /// Write even to a directory to which others can write
+    #[arg(long)]
+    pub(crate) force: bool,
 
     /// Size of the ring buffer of each CPU or thread, like 64K or 1M, rounded up to a power of two
     #[arg(short = 'B', long, value_name = "BYTES", value_parser = value::bytes, default_value = "512K")]
@@ -130,7 +134,7 @@ impl Sample {
 pub(crate) struct Aux {
     /// Write the hardware trace of the event (its AUX area) as raw data instead of samples: to cpu-N.aux or
     /// thread-N.aux in this directory, with the records that decoders need in records.jsonl. Existing files
-    /// are replaced
+    /// are replaced, and the data appears when it is whole
     #[arg(long = "aux", value_name = "DIR", value_hint = ValueHint::DirPath, requires = "events",
         conflicts_with_all = ["freq", "count", "format", "output", "buffer_size"])]
     pub(crate) dir: Option<PathBuf>,

@@ -110,8 +110,9 @@ pub(crate) struct Choice {
     #[arg(short = 'x', long, value_name = "GLOB")]
     pub(crate) exclude: Vec<String>,
 
-    /// Lift the limit of 10,000 functions, of 1,000 if they are attached one by one, or of 500 if each needs a program;
-    /// also probe the returns of Go functions, which crashes the program
+    /// Do what may do harm: lift the limit of 10,000 functions, of 1,000 if they are attached one by one, or of 500 if
+    /// each needs a program; probe the returns of Go functions, which crashes the program; and write a recording to a
+    /// directory to which others can write
     #[arg(long)]
     pub(crate) force: bool,
 }

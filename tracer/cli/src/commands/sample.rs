@@ -2,7 +2,8 @@
 
 use super::aux;
 use crate::args::{Sample, TargetArgs};
-use crate::output::file;
+use crate::output::directory::Sharing;
+use crate::output::file::{Appears, OutputFile};
 use crate::output::print::{report, written};
 use crate::output::stacks::titled;
 use crate::running::ending::{Begun, Ending};
@@ -35,11 +36,11 @@ pub(crate) fn run(args: &Sample) -> Result<ExitCode> {
     if !args.include_self {
         stacks = stacks.without_process(std::process::id());
     }
-    let out: Box<dyn Write> = match &args.output {
-        None => Box::new(io::stdout()),
-        Some(path) => Box::new(file::create(path)?),
+    let mut out = match &args.output {
+        None => OutputFile::stdout()?,
+        Some(path) => OutputFile::open(path, Appears::Whole, Sharing::forced(args.force))?,
     };
-    privileges::give_up_but_for_samples(&sampler, command.is_some())?;
+    privileges::give_up_but_for_samples(&sampler, out.directory(), command.is_some())?;
     let begun = ending.begin(args.duration)?;
     begun.announce();
     if args.on_exec(command).is_empty() {
@@ -47,13 +48,14 @@ pub(crate) fn run(args: &Sample) -> Result<ExitCode> {
     }
     follow(&mut sampler, &begun, &mut stacks)?;
     let counts = sampler.counts()?;
-    let printed = print(args, &stacks, &sampler, out);
+    let printed = print(args, &stacks, &sampler, &mut out);
     summarize(&counts, stacks.left_out());
     for (cpu, error) in sampler.uncovered() {
         log::warn!("CPU {cpu} came online and is not sampled: {error}");
     }
     let code = begun.exit_code()?;
     written(printed, "samples")?;
+    out.finish()?;
     Ok(code)
 }
 
@@ -109,7 +111,7 @@ fn print(
     args: &Sample,
     stacks: &SampledStacks,
     sampler: &Sampler,
-    out: Box<dyn Write>,
+    out: &mut OutputFile,
 ) -> io::Result<()> {
     let mut out = BufWriter::new(out);
     let title = titled(sampler.events().iter());

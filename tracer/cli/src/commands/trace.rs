@@ -2,7 +2,8 @@
 
 use crate::args::{Record, Trace, Traced};
 use crate::output::Output;
-use crate::output::file;
+use crate::output::directory::Sharing;
+use crate::output::file::{self, Appears, OutputFile};
 use crate::output::progress;
 use crate::running::follow::{Extent, follow};
 use anyhow::{Result, ensure};
@@ -11,8 +12,7 @@ use probe_tracer::output::Printer;
 use probe_tracer::recording::Recorder;
 use probe_tracer::{Probe, Symbols, TraceError, Tracer, TracerBuilder};
 use signal_hook::consts::SIGXFSZ;
-use std::io::{self, IsTerminal, Write};
-use std::path::Path;
+use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -35,23 +35,19 @@ pub(super) fn shown(probes: Vec<Probe>, raw_values: bool) -> Vec<Probe> {
 
 pub(crate) fn record(args: &Record, level: LevelFilter) -> Result<ExitCode> {
     // Record in the order of each CPU: names are looked up as early as possible, and a replay can sort by time.
-    let to_stdout = args.output == Path::new("-");
+    let to_stdout = file::is_stdout(&args.output);
     traced(&args.traced, to_stdout, false, level, |probes, symbols| {
-        let writer = create(&args.output)?;
+        let writer = create(args)?;
         Ok(Recorder::new(writer, probes, symbols).limit(args.traced.max_events))
     })
 }
 
-fn create(path: &Path) -> Result<Box<dyn Write>> {
-    if path == Path::new("-") {
-        let stdout = io::stdout();
-        ensure!(
-            !stdout.is_terminal(),
-            "a recording cannot be written to a terminal; write it to a file"
-        );
-        return Ok(Box::new(stdout));
-    }
-    Ok(Box::new(file::create(path)?))
+/// Opens the recording, which can be replayed as far as it goes.
+fn create(args: &Record) -> Result<OutputFile> {
+    let sharing = Sharing::forced(args.traced.choice.force);
+    let file = OutputFile::open(&args.output, Appears::AtOnce, sharing)?;
+    ensure!(!file.is_terminal(), "a recording cannot be written to a terminal; write it to a file");
+    Ok(file)
 }
 
 /// Traces, and passes everything to an output.

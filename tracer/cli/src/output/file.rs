@@ -1,20 +1,217 @@
-//! Files and directories to write to.
+//! Files to write to.
 
-use anyhow::{Result, anyhow};
-use std::fs::{self, File};
-use std::io;
-use std::path::Path;
+use super::directory::{Directory, Sharing, failed, is_trusted};
+use anyhow::Result;
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, OFlags, fstat, linkat, open, openat, renameat, unlinkat,
+};
+use rustix::io::Errno;
+use rustix::process::geteuid;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io::{self, IsTerminal, Write};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-/// Creates a file, or truncates an existing one.
-pub(crate) fn create(path: &Path) -> Result<File> {
-    File::create(path).map_err(|error| failed(path, &error))
+/// When a file appears under its name, in place of the one that had the name before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Appears {
+    /// When it is created: its beginning is of use without the rest.
+    AtOnce,
+    /// When it is [finished](OutputFile::finish), or never.
+    Whole,
 }
 
-/// Creates a directory, unless it exists.
-pub(crate) fn create_dir(path: &Path) -> Result<()> {
-    fs::create_dir_all(path).map_err(|error| failed(path, &error))
+/// A file that only its owner can read, or what stands in its place: standard output, a FIFO or a device.
+#[derive(Debug)]
+pub(crate) struct OutputFile {
+    path: PathBuf,
+    file: File,
+    /// `None` if it has its name.
+    hidden: Option<Hidden>,
 }
 
-fn failed(path: &Path, error: &io::Error) -> anyhow::Error {
-    anyhow!("cannot create {}: {error}", path.display())
+/// Whether a path stands for standard output.
+pub(crate) fn is_stdout(path: &Path) -> bool {
+    path == Path::new("-") || path == Path::new("/dev/stdout")
 }
+
+impl OutputFile {
+    /// Opens the output that the user names.
+    pub(crate) fn open(path: &Path, appears: Appears, sharing: Sharing) -> Result<Self> {
+        if is_stdout(path) {
+            return Self::stdout();
+        }
+        let name = path.file_name().ok_or_else(|| failed(path, Errno::ISDIR))?;
+        Self::create(&Arc::new(Directory::of(path, sharing)?), name, appears)
+    }
+
+    /// Standard output.
+    pub(crate) fn stdout() -> Result<Self> {
+        let file = io::stdout().as_fd().try_clone_to_owned()?.into();
+        Ok(Self { path: "standard output".into(), file, hidden: None })
+    }
+
+    /// Creates a file in a directory, or replaces an existing one.
+    pub(crate) fn create(
+        directory: &Arc<Directory>,
+        name: impl AsRef<OsStr>,
+        appears: Appears,
+    ) -> Result<Self> {
+        let name = name.as_ref();
+        let path = directory.path_of(name);
+        let existing = existing(directory, name).map_err(|error| failed(&path, error))?;
+        if let Some(file) = existing {
+            return Ok(Self { path, file, hidden: None });
+        }
+        let (file, hidden) =
+            Hidden::create(directory, name).map_err(|error| failed(&path, error))?;
+        let file = Self { path, file, hidden: Some(hidden) };
+        match appears {
+            Appears::AtOnce => file.named(),
+            Appears::Whole => Ok(file),
+        }
+    }
+
+    /// Says that the file is whole.
+    pub(crate) fn finish(self) -> Result<()> {
+        self.named().map(drop)
+    }
+
+    /// The directory to which it still needs access.
+    pub(crate) fn directory(&self) -> Option<&Directory> {
+        self.hidden.as_ref().map(|hidden| &*hidden.directory)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn is_terminal(&self) -> bool {
+        self.file.is_terminal()
+    }
+
+    fn named(mut self) -> Result<Self> {
+        if let Some(mut hidden) = self.hidden.take() {
+            hidden.appear(&self.file).map_err(|error| failed(&self.path, error))?;
+        }
+        Ok(self)
+    }
+}
+
+impl Write for OutputFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+/// Opens the FIFO or device of this name. `None` if the name is free, or that of a file that may be replaced.
+fn existing(directory: &Directory, name: &OsStr) -> Result<Option<File>> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let found = match openat(directory, name, flags, Mode::empty()) {
+        Err(Errno::NOENT) => return Ok(None),
+        found => found.map_err(io::Error::from)?,
+    };
+    let stat = fstat(&found).map_err(io::Error::from)?;
+    let refused = |why: &str| anyhow::anyhow!("it is {why}; delete it, or choose another name");
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile if stat.st_uid != geteuid().as_raw() => {
+            Err(refused(&format!("a file of user {}", stat.st_uid)))
+        }
+        FileType::RegularFile if stat.st_nlink != 1 => Err(refused("a file with other names, too")),
+        FileType::RegularFile => Ok(None),
+        FileType::Fifo | FileType::CharacterDevice if is_trusted(stat.st_uid) => {
+            // Not by name: it could be that of another file by now.
+            Ok(Some(open_to_write(&format!("/proc/self/fd/{}", found.as_raw_fd()))?))
+        }
+        FileType::Fifo => Err(refused(&format!("a FIFO of user {}", stat.st_uid))),
+        FileType::CharacterDevice => Err(refused(&format!("a device of user {}", stat.st_uid))),
+        // A shell passes `>(command)` as such a link.
+        FileType::Symlink if directory.has_own_descriptors() => {
+            Ok(Some(open_to_write(&format!("/proc/self/fd/{}", name.display()))?))
+        }
+        FileType::Symlink => Err(refused("a link")),
+        FileType::Directory => Err(refused("a directory")),
+        FileType::BlockDevice => Err(refused("a block device")),
+        _ => Err(refused("neither a file nor a FIFO nor a device")),
+    }
+}
+
+fn open_to_write(path: &str) -> io::Result<File> {
+    let flags = OFlags::WRONLY | OFlags::NOCTTY | OFlags::CLOEXEC;
+    Ok(open(path, flags, Mode::empty())?.into())
+}
+
+/// A file that does not have its name yet.
+#[derive(Debug)]
+struct Hidden {
+    directory: Arc<Directory>,
+    name: PathBuf,
+    /// Where the file system has no files without a name. It is deleted when this is dropped.
+    temporary: Option<PathBuf>,
+}
+
+impl Hidden {
+    const MODE: Mode = Mode::RUSR.union(Mode::WUSR);
+
+    fn create(directory: &Arc<Directory>, name: &OsStr) -> io::Result<(File, Self)> {
+        let mut hidden = Self { directory: directory.clone(), name: name.into(), temporary: None };
+        let file = hidden.without_a_name().or_else(|_| hidden.with_a_temporary_name())?;
+        Ok((file.into(), hidden))
+    }
+
+    /// A file that vanishes even if the process is killed.
+    fn without_a_name(&self) -> io::Result<OwnedFd> {
+        let flags = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
+        Ok(openat(&self.directory, ".", flags, Self::MODE)?)
+    }
+
+    fn with_a_temporary_name(&mut self) -> io::Result<OwnedFd> {
+        let temporary = random_name();
+        let new = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+        let flags = OFlags::WRONLY | OFlags::CLOEXEC | new;
+        let file = openat(&self.directory, &temporary, flags, Self::MODE)?;
+        self.temporary = Some(temporary);
+        Ok(file)
+    }
+
+    /// Gives the file its name, in place of the file that has it.
+    fn appear(&mut self, file: &File) -> io::Result<()> {
+        let temporary = match self.temporary.take() {
+            Some(temporary) => temporary,
+            None => {
+                let temporary = random_name();
+                let opened = format!("/proc/self/fd/{}", file.as_raw_fd());
+                linkat(CWD, opened, &self.directory, &temporary, AtFlags::SYMLINK_FOLLOW)?;
+                temporary
+            }
+        };
+        let temporary = self.temporary.insert(temporary);
+        renameat(&self.directory, &*temporary, &self.directory, &self.name)?;
+        self.temporary = None;
+        Ok(())
+    }
+}
+
+impl Drop for Hidden {
+    fn drop(&mut self) {
+        if let Some(temporary) = &self.temporary {
+            // There is nobody to report an error to.
+            let _ = unlinkat(&self.directory, temporary, AtFlags::empty());
+        }
+    }
+}
+
+/// A name that nobody can guess, and so take first.
+fn random_name() -> PathBuf {
+    format!(".probe-{:016x}", RandomState::new().build_hasher().finish()).into()
+}
+
+#[cfg(test)]
+mod tests;

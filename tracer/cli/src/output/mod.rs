@@ -1,5 +1,6 @@
 //! Outputs of a trace.
 
+pub(crate) mod directory;
 pub(crate) mod file;
 pub(crate) mod ledger;
 pub(crate) mod print;

@@ -1,12 +1,12 @@
 //! Giving up privileges that a trace no longer needs.
 
 use crate::args::TargetArgs;
+use crate::output::directory::Directory;
 use crate::output::print::report;
 use anyhow::Result;
 use probe_perf::Sampler;
 use probe_tracer::{Capabilities, Tracer, privileges};
 use std::io;
-use std::path::Path;
 
 /// Keeps only the privileges that a running trace may still need. Threads started later have no others.
 pub(crate) fn give_up(tracer: &Tracer, target: &TargetArgs, is_sealed: bool) -> Result<()> {
@@ -25,20 +25,18 @@ pub(crate) fn give_up(tracer: &Tracer, target: &TargetArgs, is_sealed: bool) -> 
     Ok(())
 }
 
-/// Keeps only the privileges that sampling may still need.
-pub(crate) fn give_up_but_for_samples(sampler: &Sampler, has_command: bool) -> Result<()> {
-    logged(privileges::keep_for_samples(sampler, of_command(has_command))).map(drop)
-}
-
 /// Keeps only the privileges that sampling, and creating files in a directory, may still need.
-pub(crate) fn give_up_but_for_files(
+pub(crate) fn give_up_but_for_samples(
     sampler: &Sampler,
-    dir: &Path,
+    directory: Option<&Directory>,
     has_command: bool,
 ) -> Result<()> {
     let own = of_command(has_command);
+    let Some(directory) = directory else {
+        return logged(privileges::keep_for_samples(sampler, own)).map(drop);
+    };
     let of_samples = Capabilities::PERFMON | Capabilities::IPC_LOCK | Capabilities::SYS_ADMIN;
-    let kept = logged(privileges::keep_for_files(dir, own | of_samples))?;
+    let kept = logged(privileges::keep_for_files(directory, own | of_samples))?;
     let of_files = kept.of(Capabilities::DAC_OVERRIDE);
     logged(privileges::keep_for_samples(sampler, own | of_files)).map(drop)
 }

@@ -188,8 +188,9 @@ fn several_counters_count_as_each_of_them_would() {
 #[test]
 #[ignore = "needs root, BPF and uprobes: cargo xtask test"]
 fn every_counter_is_a_field_of_every_format() {
-    let file = tempfile::NamedTempFile::new().unwrap();
-    let path = file.path().to_str().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("trace");
+    let path = path.to_str().unwrap();
     run(&["record", "-o", path], "page-faults,cpu-clock", MOVES, "moves");
     let table = printed(["replay", path, "-F", "table"]);
     let counted = table.lines().filter(|line| line.contains(" page-faults="));

@@ -191,8 +191,16 @@ fn samples_are_written_where_root_may_write() {
     let dir = tempfile::tempdir().unwrap();
     chown(dir.path(), Some(65534), Some(65534)).unwrap();
     let path = dir.path().join("stacks");
-    succeed(probe(["sample", "-a", "-d", "300ms", "-f", "folded", "-o"]).arg(&path));
-    assert!(path.exists());
+    let sample = |more: &[&str]| {
+        let mut run = probe(["sample", "-a", "-d", "300ms", "-f", "folded"]);
+        run.args(more).arg("-o").arg(&path).output().unwrap()
+    };
+    let refused = stderr(&sample(&[]));
+    assert!(refused.contains("user 65534 can write to"), "{refused}");
+    assert!(!path.exists());
+    let output = sample(&["--force"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
 }
 
 #[test]

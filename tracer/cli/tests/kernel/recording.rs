@@ -168,8 +168,8 @@ fn a_recording_is_written_and_read_like_any_file() {
     assert_failure(&mut replay(&path, &["-F", "svg"]), expected);
 
     let record = format!("{} record -o {file} rawtp:sched_process_exec", binary().display());
-    let private = format!("umask 077; rm {file}; {record} -- true");
-    succeed(Command::new("sh").args(["-c", &private]));
+    let open_to_all = format!("umask 0; rm {file}; {record} -- true");
+    succeed(Command::new("sh").args(["-c", &open_to_all]));
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
 
     // Through a pipe on both sides.
@@ -185,6 +185,10 @@ fn a_recording_is_written_and_read_like_any_file() {
         (
             &["record", "-o", nowhere, "rawtp:sched_process_exec"],
             "cannot create /nowhere/trace: No such file",
+        ),
+        (
+            &["record", "-o", "/dev/shm/trace", "rawtp:sched_process_exec"],
+            "cannot create /dev/shm/trace: everybody can write to /dev/shm, and so replace the file",
         ),
     ] {
         assert_failure(&mut probe(args), expected);

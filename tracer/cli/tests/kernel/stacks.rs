@@ -63,8 +63,9 @@ fn functions_have_the_names_of_the_libraries_that_were_loaded() {
     let run = |args: &[&str]| stdout(&succeed(probe(args).arg("--").args(&command)));
     assert_counted(run(&["stack", "-U", "-F", "folded", GETPGID]));
     assert_counted(run(&["sample", "-e", "syscalls:sys_enter_getpgid", "-c", "1", "-f", "folded"]));
-    let file = tempfile::NamedTempFile::new().unwrap();
-    let path = file.path().to_str().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("trace");
+    let path = path.to_str().unwrap();
     run(&["record", "-U", "-o", path, GETPGID]);
     assert_counted(printed(["replay", "-F", "folded", path]));
 }

@@ -156,8 +156,9 @@ fn every_call_is_in_a_bucket() {
 #[test]
 #[ignore = "needs root, BPF and uprobes: cargo xtask test"]
 fn a_recording_has_the_same_calls() {
-    let file = tempfile::NamedTempFile::new().unwrap();
-    let file = file.path().to_str().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("trace");
+    let file = file.to_str().unwrap();
     let spec = format!("uprobe:{}:{TRIPLE}{PAIR}", own());
     run(&["record", "--ret", "-o", file, "-B", "4M", &spec], "triple 100");
     let replayed = probe(["replay", "-F", "jsonl", file]).output().unwrap();

@@ -16,11 +16,10 @@ use crate::kernel::capabilities::{Capabilities, keep_least};
 use crate::kernel::features::is_refusal;
 use crate::session::tracer::Tracer;
 use probe_perf::Sampler;
+use rustix::fs::{Mode, OFlags, openat};
 use rustix::process::{Resource, getrlimit};
-use std::fs::OpenOptions;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::os::fd::AsFd;
 
 /// Drops the thread's capabilities, except those that the tracer needs for CPUs that come online
 /// later, and those in `also`. Returns what is left.
@@ -76,12 +75,12 @@ pub fn keep_only(these: Capabilities) -> io::Result<Capabilities> {
 /// # Errors
 ///
 /// If the kernel does not let the thread drop them.
-pub fn keep_for_files(dir: &Path, also: Capabilities) -> io::Result<Capabilities> {
+pub fn keep_for_files(dir: impl AsFd, also: Capabilities) -> io::Result<Capabilities> {
     keep_least([also, also | Capabilities::DAC_OVERRIDE], || {
         // The file vanishes when it is closed. Where the file system has no such files, a missing
         // permission is still reported first.
-        let file = OpenOptions::new().write(true).custom_flags(libc::O_TMPFILE).open(dir);
-        !matches!(file, Err(error) if is_refusal(&error))
+        let file = openat(&dir, ".", OFlags::WRONLY | OFlags::TMPFILE, Mode::RUSR | Mode::WUSR);
+        !matches!(file, Err(error) if is_refusal(&error.into()))
     })
 }
 

@@ -1,17 +1,18 @@
 //! The files of `probe sample --aux`.
 
 use crate::commands::aux::records::Records;
-use crate::output::file::create;
+use crate::output::directory::Directory;
+use crate::output::file::{Appears, OutputFile};
 use anyhow::{Result, anyhow};
 use probe_perf::{AuxFlags, AuxPiece, AuxTrace, AuxTraces};
 use signal_hook::consts::SIGUSR2;
 use signal_hook::low_level::pipe;
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The name of the file of a CPU or thread, without its extension.
 pub(crate) fn name(trace: &AuxTrace) -> String {
@@ -23,8 +24,7 @@ pub(crate) fn name(trace: &AuxTrace) -> String {
 
 /// A file with all data of a trace.
 pub(crate) struct Output {
-    path: PathBuf,
-    file: File,
+    file: OutputFile,
     pub(crate) bytes: u64,
     pub(crate) pieces: u64,
     /// Bytes that the ring has no record of.
@@ -37,11 +37,10 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    pub(crate) fn create(dir: &Path, name: &str) -> Result<Self> {
-        let path = dir.join(format!("{name}.aux"));
-        let file = create(&path)?;
+    pub(crate) fn create(dir: &Arc<Directory>, name: &str) -> Result<Self> {
+        let file = OutputFile::create(dir, format!("{name}.aux"), Appears::Whole)?;
         let [bytes, pieces, skipped, lost, truncated, partial, collided] = [0; 7];
-        Ok(Self { path, file, bytes, pieces, skipped, lost, truncated, partial, collided })
+        Ok(Self { file, bytes, pieces, skipped, lost, truncated, partial, collided })
     }
 
     /// Writes the pieces that the trace has, until at least `most` bytes were written.
@@ -55,7 +54,7 @@ impl Output {
         while self.bytes - before < most
             && let Some(piece) = trace.next_piece(|record| records.write(record))
         {
-            write(&mut self.file, &self.path, &piece)?;
+            write(&mut self.file, &piece)?;
             self.bytes += piece.len() as u64;
             self.pieces += 1;
             let has = |flag| u64::from(piece.flags.contains(flag));
@@ -66,28 +65,30 @@ impl Output {
         Ok(())
     }
 
-    pub(crate) fn line(&self) -> String {
-        let Self { bytes, pieces, skipped, lost, truncated, partial, collided, path, .. } = self;
-        format!(
+    /// Lets the file appear. Returns its line of the table.
+    pub(crate) fn finish(self) -> Result<String> {
+        let Self { file, bytes, pieces, skipped, lost, truncated, partial, collided } = self;
+        let line = format!(
             "{bytes:>14} {pieces:>8} {skipped:>10} {lost:>6} {truncated:>9} {partial:>8} {collided:>8} {}\n",
-            file_name(path)
-        )
+            file_name(file.path())
+        );
+        file.finish().map(|()| line)
     }
 }
 
 /// The snapshots of all traces.
-pub(crate) struct Snapshots<'d> {
+pub(crate) struct Snapshots {
     requests: UnixStream,
-    dir: &'d Path,
+    dir: Arc<Directory>,
     pub(crate) files: Vec<Snapshot>,
     pub(crate) count: u64,
     /// The records that each trace had lost at its last snapshot.
     reported_losses: BTreeMap<String, u64>,
 }
 
-impl<'d> Snapshots<'d> {
+impl Snapshots {
     /// No snapshots yet. From now on, SIGUSR2 requests one instead of ending the process.
-    pub(crate) fn prepare(dir: &'d Path) -> Result<Self> {
+    pub(crate) fn prepare(dir: Arc<Directory>) -> Result<Self> {
         let (requests, sender) = UnixStream::pair()?;
         requests.set_nonblocking(true)?;
         pipe::register(SIGUSR2, sender)?;
@@ -114,14 +115,16 @@ impl<'d> Snapshots<'d> {
         traces.disable()?;
         for trace in traces.traces() {
             let of = name(trace);
-            let path = self.dir.join(format!("{of}.{}.aux", self.count));
-            let mut file = create(&path)?;
+            let name = format!("{of}.{}.aux", self.count);
+            let mut file = OutputFile::create(&self.dir, name, Appears::Whole)?;
+            let path = file.path().to_owned();
             let write = |piece: AuxPiece<'_>| {
-                write(&mut file, &path, &piece)?;
+                write(&mut file, &piece)?;
                 Ok::<_, anyhow::Error>((piece.len(), piece.position, piece.flags))
             };
             let taken = trace.snapshot(write, |record| records.write(record));
             let (bytes, from, flags) = taken.map_err(|error| failed("take", &path, &error))??;
+            file.finish()?;
             let lost = trace.lost_records();
             let lost = lost - self.reported_losses.insert(of, lost).unwrap_or(0);
             self.files.push(Snapshot { path, bytes, from, lost, flags });
@@ -155,9 +158,9 @@ impl Snapshot {
     }
 }
 
-fn write(file: &mut File, path: &Path, piece: &AuxPiece<'_>) -> Result<()> {
+fn write(file: &mut OutputFile, piece: &AuxPiece<'_>) -> Result<()> {
     let written = file.write_all(piece.bytes).and_then(|()| file.write_all(piece.wrapped));
-    written.map_err(|error| failed("write", path, &error))
+    written.map_err(|error| failed("write", file.path(), &error))
 }
 
 fn file_name(path: &Path) -> String {

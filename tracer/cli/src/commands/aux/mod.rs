@@ -4,7 +4,7 @@ mod files;
 mod records;
 
 use crate::args::Sample;
-use crate::output::file;
+use crate::output::directory::{Directory, Sharing};
 use crate::output::print::{print, report};
 use crate::running::ending::Ending;
 use crate::running::privileges;
@@ -18,6 +18,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How often to look for data that causes no wakeup. Some PMUs write their data only when their event is read.
@@ -37,19 +38,16 @@ pub(crate) fn run(args: &Sample, dir: &Path, ending: Ending) -> Result<ExitCode>
     let target = args.target(command);
     let mut traces = AuxTraces::open(event, &target, mode, flags)?;
     let mut tasks = Records::sampler(target, flags)?;
-    file::create_dir(dir)?;
-    let mut records = Records::create(dir)?;
+    let directory = Arc::new(Directory::create(dir, Sharing::forced(args.force))?);
+    let mut records = Records::create(&directory)?;
     let begins_itself = !flags.is_empty();
     let mut written = if area.snapshot {
-        Written::Snapshots(Snapshots::prepare(dir)?)
+        Written::Snapshots(Snapshots::prepare(directory.clone())?)
     } else {
-        let outputs = traces.traces().iter().map(|trace| Output::create(dir, &name(trace)));
+        let outputs = traces.traces().iter().map(|trace| Output::create(&directory, &name(trace)));
         Written::Pieces(outputs.collect::<Result<_>>()?)
     };
-    match area.snapshot {
-        true => privileges::give_up_but_for_files(&tasks, dir, command.is_some())?,
-        false => privileges::give_up_but_for_samples(&tasks, command.is_some())?,
-    }
+    privileges::give_up_but_for_samples(&tasks, Some(&directory), command.is_some())?;
     let begun = ending.begin(args.duration)?;
     begun.announce();
     if !begins_itself {
@@ -71,8 +69,9 @@ pub(crate) fn run(args: &Sample, dir: &Path, ending: Ending) -> Result<ExitCode>
     tasks.disable()?;
     records.take(&mut tasks, usize::MAX)?;
     let code = begun.exit_code()?;
-    print(&written.table())?;
-    report(written.summary(dir));
+    let summary = written.summary(dir);
+    print(&written.finish()?)?;
+    report(summary);
     Ok(code)
 }
 
@@ -85,14 +84,14 @@ fn read_events(traces: &mut AuxTraces) -> Result<()> {
 }
 
 /// The files written so far.
-enum Written<'d> {
+enum Written {
     /// All data, in one file for each trace.
     Pieces(Vec<Output>),
     /// The newest data, at each request.
-    Snapshots(Snapshots<'d>),
+    Snapshots(Snapshots),
 }
 
-impl Written<'_> {
+impl Written {
     /// Writes what the traces have while they run, of each at most about what its area holds.
     fn look(&mut self, traces: &mut AuxTraces, records: &mut Records) -> Result<()> {
         match self {
@@ -143,22 +142,23 @@ impl Written<'_> {
         }
     }
 
-    /// A line for each file.
-    fn table(&self) -> String {
+    /// Lets the files appear. Returns a line for each.
+    fn finish(self) -> Result<String> {
         match self {
             Self::Pieces(outputs) => {
                 let heading = format!(
                     "{:>14} {:>8} {:>10} {:>6} {:>9} {:>8} {:>8} FILE\n",
                     "BYTES", "PIECES", "SKIPPED", "LOST", "TRUNCATED", "PARTIAL", "COLLIDED"
                 );
-                heading + &outputs.iter().map(Output::line).collect::<String>()
+                let lines: Result<String> = outputs.into_iter().map(Output::finish).collect();
+                Ok(heading + &lines?)
             }
             Self::Snapshots(snapshots) => {
                 let heading = format!(
                     "{:>14} {:>14} {:>6} {:>9} {:>8} {:>8} FILE\n",
                     "BYTES", "FROM", "LOST", "TRUNCATED", "PARTIAL", "COLLIDED"
                 );
-                heading + &snapshots.files.iter().map(Snapshot::line).collect::<String>()
+                Ok(heading + &snapshots.files.iter().map(Snapshot::line).collect::<String>())
             }
         }
     }

@@ -1,13 +1,14 @@
 //! The file of `probe sample --aux` that describes tasks and their mappings.
 
-use crate::output::file::create;
+use crate::output::directory::Directory;
+use crate::output::file::{Appears, OutputFile};
 use anyhow::{Result, anyhow};
 use probe_perf::record::Record;
 use probe_perf::{Flags, Sampler, Software, Target};
 use probe_tracer::output::RecordLines;
-use std::fs::File;
 use std::io::{self, BufWriter};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::Arc;
 
 /// The size of each ring, in bytes; context switches are frequent.
 const RING: usize = 512 << 10;
@@ -15,7 +16,7 @@ const RING: usize = 512 << 10;
 /// The file, `records.jsonl`.
 pub(crate) struct Records {
     path: PathBuf,
-    lines: RecordLines<BufWriter<File>>,
+    lines: RecordLines<BufWriter<OutputFile>>,
     written: io::Result<()>,
 }
 
@@ -30,9 +31,11 @@ impl Records {
         Ok(builder.open()?)
     }
 
-    pub(crate) fn create(dir: &Path) -> Result<Self> {
-        let path = dir.join("records.jsonl");
-        let lines = RecordLines::new(BufWriter::new(create(&path)?));
+    pub(crate) fn create(dir: &Arc<Directory>) -> Result<Self> {
+        // Each line is of use by itself.
+        let file = OutputFile::create(dir, "records.jsonl", Appears::AtOnce)?;
+        let path = file.path().to_owned();
+        let lines = RecordLines::new(BufWriter::new(file));
         Ok(Self { path, lines, written: Ok(()) })
     }
 
