@@ -2,6 +2,7 @@
 
 use super::format::{self, CountFormat, one_of};
 use super::ring::Ring;
+use super::seal::Seal;
 use super::target::{Choice, TargetArgs};
 use super::{complete, value};
 use clap_complete::engine::ArgValueCompleter;
@@ -100,6 +101,9 @@ pub(crate) struct Aggregate {
 
     #[command(flatten)]
     pub(crate) target: TargetArgs,
+
+    #[command(flatten)]
+    pub(crate) seal: Seal,
 }
 
 impl Aggregate {

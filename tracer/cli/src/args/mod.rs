@@ -7,6 +7,7 @@ pub(crate) mod foreign;
 mod format;
 mod ring;
 mod sample;
+mod seal;
 mod target;
 mod trace;
 mod value;
@@ -16,6 +17,7 @@ pub(crate) use aggregate::{Aggregate, Count, Latency, Stack};
 pub(crate) use format::{CountFormat, ReplayFormat};
 pub(crate) use ring::default_ring_bytes;
 pub(crate) use sample::Sample;
+pub(crate) use seal::Seal;
 pub(crate) use target::{AtEnd, TargetArgs};
 pub(crate) use trace::{Flight, Record, Replay, Trace, Traced};
 

@@ -2,6 +2,7 @@
 
 use super::complete;
 use super::format::{self, one_of};
+use super::seal::Seal;
 use super::target::AtEnd;
 use super::value::{self, CpuList, EventList, PidList};
 use clap::ValueHint;
@@ -91,6 +92,9 @@ pub(crate) struct Sample {
 
     #[command(flatten)]
     pub(crate) aux: Aux,
+
+    #[command(flatten)]
+    pub(crate) seal: Seal,
 
     /// Sample this command and its descendants, from its first instruction until it exits, and exit with its
     /// status. Its standard output goes to standard error

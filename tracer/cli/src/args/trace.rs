@@ -3,6 +3,7 @@
 use super::complete;
 use super::format::{self, ReplayFormat, one_of};
 use super::ring::Ring;
+use super::seal::Seal;
 use super::target::{Choice, TargetArgs};
 use super::value::{self, EventList};
 use clap::ValueHint;
@@ -190,13 +191,12 @@ pub(crate) struct Traced {
     #[command(flatten)]
     pub(crate) flight: Flight,
 
-    /// Give up every privilege once the probes are attached; CPUs that come online later are not traced
-    #[arg(long)]
-    pub(crate) sealed: bool,
-
     /// Exit with status 3 if the kernel skipped hits, and with 4 if events are missing for any other reason
     #[arg(long)]
     pub(crate) require_complete: bool,
+
+    #[command(flatten)]
+    pub(crate) seal: Seal,
 }
 
 impl Traced {

@@ -2,12 +2,14 @@
 
 use crate::args::{Check, Info, List, default_ring_bytes};
 use crate::output::print::{print_as, report};
+use crate::running::privileges;
 use anyhow::Result;
 use probe_tracer::check::Report;
 use probe_user::Options;
 use std::process::ExitCode;
 
 pub(crate) fn list(args: &List) -> Result<ExitCode> {
+    privileges::give_up_but_to_look()?;
     let listing = probe_tracer::list(&args.pattern)?;
     let lines: String = listing.probes.iter().map(|probe| format!("{probe}\n")).collect();
     print_as(args.json, &listing, lines)?;
@@ -18,6 +20,7 @@ pub(crate) fn list(args: &List) -> Result<ExitCode> {
 }
 
 pub(crate) fn info(args: &Info) -> Result<ExitCode> {
+    privileges::give_up_but_to_look()?;
     let mut info = probe_tracer::Info::of(&args.probe)?;
     if !args.members {
         info = info.without_members();

@@ -5,8 +5,10 @@ use crate::output::ledger::{NOT_COUNTED, report_left_out, skipped};
 use crate::output::print::{report, written};
 use crate::output::progress;
 use crate::running::ending::Ending;
+use crate::running::privileges::{self, Running};
 use anyhow::Result;
 use probe_tracer::output::LatencyFormat;
+use probe_tracer::privileges::Armed;
 use probe_tracer::{
     Counts, Detaching, HitCounter, Latencies, LeftOut, Stopwatch, TraceError, TracerBuilder,
 };
@@ -15,7 +17,7 @@ use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
 /// Attaches the probes, waits for the end, and then calls `finish` to print the result.
-fn run<A>(
+fn run<A: Armed>(
     args: &Aggregate,
     attach: impl FnOnce(TracerBuilder) -> Result<A, TraceError>,
     left_out: impl FnOnce(&A) -> &[LeftOut],
@@ -24,6 +26,7 @@ fn run<A>(
     let ending = Ending::prepare(&args.target)?;
     let attached = attach(args.choose(ending.narrow(&args.target))?)?;
     report_left_out(left_out(&attached));
+    privileges::give_up_but_to_finish(&attached, args.seal, Running::of(&args.target.command))?;
     ending.watch(&args.target)?;
     ending.watch_output()?;
     let begun = ending.begin(args.duration)?;

@@ -4,6 +4,7 @@
 
 use crate::args::{Args, Completions, Shell};
 use crate::output::print::print;
+use crate::running::privileges;
 use anyhow::Result;
 use clap::CommandFactory;
 use clap_complete::CompleteEnv;
@@ -36,6 +37,10 @@ complete -o nospace -o bashdefault -F _probe_with_colons probe
 
 /// If a shell asks for completions, answers it and exits.
 pub(crate) fn answer() {
+    if std::env::var_os(VARIABLE).is_some() {
+        // Completions of names are lists. There is nobody to report an error to.
+        let _ = privileges::give_up_but_to_look();
+    }
     CompleteEnv::with_factory(Args::command).var(VARIABLE).complete();
 }
 

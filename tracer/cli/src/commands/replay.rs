@@ -6,6 +6,7 @@ use crate::output::Output;
 use crate::output::ledger::report_ledger;
 use crate::output::print::written;
 use crate::output::stacks::{Stacks, titled};
+use crate::running::privileges;
 use anyhow::{Result, anyhow, bail, ensure};
 use probe_tracer::output::{Format, Printer, StackFormat};
 use probe_tracer::recording::{Recording, RecordingError};
@@ -16,7 +17,9 @@ use std::path::Path;
 use std::process::ExitCode;
 
 pub(crate) fn run(args: &Replay) -> Result<ExitCode> {
-    let recording = match Recording::open(open(&args.file)?) {
+    let file = open(&args.file)?;
+    privileges::give_up_all()?;
+    let recording = match Recording::open(file) {
         Ok(recording) => recording,
         Err(error) => bail!("{}: {error}", args.file.display()),
     };

@@ -7,10 +7,10 @@ use crate::output::file::{Appears, OutputFile};
 use crate::output::print::{report, written};
 use crate::output::stacks::titled;
 use crate::running::ending::{Begun, Ending};
-use crate::running::privileges;
+use crate::running::privileges::{self, Running};
 use anyhow::Result;
 use probe_perf::{Event, Flags, Next, Sampler, SamplerBuilder, SamplerCounts, Software};
-use probe_tracer::{SampledStacks, SymbolAccess, Symbols};
+use probe_tracer::{SampledStacks, Symbols};
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub(crate) fn run(args: &Sample) -> Result<ExitCode> {
         log::warn!("CPUs that come online later are not sampled: {error}");
     }
     // The thread for symbols needs other privileges than sampling, and keeps them to itself.
-    let symbols = Symbols::start_for(SymbolAccess::Processes, &args.target(command))?;
+    let symbols = Symbols::start_for(args.seal.symbol_access(), &args.target(command))?;
     let mut stacks = SampledStacks::new(symbols);
     if !args.include_self {
         stacks = stacks.without_process(std::process::id());
@@ -40,7 +40,12 @@ pub(crate) fn run(args: &Sample) -> Result<ExitCode> {
         None => OutputFile::stdout()?,
         Some(path) => OutputFile::open(path, Appears::Whole, Sharing::forced(args.force))?,
     };
-    privileges::give_up_but_for_samples(&sampler, out.directory(), command.is_some())?;
+    privileges::give_up_but_for_samples(
+        &sampler,
+        out.directory(),
+        args.seal,
+        Running::of(&args.command),
+    )?;
     let begun = ending.begin(args.duration)?;
     begun.announce();
     if args.on_exec(command).is_empty() {

@@ -13,7 +13,7 @@ pub(crate) fn run(args: &Stack) -> Result<ExitCode> {
     let extent = Extent {
         target: &probes.target,
         duration: probes.duration,
-        is_sealed: false,
+        seal: probes.seal,
         requires_complete: false,
         flight: None,
         to_stdout: true,

@@ -61,13 +61,12 @@ fn traced<O: Output>(
     // Catch SIGXFSZ, so that reaching a file's size limit is a write error and does not end the process. The
     // command gets the default action.
     signal_hook::flag::register(SIGXFSZ, Arc::default())?;
-    let Traced { target, duration, sealed, require_complete, flight, .. } = args;
+    let Traced { target, duration, seal, require_complete, flight, .. } = args;
     let flight = flight.is_wanted().then_some(flight);
-    let (duration, is_sealed) = (*duration, *sealed);
+    let (duration, seal) = (*duration, *seal);
     let is_silent = !to_stdout;
     let requires_complete = *require_complete;
-    let extent =
-        Extent { target, duration, is_sealed, requires_complete, flight, to_stdout, is_silent };
+    let extent = Extent { target, duration, seal, requires_complete, flight, to_stdout, is_silent };
     follow(&extent, |builder| attach(args, is_ordered, level, builder), open)
 }
 

@@ -1,15 +1,15 @@
 //! Traces whose events go to an output, until they end.
 
-use crate::args::{Flight, TargetArgs};
+use crate::args::{Flight, Seal, TargetArgs};
 use crate::output::Output;
 use crate::output::ledger::{report_ledger, report_left_out, report_not_shown};
 use crate::output::print::written;
 use crate::running::ending::Ending;
 use crate::running::flight::{Reported, Triggers};
-use crate::running::privileges;
+use crate::running::privileges::{self, Running};
 use anyhow::Result;
 use probe_tracer::{
-    Account, Probe, Shape, SymbolAccess, Symbols, TraceError, Tracer, TracerBuilder, Verdict,
+    Account, Probe, Shape, Symbols, TraceError, Tracer, TracerBuilder, Verdict,
 };
 use std::process::ExitCode;
 use std::time::Duration;
@@ -18,8 +18,7 @@ use std::time::Duration;
 pub(crate) struct Extent<'a> {
     pub(crate) target: &'a TargetArgs,
     pub(crate) duration: Option<Duration>,
-    /// Whether to give up every privilege.
-    pub(crate) is_sealed: bool,
+    pub(crate) seal: Seal,
     /// Whether the exit status says if events are missing.
     pub(crate) requires_complete: bool,
     /// The flight recorder's triggers, if events are kept for dumps.
@@ -37,7 +36,7 @@ pub(crate) fn follow<O: Output>(
     attach: impl FnOnce(TracerBuilder) -> Result<Tracer, TraceError>,
     open: impl FnOnce(Vec<Probe>, Symbols) -> Result<O>,
 ) -> Result<ExitCode> {
-    let &Extent { target, duration, is_sealed, flight, to_stdout, is_silent, .. } = extent;
+    let &Extent { target, duration, seal, flight, to_stdout, is_silent, .. } = extent;
     let ending = Ending::prepare(target)?;
     let mut tracer = attach(ending.narrow(target))?;
     report_left_out(tracer.left_out());
@@ -45,9 +44,9 @@ pub(crate) fn follow<O: Output>(
     let triggers = flight.map(|flight| Triggers::prepare(flight, ending.narrow(target)));
     let triggers = triggers.transpose()?;
     // The thread for symbols needs other privileges than the trace, and keeps them to itself.
-    let symbols = symbols_of(tracer.probes(), is_sealed)?;
+    let symbols = symbols_of(tracer.probes(), seal)?;
     let mut output = open(tracer.probes().to_vec(), symbols)?;
-    privileges::give_up(&tracer, target, is_sealed)?;
+    privileges::give_up(&tracer, seal, Running::of(&target.command))?;
     ending.watch(target)?;
     if to_stdout {
         ending.watch_output()?;
@@ -81,15 +80,14 @@ pub(crate) fn follow<O: Output>(
 }
 
 /// The symbols that events of these probes need.
-fn symbols_of(probes: &[Probe], is_sealed: bool) -> Result<Symbols> {
+fn symbols_of(probes: &[Probe], seal: Seal) -> Result<Symbols> {
     let (mut of_kernel, mut of_processes) = (false, false);
     for field in probes.iter().flat_map(Probe::fields) {
         of_kernel |= field.shape == Shape::KernelStack || field.is_symbol();
         of_processes |= field.shape == Shape::UserStack;
     }
-    let access = if is_sealed { SymbolAccess::Kernel } else { SymbolAccess::Processes };
     Ok(match (of_processes, of_kernel) {
-        (true, _) => Symbols::start_for(access, &probe_perf::Target::System)?,
+        (true, _) => Symbols::start_for(seal.symbol_access(), &probe_perf::Target::System)?,
         (false, true) => Symbols::start()?,
         (false, false) => Symbols::none(),
     })

@@ -1,49 +1,111 @@
-//! Giving up privileges that a trace no longer needs.
+//! Giving up privileges that are no longer needed. Threads started later have no others.
 
-use crate::args::TargetArgs;
+use crate::args::Seal;
 use crate::output::directory::Directory;
 use crate::output::print::report;
 use anyhow::Result;
 use probe_perf::Sampler;
-use probe_tracer::{Capabilities, Tracer, privileges};
+use probe_tracer::privileges::{self, Armed};
+use probe_tracer::{Capabilities, SymbolAccess, Tracer};
 use std::io;
 
-/// Keeps only the privileges that a running trace may still need. Threads started later have no others.
-pub(crate) fn give_up(tracer: &Tracer, target: &TargetArgs, is_sealed: bool) -> Result<()> {
-    let kept = if is_sealed {
-        privileges::drop_all(tracer)
-    } else {
-        privileges::keep_for_hotplug(tracer, of_command(!target.command.is_empty()))
-    };
-    let kept = logged(kept)?;
-    if is_sealed && !kept.is_empty() {
-        report(format_args!(
-            "sealed except for {kept}, which this kernel requires for reading the final counts \
-             (before 5.19, with the sysctl kernel.unprivileged_bpf_disabled)"
-        ));
+/// Whether a command runs that SIGTERM is passed on to, perhaps as another user by then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Running {
+    ACommand,
+    NoCommand,
+}
+
+impl Running {
+    pub(crate) fn of(command: &[impl Sized]) -> Self {
+        if command.is_empty() { Self::NoCommand } else { Self::ACommand }
     }
+
+    fn needs(self) -> Capabilities {
+        match self {
+            Self::ACommand => Capabilities::KILL,
+            Self::NoCommand => Capabilities::NONE,
+        }
+    }
+}
+
+impl Seal {
+    /// What names may be looked up with.
+    pub(crate) fn symbol_access(self) -> SymbolAccess {
+        if self.is_sealed { SymbolAccess::Kernel } else { SymbolAccess::Processes }
+    }
+
+    /// What is kept for a command.
+    fn for_command(self, running: Running) -> Capabilities {
+        if self.is_sealed { Capabilities::NONE } else { running.needs() }
+    }
+
+    /// Reports what the seal does not cover.
+    fn report(self, kept: Capabilities, why: &str) {
+        if self.is_sealed && !kept.is_empty() {
+            report(format_args!("sealed except for {kept}, which {why}"));
+        }
+    }
+}
+
+/// Keeps only the privileges that a trace may need.
+pub(crate) fn give_up(tracer: &Tracer, seal: Seal, running: Running) -> Result<()> {
+    if seal.is_sealed {
+        return give_up_but_to_finish(tracer, seal, running);
+    }
+    logged(privileges::keep_for_hotplug(tracer, seal.for_command(running))).map(drop)
+}
+
+/// Keeps only the privileges that reading the result takes.
+pub(crate) fn give_up_but_to_finish(
+    armed: &impl Armed,
+    seal: Seal,
+    running: Running,
+) -> Result<()> {
+    let kept = logged(privileges::keep_to_finish(armed, seal.for_command(running)))?;
+    seal.report(
+        kept,
+        "this kernel requires for reading the final counts (before 5.19, with the sysctl \
+         kernel.unprivileged_bpf_disabled)",
+    );
     Ok(())
 }
 
-/// Keeps only the privileges that sampling, and creating files in a directory, may still need.
+/// Keeps only the privileges that sampling, and creating files in a directory, may need.
 pub(crate) fn give_up_but_for_samples(
     sampler: &Sampler,
     directory: Option<&Directory>,
-    has_command: bool,
+    seal: Seal,
+    running: Running,
 ) -> Result<()> {
-    let own = of_command(has_command);
-    let Some(directory) = directory else {
-        return logged(privileges::keep_for_samples(sampler, own)).map(drop);
-    };
+    let own = seal.for_command(running);
     let of_samples = Capabilities::PERFMON | Capabilities::IPC_LOCK | Capabilities::SYS_ADMIN;
-    let kept = logged(privileges::keep_for_files(directory, own | of_samples))?;
-    let of_files = kept.of(Capabilities::DAC_OVERRIDE);
-    logged(privileges::keep_for_samples(sampler, own | of_files)).map(drop)
+    let of_files = match directory {
+        None => Capabilities::NONE,
+        Some(directory) => logged(privileges::keep_for_files(directory, own | of_samples))?
+            .of(Capabilities::DAC_OVERRIDE),
+    };
+    let kept = own | of_files;
+    if seal.is_sealed {
+        let kept = logged(privileges::keep_only(kept))?;
+        seal.report(kept, "creating files in this directory requires");
+        return Ok(());
+    }
+    logged(privileges::keep_for_samples(sampler, kept)).map(drop)
 }
 
-/// SIGTERM is passed on to the command, which may run as another user by then.
-fn of_command(has_command: bool) -> Capabilities {
-    if has_command { Capabilities::KILL } else { Capabilities::NONE }
+/// Keeps only the privileges that reading the names and types of probes takes.
+pub(crate) fn give_up_but_to_look() -> Result<()> {
+    // Mounting takes a privilege that reading does not take. Whatever needs tracefs reports its absence.
+    let _ = probe_perf::tracefs::root();
+    let of_files = Capabilities::DAC_READ_SEARCH | Capabilities::SYSLOG;
+    let of_processes = Capabilities::SYS_PTRACE | Capabilities::CHECKPOINT_RESTORE;
+    logged(privileges::keep_only(of_files | of_processes)).map(drop)
+}
+
+/// Keeps no privileges.
+pub(crate) fn give_up_all() -> Result<()> {
+    logged(privileges::keep_only(Capabilities::NONE)).map(drop)
 }
 
 fn logged(kept: io::Result<Capabilities>) -> Result<Capabilities> {

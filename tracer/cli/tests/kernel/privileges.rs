@@ -4,14 +4,17 @@ use crate::probe::busy::Busy;
 use crate::probe::chain::Chain;
 use crate::probe::unprivileged::{
     BPF, CHECKPOINT_RESTORE, DAC_READ_SEARCH, IPC_LOCK, KILL, MEMLOCK, PERFMON, Paranoid,
-    SYS_ADMIN, SYS_PTRACE, with_capabilities, with_two_capabilities,
+    SYS_ADMIN, SYS_PTRACE, SYSLOG, with_capabilities, with_two_capabilities,
 };
 use crate::probe::{EXEC, Run, has_kprobes, probe, stderr, stdout, succeed};
 use probe_testing::version::kernel;
 use rustix::process::Signal;
 use std::fs;
+use std::io::{Write, pipe};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::process::{Command, Output, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 fn mask(capabilities: &[u32]) -> u64 {
     capabilities.iter().fold(0, |mask, number| mask | 1 << number)
@@ -74,20 +77,31 @@ fn memory_is_limited(pid: u32) -> bool {
     !memory.contains("unlimited")
 }
 
-/// The capabilities of the threads of `probe sample`, without those of the symbol thread, which are
-/// checked here.
-fn of_sampling(args: &[&str]) -> (Vec<u64>, bool) {
-    let run = Run::spawn(["sample", "-F", "99"].iter().chain(args));
-    run.wait_for_thread("duration");
+/// The threads of `probe` once it has a thread of this name and has given up what it does not need.
+fn settled(run: &Run, thread: &str) -> Vec<(String, u64)> {
+    run.wait_for_thread(thread);
     // A new thread may not have run yet, and so still have its initial capabilities. Permanent
-    // errors are caught below.
+    // errors are caught later.
     let has_given_up = |status: &String| status.contains("NoNewPrivs:\t1");
     run.wait_for_threads("status", |statuses| statuses.iter().all(has_given_up));
-    let mut threads = of_threads(run.child.id());
+    of_threads(run.child.id())
+}
+
+/// The threads of a `probe` that runs for a given time, and whether its memory is limited.
+fn of_run(args: &[&str]) -> (Vec<(String, u64)>, bool) {
+    let run = Run::spawn(args);
+    let threads = settled(&run, "duration");
     let memory_is_limited = memory_is_limited(run.child.id());
     run.signal(Signal::TERM);
     let output = run.finish();
-    assert!(matches!(output.status.code(), Some(0 | 143)), "{}", stderr(&output));
+    assert!(matches!(output.status.code(), Some(0 | 143)), "{args:?}: {}", stderr(&output));
+    (threads, memory_is_limited)
+}
+
+/// The capabilities of the threads of `probe sample`, without those of the symbol thread, which are
+/// checked here.
+fn of_sampling(args: &[&str]) -> (Vec<u64>, bool) {
+    let (mut threads, memory_is_limited) = of_run(&[&["sample", "-F", "99"], args].concat());
     let at = threads.iter().position(|thread| thread.0 == "symbols").unwrap();
     let mut of_symbols = mask(&[SYS_PTRACE, DAC_READ_SEARCH]);
     if kernel() >= (5, 9) {
@@ -138,6 +152,77 @@ fn a_sealed_trace_keeps_nothing() {
     let is_reported =
         stderr(&output).contains("probe: sealed except for CAP_BPF, which this kernel");
     assert_eq!(is_reported, kept != 0, "{}", stderr(&output));
+}
+
+/// The table in SECURITY.md.
+#[test]
+#[ignore = "needs root, BPF and uprobes: cargo xtask test"]
+fn every_subcommand_gives_up_what_it_does_not_need() {
+    const FUNCTION: &str = "uprobe:libc:getenv";
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("trace");
+    let file = file.to_str().unwrap();
+    let command = ["--", "sleep", "60"];
+    for (args, needs_later_cpus) in [
+        (&["trace", EXEC][..], true),
+        (&["record", "-o", file, EXEC], true),
+        (&["stack", EXEC], true),
+        (&["count", EXEC], false),
+        (&["latency", FUNCTION], false),
+    ] {
+        let args = [args, &["-d", "60s"]].concat();
+        let (of_command, sealed) =
+            ([&args[..], &command].concat(), [&args[..], &["--sealed"]].concat());
+        for (args, own) in [(args, 0), (of_command, mask(&[KILL]))] {
+            let (threads, memory_is_limited) = of_run(&args);
+            let needed = match needs_later_cpus {
+                true => mask(&[BPF]) | needed_by_perf_events(memory_is_limited),
+                false => needed_by_bpf(),
+            };
+            // The threads that look up names and end waits need less.
+            let main = needed | own;
+            assert!(threads.iter().all(|thread| thread.1 & !main == 0), "{args:?}: {threads:x?}");
+            assert!(threads.iter().any(|thread| thread.1 == main), "{args:?}: {threads:x?}");
+        }
+        let (threads, _) = of_run(&sealed);
+        assert!(threads.iter().all(|thread| thread.1 == needed_by_bpf()), "{threads:x?}");
+    }
+    let (threads, _) = of_run(&["sample", "-a", "--sealed", "-d", "60s"]);
+    assert!(threads.iter().all(|thread| thread.1 == 0), "{threads:x?}");
+}
+
+#[test]
+#[ignore = "needs root: cargo xtask test"]
+fn what_reads_without_tracing_cannot_do_more() {
+    let to_look = mask(&[DAC_READ_SEARCH, SYSLOG, SYS_PTRACE, CHECKPOINT_RESTORE]);
+    for (args, kept) in [
+        (&["replay", "-"][..], 0),
+        (&["list", "tracepoint:*"], to_look),
+        (&["info", "uprobe:libc:getenv"], to_look),
+    ] {
+        // It cannot go on: nothing is in one pipe, and nothing fits into the other.
+        let (input, _nothing) = pipe().unwrap();
+        let (_full, mut output) = pipe().unwrap();
+        output.write_all(&[0; 1 << 16]).unwrap();
+        let mut run = probe(args);
+        let mut child = run.stdin(input).stdout(output).spawn().unwrap();
+        let run = format!("/proc/{}", child.id());
+        // It is asleep in one of these calls when it has given up its privileges.
+        let start = Instant::now();
+        let is_asleep = || {
+            let call = fs::read_to_string(format!("{run}/wchan")).unwrap();
+            call.contains("pipe")
+        };
+        while !is_asleep() {
+            assert!(start.elapsed() < Duration::from_secs(60), "{args:?}");
+            sleep(Duration::from_millis(10));
+        }
+        let threads = of_threads(child.id());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        // Not every kernel has every capability.
+        assert!(threads.iter().all(|thread| thread.1 & !kept == 0), "{args:?}: {threads:x?}");
+    }
 }
 
 #[test]

@@ -22,6 +22,8 @@ impl Capabilities {
     pub const SYS_ADMIN: Self = Self(CapabilitySet::SYS_ADMIN);
     /// Permits locking more memory than `RLIMIT_MEMLOCK`.
     pub const IPC_LOCK: Self = Self(CapabilitySet::IPC_LOCK);
+    /// Permits reading the addresses of the kernel's functions.
+    pub const SYSLOG: Self = Self(CapabilitySet::SYSLOG);
     /// Permits reading files regardless of their modes. Tracefs belongs to root.
     pub const DAC_READ_SEARCH: Self = Self(CapabilitySet::DAC_READ_SEARCH);
     /// Permits reading and writing files regardless of their modes.

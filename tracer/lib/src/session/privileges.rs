@@ -12,9 +12,13 @@
 //! The capabilities that are still needed depend on the kernel and its settings. These functions
 //! find them by trying.
 
+use crate::error::TraceError;
 use crate::kernel::capabilities::{Capabilities, keep_least};
 use crate::kernel::features::is_refusal;
+use crate::session::count::HitCounter;
+use crate::session::latency::Stopwatch;
 use crate::session::tracer::Tracer;
+use private::MayFinish;
 use probe_perf::Sampler;
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::process::{Resource, getrlimit};
@@ -84,19 +88,58 @@ pub fn keep_for_files(dir: impl AsFd, also: Capabilities) -> io::Result<Capabili
     })
 }
 
-/// Drops all of the thread's capabilities. CPUs that come online later are not traced then. Returns
-/// what is left.
+/// Drops the thread's capabilities, except those that reading the result takes, and those in
+/// `also`. Returns what is left. A [`Tracer`] does not trace CPUs that come online later then; a
+/// [`HitCounter`] and a [`Stopwatch`] do, because they need nothing for that.
 ///
-/// Nothing is left from kernel 5.19 on. Before, and with `kernel.unprivileged_bpf_disabled`,
-/// `CAP_BPF` is left: without it, the tracer could neither read its own maps nor flush open blocks.
+/// Reading takes none from kernel 5.19 on. Before, and with `kernel.unprivileged_bpf_disabled`, it
+/// takes `CAP_BPF`: without it, a trace could neither read its own maps nor flush open blocks.
 ///
 /// # Errors
 ///
 /// If the kernel does not let the thread drop them.
-pub fn drop_all(tracer: &Tracer) -> io::Result<Capabilities> {
-    let candidates =
-        [Capabilities::NONE, Capabilities::BPF, Capabilities::BPF | Capabilities::SYS_ADMIN];
-    keep_least(candidates, || tracer.may_finish())
+pub fn keep_to_finish(armed: &impl Armed, also: Capabilities) -> io::Result<Capabilities> {
+    let bpf = also | Capabilities::BPF;
+    keep_least([also, bpf, bpf | Capabilities::SYS_ADMIN], || armed.may_finish())
+}
+
+/// Attached probes, whatever is done with their hits.
+pub trait Armed: MayFinish {}
+
+impl Armed for Tracer {}
+impl Armed for HitCounter {}
+impl Armed for Stopwatch {}
+
+/// The private part of [`Armed`].
+mod private {
+    use super::{HitCounter, Stopwatch, TraceError, Tracer, is_refusal};
+
+    pub trait MayFinish {
+        /// Whether the calling thread may still make the system calls at the end.
+        fn may_finish(&self) -> bool;
+    }
+
+    impl MayFinish for Tracer {
+        fn may_finish(&self) -> bool {
+            Self::may_finish(self)
+        }
+    }
+
+    impl MayFinish for HitCounter {
+        fn may_finish(&self) -> bool {
+            may_read(self.read())
+        }
+    }
+
+    impl MayFinish for Stopwatch {
+        fn may_finish(&self) -> bool {
+            may_read(self.read())
+        }
+    }
+
+    fn may_read<T>(counts: Result<T, TraceError>) -> bool {
+        !matches!(counts, Err(TraceError::Counts(error)) if is_refusal(&error))
+    }
 }
 
 /// The capabilities that mapping the rings of new CPUs takes.

@@ -7,7 +7,7 @@ use crate::args::Sample;
 use crate::output::directory::{Directory, Sharing};
 use crate::output::print::{print, report};
 use crate::running::ending::Ending;
-use crate::running::privileges;
+use crate::running::privileges::{self, Running};
 use anyhow::{Result, anyhow, bail};
 use files::{Output, Snapshot, Snapshots, name};
 use probe_perf::{AuxFlags, AuxMode, AuxTrace, AuxTraces};
@@ -47,7 +47,12 @@ pub(crate) fn run(args: &Sample, dir: &Path, ending: Ending) -> Result<ExitCode>
         let outputs = traces.traces().iter().map(|trace| Output::create(&directory, &name(trace)));
         Written::Pieces(outputs.collect::<Result<_>>()?)
     };
-    privileges::give_up_but_for_samples(&tasks, Some(&directory), command.is_some())?;
+    privileges::give_up_but_for_samples(
+        &tasks,
+        Some(&directory),
+        args.seal,
+        Running::of(&args.command),
+    )?;
     let begun = ending.begin(args.duration)?;
     begun.announce();
     if !begins_itself {

@@ -8,6 +8,7 @@ pub const KILL: u32 = 5;
 pub const IPC_LOCK: u32 = 14;
 pub const SYS_PTRACE: u32 = 19;
 pub const SYS_ADMIN: u32 = 21;
+pub const SYSLOG: u32 = 34;
 pub const PERFMON: u32 = 38;
 pub const BPF: u32 = 39;
 pub const CHECKPOINT_RESTORE: u32 = 40;

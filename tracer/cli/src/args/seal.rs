@@ -1,0 +1,9 @@
+//! Whether privileges are kept.
+
+/// Whether `probe` keeps the privileges that it may still need.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(crate) struct Seal {
+    /// Give up every privilege before the first event is read; CPUs that come online later are not covered
+    #[arg(long = "sealed")]
+    pub(crate) is_sealed: bool,
+}
