@@ -61,10 +61,13 @@ impl fmt::Display for Quoted<'_> {
     }
 }
 
-/// Whether a character does more than show itself: a control character (C0, DEL, C1), or one that is invisible or
-/// changes how its neighbours appear.
+/// Whether a character does more than show itself, or is none: a control character (C0, DEL, C1), one that is invisible
+/// or changes how its neighbours appear, or a code point that Unicode never assigns. XML allows none of the last in a
+/// document, and no control characters but tabs and the ends of lines.
 pub fn is_unsafe(char: char) -> bool {
     char.is_control()
+        // The last two of each plane are no characters.
+        || u32::from(char) & 0xfffe == 0xfffe
         || matches!(char,
             // Soft hyphen, grapheme joiner; the Arabic letter mark is bidirectional.
             '\u{ad}' | '\u{34f}' | '\u{61c}'
@@ -79,7 +82,11 @@ pub fn is_unsafe(char: char) -> bool {
             // Invisible operators; isolates of direction; deprecated controls.
             | '\u{2060}'..='\u{206f}'
             // Variation selectors, the byte order mark, interlinear annotations.
-            | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
+            | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{fff0}'..='\u{fffb}'
+            // No characters either.
+            | '\u{fdd0}'..='\u{fdef}'
+            // Controls of hieroglyphs.
+            | '\u{13430}'..='\u{1343f}'
             // Controls of shorthand and of musical notation.
             | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}'
             // Tags, more variation selectors, and code points that are reserved for similar purposes.
@@ -101,9 +108,11 @@ pub mod hostile {
             (0x2028, 0x202e),
             (0x2060, 0x206f),
             (0xfeff, 0xfeff),
+            (0xfdd0, 0xfdef),
             (0xe0001, 0xe007f),
         ];
         ranges.iter().any(|&(first, last)| (first..=last).contains(&code))
+            || matches!(code % 0x10000, 0xfffe | 0xffff)
     }
 
     /// Bytes with many special characters among them.
@@ -116,6 +125,16 @@ pub mod hostile {
             )
             .prop_map(|char| char.to_string().into_bytes()),
             Just(b"\x1b[2J\r\n\"\\".to_vec()),
+            prop::sample::select(vec![
+                '\u{fdd0}',
+                '\u{fffe}',
+                '\u{ffff}',
+                '\u{10ffff}',
+                ';',
+                '<',
+                '&'
+            ])
+            .prop_map(|char| char.to_string().into_bytes()),
         ];
         proptest::collection::vec(piece, 0..most).prop_map(|pieces| pieces.concat())
     }
@@ -137,6 +156,10 @@ mod tests {
             ("\u{202e}\u{2066}\u{200f}".as_bytes(), "\\u{202e}\\u{2066}\\u{200f}"),
             ("a\u{2028}b\u{2029}\u{feff}".as_bytes(), "a\\u{2028}b\\u{2029}\\u{feff}"),
             ("\u{200b}\u{ad}\u{e0041}".as_bytes(), "\\u{200b}\\u{ad}\\u{e0041}"),
+            (
+                "a\u{fffe}\u{ffff}\u{fdd0}\u{1fffe}".as_bytes(),
+                "a\\u{fffe}\\u{ffff}\\u{fdd0}\\u{1fffe}",
+            ),
             // A C1 control as a single byte is not UTF-8, but a terminal may still obey it.
             (b"a\xff\x9bb", "a\\xff\\x9bb"),
         ] {

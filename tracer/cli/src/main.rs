@@ -8,6 +8,7 @@ mod running;
 
 use args::Args;
 use clap::Parser;
+use output::print::harmless;
 use probe_sys::escape::Escaped;
 use probe_tracer::TraceError;
 use std::io::Write;
@@ -22,7 +23,9 @@ fn main() -> ExitCode {
         _ => log::LevelFilter::Trace,
     };
     let mut logger = env_logger::Builder::new();
-    logger.filter_level(level).format_target(false);
+    logger.filter_level(level).format(|out, record| {
+        writeln!(out, "[{:<5}] {}", record.level(), harmless(&record.args().to_string()))
+    });
     match args.verbose {
         // Where its warnings matter, they also come back as errors.
         0 => drop(logger.filter_module("aya", log::LevelFilter::Error)),

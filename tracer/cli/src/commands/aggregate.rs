@@ -7,7 +7,8 @@ use crate::output::progress;
 use crate::running::ending::Ending;
 use crate::running::privileges::{self, Running};
 use anyhow::Result;
-use probe_tracer::output::LatencyFormat;
+use probe_sys::escape::Escaped;
+use probe_tracer::output::{LatencyFormat, json_line};
 use probe_tracer::privileges::Armed;
 use probe_tracer::{
     Counts, Detaching, HitCounter, Latencies, LeftOut, Stopwatch, TraceError, TracerBuilder,
@@ -85,11 +86,13 @@ fn print_counts(counts: &Counts, format: CountFormat) -> io::Result<()> {
     for (probe, count) in hit {
         let (provider, name) = (probe.spec().provider().name(), probe.spec().site());
         match format {
-            CountFormat::Table => writeln!(writer, "{:>12} {provider:<10} {name}", count.hits)?,
+            CountFormat::Table => {
+                let name = Escaped(name.as_bytes());
+                writeln!(writer, "{:>12} {provider:<10} {name}", count.hits)?;
+            }
             CountFormat::Jsonl => {
                 let line = Line { r#type: "count", provider, probe: &name, count: count.hits };
-                let line = serde_json::to_string(&line)?;
-                writeln!(writer, "{line}")?;
+                writer.write_all(json_line(&line).as_bytes())?;
             }
         }
     }
@@ -142,7 +145,11 @@ fn summarize_latencies(latencies: &Latencies) {
     text += &not_followed(latencies.not_followed);
     report_skipped(latencies.skipped);
     for (probe, latency) in probes.iter().filter(|(_, latency)| !latency.missed.is_nothing()) {
-        text += &format!("\nprobe: {}: {}", probe.spec(), latency.missed);
+        text += &format!(
+            "\nprobe: {}: {}",
+            Escaped(probe.spec().to_string().as_bytes()),
+            latency.missed
+        );
     }
     report(text);
 }

@@ -1,6 +1,8 @@
 //! Text on standard output and standard error.
 
 use anyhow::Result;
+use probe_sys::escape::Escaped;
+use probe_tracer::output::json_line;
 use serde::Serialize;
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -13,12 +15,21 @@ pub(crate) fn print(text: &str) -> Result<()> {
 
 /// Prints a value as one JSON object, or as the text.
 pub(crate) fn print_as(json: bool, value: &impl Serialize, text: impl Display) -> Result<()> {
-    print(&if json { serde_json::to_string(value)? + "\n" } else { text.to_string() })
+    print(&if json { json_line(value) } else { harmless(&text.to_string()) })
+}
+
+/// Escapes what could affect a terminal in lines of text.
+pub(crate) fn harmless(lines: &str) -> String {
+    let escaped = |line: &str| match line.strip_suffix('\n') {
+        Some(line) => format!("{}\n", Escaped(line.as_bytes())),
+        None => Escaped(line.as_bytes()).to_string(),
+    };
+    lines.split_inclusive('\n').map(escaped).collect()
 }
 
 /// Prints a line on standard error. A failed write there is no reason to fail.
 pub(crate) fn report(line: impl Display) {
-    let _ = writeln!(io::stderr(), "probe: {line}");
+    let _ = writeln!(io::stderr(), "probe: {}", harmless(&line.to_string()));
 }
 
 /// Checks the result of a write. Errors call the data `what`.

@@ -8,6 +8,7 @@ use probe_testing::skip::skip;
 use rustix::process::Signal;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Clears the screen, reverses the text direction, and is not UTF-8. A task name has at most 15
@@ -69,6 +70,44 @@ fn names_of_threads_are_escaped() {
         run.signal(Signal::INT);
         assert_harmless(&stdout(&run.finish()));
     });
+}
+
+/// A pattern matches whatever names a file has.
+#[test]
+#[ignore = "needs root, BPF and uprobes: cargo xtask test"]
+fn names_of_functions_are_escaped() {
+    const FUNCTION: &str = "evil_function";
+    let dir = tempfile::tempdir().unwrap();
+    let (source, program) = (dir.path().join("evil.c"), dir.path().join("evil"));
+    let text = format!(
+        "__attribute__((noinline)) int {FUNCTION}(int n) {{ return n; }} int main(void) {{ return {FUNCTION}(0); }}"
+    );
+    std::fs::write(&source, text).unwrap();
+    succeed(Command::new("cc").args(["-O0", "-o"]).arg(&program).arg(&source));
+    let name = b"evil\x1b[2J\xe2\x80\xae\nx";
+    let mut bytes = std::fs::read(&program).unwrap();
+    let places: Vec<_> =
+        (0..bytes.len()).filter(|&at| bytes[at..].starts_with(FUNCTION.as_bytes())).collect();
+    places.iter().for_each(|&at| bytes[at..at + FUNCTION.len()].copy_from_slice(name));
+    std::fs::write(&program, bytes).unwrap();
+    let spec = format!("uprobe:{}:evil*", program.display());
+    for (args, lines) in [
+        (&["trace"][..], 2),
+        (&["count"], 2),
+        (&["count", "-F", "jsonl"], 1),
+        (&["latency", "-F", "jsonl"], 1),
+        (&["stack", "-U", "-F", "folded"], 1),
+    ] {
+        let output = succeed(probe(args).args([&spec, "--"]).arg(&program));
+        assert_harmless(&stdout(&output));
+        assert_harmless(&stderr(&output));
+        let printed = stdout(&output);
+        assert_eq!(printed.lines().count(), lines, "{args:?}: {printed}");
+        assert!(printed.contains("evil"), "{args:?}: {printed}");
+    }
+    for json in [&[][..], &["--json"]] {
+        assert_harmless(&stdout(&succeed(probe(["list", &spec]).args(json))));
+    }
 }
 
 #[test]

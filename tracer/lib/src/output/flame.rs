@@ -1,6 +1,7 @@
 //! Flame graphs.
 
 use crate::symbolize::stack::{EntryKind, Stack, StackEntry};
+use probe_sys::escape::Escaped;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use svg::Document;
@@ -93,7 +94,8 @@ impl Drawing {
         let top = self.height - FOOT - ROW * (depth + 1) as f64;
         let title = format!("{name}: {} hits, {:.1} %", node.hits, 100.0 * share);
         let bar = bar(left, top, width, ROW - 1.0, color(kind)).set("rx", 1);
-        let mut group = Group::new().add(Title::new(title)).add(bar);
+        let mut group =
+            Group::new().add(Title::new(Escaped(title.as_bytes()).to_string())).add(bar);
         let letters = ((width - 4.0) / LETTER).max(0.0) as usize;
         if letters >= 3 {
             group = group.add(text(left + 3.0, top + ROW - 5.0, &cut(name, letters)));
@@ -121,8 +123,9 @@ pub(super) fn bar(left: f64, top: f64, width: f64, height: f64, color: &str) -> 
         .set("fill", color)
 }
 
+/// A line of text. XML does not allow every character, not even as an entity.
 pub(super) fn text(left: f64, bottom: f64, content: &str) -> Text {
-    Text::new(content).set("x", round(left)).set("y", round(bottom))
+    Text::new(Escaped(content.as_bytes()).to_string()).set("x", round(left)).set("y", round(bottom))
 }
 
 /// The name, cut to at most this many characters.

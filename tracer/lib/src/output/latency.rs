@@ -5,6 +5,7 @@ use super::json::{self, Exact};
 use super::value::Nanoseconds;
 use crate::resolve::probe::Probe;
 use crate::session::latency::{Latencies, Latency};
+use probe_sys::escape::Escaped;
 use probe_tracer_common::histogram::Histogram;
 use serde::Serialize;
 use std::cmp::Reverse;
@@ -64,7 +65,7 @@ fn heading((probe, latency): &(Probe, Latency)) -> String {
     };
     format!(
         "{}: {calls} {}, {} in all, mean {}, half up to {}, 99 % up to {}",
-        probe.spec().name(),
+        Escaped(probe.spec().name().as_bytes()),
         if calls == 1 { "call" } else { "calls" },
         Nanoseconds(histogram.total),
         Nanoseconds(histogram.mean().unwrap_or_default()),

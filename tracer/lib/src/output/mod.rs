@@ -11,6 +11,8 @@ macro_rules! put {
 mod clock;
 mod flame;
 mod form;
+#[cfg(test)]
+mod hostile;
 mod json;
 mod jsonl;
 mod latency;
@@ -36,6 +38,7 @@ pub use record_lines::RecordLines;
 pub use stacks::StackFormat;
 
 use probe_user::CpuChange;
+use serde::Serialize;
 
 /// How events are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,6 +58,15 @@ pub enum Format {
     /// each thread. A field `latency`, unsigned and in nanoseconds, turns an event into a slice. The clock is
     /// always `CLOCK_MONOTONIC`. Truncated traces can be opened, too.
     Perfetto,
+}
+
+/// A value as one line of JSON. Characters that a terminal would not print as themselves are escapes, as in
+/// [`Format::Jsonl`].
+pub fn json_line(value: &impl Serialize) -> String {
+    let mut line = Vec::new();
+    json::line(&mut line, value);
+    // Nothing but UTF-8 is written.
+    String::from_utf8_lossy(&line).into_owned()
 }
 
 /// Logs that a CPU went online or offline.

@@ -38,30 +38,29 @@ impl Form for Table {
         }
         out.push(b' ');
         comm(out, event.task.comm());
-        let name = probe.spec().site();
-        out.extend_from_slice(name.as_bytes());
+        let width = text(out, probe.spec().site().as_bytes());
         // Do not pad the end of a line.
         if probe.fields().len() != 0 {
-            blanks(out, PROBE_WIDTH.saturating_sub(name.len()));
+            blanks(out, PROBE_WIDTH.saturating_sub(width));
         }
         for (field, value) in event.values(probe) {
             if matches!(value, Value::Stack(_)) {
                 continue;
             }
             out.push(b' ');
-            out.extend_from_slice(field.name.as_bytes());
+            text(out, field.name.as_bytes());
             out.push(b'=');
             if let Some(name) = names.value(field, value) {
-                out.extend_from_slice(name.as_bytes());
+                text(out, name.as_bytes());
                 continue;
             }
             match (&field.shape, value) {
                 // Fast paths for the common cases: formatting takes several times as long as everything else.
                 (Shape::Unsigned, Value::Integer(value)) => json::number(out, value),
                 (Shape::Signed, Value::Integer(value)) => json::number(out, value.cast_signed()),
-                (Shape::Text, Value::Bytes(text)) if text.iter().all(is_plain) => {
+                (Shape::Text, Value::Bytes(bytes)) if bytes.iter().all(is_plain) => {
                     out.push(b'"');
-                    out.extend_from_slice(text);
+                    out.extend_from_slice(bytes);
                     out.push(b'"');
                 }
                 (Shape::Symbol, Value::Integer(address)) => match names.symbol(address) {
@@ -106,7 +105,7 @@ fn row(out: &mut Vec<u8>, [time, cpu, pid, tid, comm, probe]: [&str; 6]) {
 fn stack(out: &mut Vec<u8>, name: &str, stack: &[Named]) {
     let mut heading = name;
     let mut line = |function: &dyn Display| {
-        put!(out, "{heading:>STACK_WIDTH$}  {function}\n");
+        put!(out, "{:>STACK_WIDTH$}  {function}\n", Escaped(heading.as_bytes()).to_string());
         heading = "";
     };
     for (address, frames) in stack {
@@ -144,15 +143,19 @@ fn time(out: &mut Vec<u8>, time: u64, stamp: Stamp<'_>) {
 
 /// Writes a task's name, padded to the next column.
 fn comm(out: &mut Vec<u8>, name: &[u8]) {
-    let start = out.len();
-    let width = if name.iter().all(is_plain) {
-        out.extend_from_slice(name);
-        name.len()
-    } else {
-        put!(out, "{}", Escaped(name));
-        String::from_utf8_lossy(&out[start..]).chars().count()
-    };
+    let width = text(out, name);
     blanks(out, 1 + COMM_WIDTH.saturating_sub(width));
+}
+
+/// Writes untrusted text. Returns its width.
+fn text(out: &mut Vec<u8>, text: &[u8]) -> usize {
+    if text.iter().all(is_plain) {
+        out.extend_from_slice(text);
+        return text.len();
+    }
+    let start = out.len();
+    put!(out, "{}", Escaped(text));
+    String::from_utf8_lossy(&out[start..]).chars().count()
 }
 
 /// Whether a terminal prints a character as itself.

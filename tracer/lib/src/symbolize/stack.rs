@@ -165,7 +165,8 @@ impl StackTable {
     }
 }
 
-fn entry(name: &[u8], kind: EntryKind) -> StackEntry {
+/// An entry whose name is safe to print.
+pub(crate) fn entry(name: &[u8], kind: EntryKind) -> StackEntry {
     StackEntry { name: Escaped(name).to_string(), kind }
 }
 
