@@ -21,6 +21,9 @@ const LETTER: f64 = 6.6;
 /// Entries narrower than this many pixels are not drawn.
 const NARROWEST: f64 = 0.2;
 
+/// The largest number of rows. Stacks of the kernel have far fewer, but those in a file may have any number.
+const DEEPEST: usize = 1024;
+
 /// A stack entry and the entries that it called.
 #[derive(Debug, Default)]
 struct Node<'w> {
@@ -45,7 +48,8 @@ impl<'w> Node<'w> {
 pub(super) fn write(stacks: &[(Stack, u64)], title: &str, out: &mut dyn Write) -> io::Result<()> {
     let mut root = Node::default();
     for (stack, hits) in stacks {
-        root.add(stack.entries(), *hits);
+        let entries = stack.entries();
+        root.add(&entries[..entries.len().min(DEEPEST)], *hits);
     }
     let height = HEAD + ROW * root.depth() as f64 + FOOT;
     let heading = format!("{title}: {} hits", root.hits);
@@ -174,6 +178,15 @@ mod tests {
         assert_eq!(picture.matches("width=\"1180\"").count(), 3, "{picture}");
         assert_eq!(picture.matches("width=\"885\"").count(), 1, "{picture}");
         assert!(!picture.contains("<read>"));
+    }
+
+    #[test]
+    fn a_stack_of_any_depth_is_drawn() {
+        let functions = vec!["f"; 1 << 20];
+        let mut out = Vec::new();
+        write(&[example("cat", &functions, 1)], "vfs_read", &mut out).unwrap();
+        let picture = String::from_utf8(out).unwrap();
+        assert_eq!(picture.matches("f: 1 hits").count(), DEEPEST - 1);
     }
 
     #[test]

@@ -64,10 +64,24 @@ pub(super) enum Tag {
     Clock = 8,
 }
 
+impl Tag {
+    /// The maximum length of a section, in bytes. Its contents are parsed in memory as a whole.
+    pub(super) fn longest(self) -> usize {
+        match self {
+            Self::Records => MAX_RECORDS,
+            // They grow with the number of probes.
+            Self::Header | Self::Ledger => 64 << 20,
+            // Those of one event.
+            Self::Symbols => 4 << 20,
+            Self::Lost | Self::Malformed | Self::Cpu | Self::Clock => 64 << 10,
+        }
+    }
+}
+
 impl SectionHeader {
     /// `None` if the section would be longer than the maximum.
     pub(super) fn new(tag: Tag, cpu: u32, len: usize) -> Option<Self> {
-        let len = u32::try_from(len).ok()?.into();
+        let len = u32::try_from(len).ok().filter(|_| len <= tag.longest())?.into();
         Some(Self { tag: (tag as u32).into(), cpu: cpu.into(), len, reserved: 0.into() })
     }
 

@@ -83,10 +83,7 @@ impl<R: Read> Input<R> {
     }
 
     /// Reads the next section, or as much of it as exists. `None` at the end of the file.
-    pub(super) fn section(
-        &mut self,
-        longest: fn(Tag) -> usize,
-    ) -> Result<Option<Section>, RecordingError> {
+    pub(super) fn section(&mut self) -> Result<Option<Section>, RecordingError> {
         let start = self.at;
         let mut header = SectionHeader::new_zeroed();
         match self.fill(header.as_mut_bytes())? {
@@ -95,8 +92,13 @@ impl<R: Read> Input<R> {
             _ => {}
         }
         let tag = header.tag().ok_or_else(|| malformed(start, "unknown type of section"))?;
-        if header.len() > longest(tag) {
-            return Err(malformed(start, "the section exceeds the maximum length of its type"));
+        let (len, longest) = (header.len(), tag.longest());
+        if len > longest {
+            let what = format!(
+                "a section of {len} bytes, but those of its type have at most {longest}; the file was damaged or \
+                 is not of `probe record`"
+            );
+            return Err(malformed(start, what));
         }
         if header.cpu.get() > MAX_CPU {
             return Err(malformed(start, "the CPU number is out of range"));

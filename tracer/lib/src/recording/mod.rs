@@ -34,6 +34,7 @@
 mod format;
 mod header;
 mod input;
+mod name_sizes;
 mod notes;
 mod reader;
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! Reads a recording.
 
-use super::format::{BLOCK_AT, MAGIC, MAX_RECORDS, Preamble, Tag, VERSION};
+use super::format::{BLOCK_AT, MAGIC, Preamble, Tag, VERSION};
 use super::header::Header;
 use super::input::{Input, RecordingError, Section, malformed};
+use super::name_sizes::NameSizes;
 use super::notes::{CpuNote, LossNote, MalformedNote};
 use crate::output::{ClockChange, ClockChanges, Origin};
 use crate::resolve::probe::Probe;
@@ -60,7 +61,7 @@ impl<R: Read> Recording<R> {
         if preamble.version.get() != VERSION {
             return Err(RecordingError::Version { found: preamble.version.get() });
         }
-        let Some(section) = input.section(longest)? else { return Err(input.cut()) };
+        let Some(section) = input.section()? else { return Err(input.cut()) };
         if section.tag != Tag::Header {
             return Err(malformed(section.at, "the first section is not a header"));
         }
@@ -116,7 +117,7 @@ impl<R: Read> Recording<R> {
             if self.ledger.is_some() {
                 return Ok(consumer.caught_up());
             }
-            let Some(section) = self.input.section(longest)? else { return Err(self.input.cut()) };
+            let Some(section) = self.input.section()? else { return Err(self.input.cut()) };
             if self.section(&section, consumer)?.is_break() {
                 return Ok(ControlFlow::Break(()));
             }
@@ -170,9 +171,12 @@ impl<R: Read> Recording<R> {
             Tag::Header => return Err(malformed(section.at, "there is a second header")),
             Tag::Symbols => {
                 let learnt: Vec<Learnt> = input.json(section)?;
+                let sizes: Vec<NameSizes> = input.json(section)?;
                 if let Some(names) = &self.names {
+                    let usual =
+                        learnt.into_iter().zip(&sizes).filter(|(_, sizes)| sizes.are_usual());
                     // The receiver may be closed.
-                    learnt.into_iter().for_each(|learnt| drop(names.send(learnt)));
+                    usual.for_each(|(learnt, _)| drop(names.send(learnt)));
                 }
                 ControlFlow::Continue(())
             }
@@ -253,11 +257,6 @@ impl<R: Read> Recording<R> {
         self.block = None;
         Ok(ControlFlow::Continue(()))
     }
-}
-
-/// The maximum length of a section, in bytes.
-fn longest(tag: Tag) -> usize {
-    if tag == Tag::Records { MAX_RECORDS } else { u32::MAX as usize }
 }
 
 /// Corrects the prefix of a truncated block, so that it claims no more than there is.

@@ -1,5 +1,6 @@
 //! Recordings are replayed as they were written, and anything else is rejected.
 
+use super::format::{Preamble, Tag};
 use super::header::Header;
 use super::{Recorder, Recording, RecordingError};
 use crate::fuzzing;
@@ -225,7 +226,7 @@ fn faults_are_reported_with_their_position() {
     assert_eq!(changed(16, 2), "malformed at byte 32: the first section is not a header");
     assert_eq!(changed(23, 1), "malformed at byte 16: the CPU number is out of range");
     assert!(changed(32, b'x').starts_with("malformed at byte 32: expected value"));
-    assert!(changed(27, 0x7f).starts_with(&format!("truncated at byte {}", bytes.len())));
+    assert!(changed(26, 0x7f).starts_with(&format!("truncated at byte {}", bytes.len())));
     let mut longer = bytes.clone();
     longer.push(0);
     let error = replayed(&longer).1.unwrap_err().to_string();
@@ -345,6 +346,80 @@ fn names_in_a_header_are_escaped() {
         let text = printed(&bytes, format);
         assert!(!text.contains('\x1b'), "{text}");
     }
+}
+
+/// A file that claims a section of this length, of which it has the beginning, zeros.
+fn claiming(tag: Tag, claimed: u32, has: usize) -> Vec<u8> {
+    let mut bytes = recorded();
+    bytes.truncate(size_of::<Preamble>());
+    if tag != Tag::Header {
+        let header = recording(probes(), Symbols::none(), Origin::here(), |_| {});
+        bytes = header[..header.len() - ledger_section(&header)].to_vec();
+    }
+    for word in [tag as u32, 0, claimed, 0] {
+        bytes.extend_from_slice(&word.to_le_bytes());
+    }
+    bytes.resize(bytes.len() + has, 0);
+    bytes
+}
+
+/// The length of the last section of a recording without events.
+fn ledger_section(bytes: &[u8]) -> usize {
+    let header = size_of::<Preamble>() + 16;
+    let len = u32::from_le_bytes(bytes[header - 8..header - 4].try_into().unwrap()) as usize;
+    bytes.len() - header - len.next_multiple_of(8)
+}
+
+/// Reads a file to its end, and returns the error.
+fn error_of(reader: impl io::Read) -> String {
+    let recording = match Recording::open(reader) {
+        Ok(recording) => recording,
+        Err(error) => return error.to_string(),
+    };
+    recording.close().unwrap_err().to_string()
+}
+
+#[test]
+fn a_section_is_no_longer_than_its_type_allows() {
+    for tag in [
+        Tag::Header,
+        Tag::Symbols,
+        Tag::Records,
+        Tag::Lost,
+        Tag::Malformed,
+        Tag::Cpu,
+        Tag::Ledger,
+        Tag::Clock,
+    ] {
+        let longest = tag.longest() as u32;
+        for claimed in [longest + 1, u32::MAX] {
+            // More zeros follow than any file could have: nothing of them is read.
+            let bytes = claiming(tag, claimed, 0);
+            let error = error_of(io::Read::chain(&bytes[..], io::repeat(0)));
+            assert!(error.contains(&format!("a section of {claimed} bytes")), "{tag:?}: {error}");
+        }
+        let error = error_of(&claiming(tag, longest, 100)[..]);
+        assert!(error.contains("truncated"), "{tag:?}: {error}");
+    }
+}
+
+/// One long name, for a stack of many addresses.
+#[test]
+fn a_small_file_has_no_huge_output() {
+    let name = "x".repeat(1 << 20);
+    let learnt = serde_json::json!([{"process": null, "since": 0, "names": [
+        [{"at": 7, "is_return": false}, [{"name": name, "offset": 0, "module": null, "source": null}]],
+        [{"at": 7, "is_return": true}, [{"name": name, "offset": 0, "module": null, "source": null}]],
+    ]}]);
+    let addresses: Vec<u8> = [7_u64; 1000].iter().flat_map(|at| at.to_ne_bytes()).collect();
+    let hit = Hit::new(b"a", 0, &[Value::Stack(Addresses::new(&addresses))]);
+    let probes = vec![probe("f", &[("kstack", Shape::KernelStack)])];
+    let bytes = recording(probes, Symbols::none(), Origin::here(), |recorder| {
+        assert!(recorder.note(Tag::Symbols, 0, &learnt).is_continue());
+        assert!(recorder.record(0, hit.record()).is_continue());
+    });
+    let text = printed(&bytes, Format::Table);
+    assert!(text.contains("0x7") && text.len() < 1 << 20, "{} bytes", text.len());
 }
 
 fn enumerations() -> impl Strategy<Value = Enumeration> {

@@ -117,7 +117,7 @@ impl<W: Write> Recorder<W> {
     }
 
     /// Writes a section between events.
-    fn note(&mut self, tag: Tag, cpu: u32, content: &impl Serialize) -> ControlFlow<()> {
+    pub(super) fn note(&mut self, tag: Tag, cpu: u32, content: &impl Serialize) -> ControlFlow<()> {
         self.pieces.accepts()?;
         match self.section(tag, cpu, content) {
             Ok(()) => self.pieces.flush_piece(),
@@ -152,7 +152,18 @@ impl<W: Write> Recorder<W> {
         if learnt.is_empty() {
             return ControlFlow::Continue(());
         }
-        self.note(Tag::Symbols, 0, &learnt)
+        self.pieces.accepts()?;
+        match self.section(Tag::Symbols, 0, &learnt) {
+            // Whoever has made a file with such names must not end the recording.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                log::warn!(
+                    "functions have no names in the recording, because the names are too long"
+                );
+                ControlFlow::Continue(())
+            }
+            Err(error) => self.pieces.fail(error),
+            Ok(()) => self.pieces.flush_piece(),
+        }
     }
 }
 
