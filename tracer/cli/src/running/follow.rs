@@ -8,9 +8,7 @@ use crate::running::ending::Ending;
 use crate::running::flight::{Reported, Triggers};
 use crate::running::privileges::{self, Running};
 use anyhow::Result;
-use probe_tracer::{
-    Account, Probe, Shape, Symbols, TraceError, Tracer, TracerBuilder, Verdict,
-};
+use probe_tracer::{Account, Probe, Shape, Symbols, TraceError, Tracer, TracerBuilder, Verdict};
 use std::process::ExitCode;
 use std::time::Duration;
 
