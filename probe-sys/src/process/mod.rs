@@ -1,10 +1,11 @@
 //! Processes: which one this is, children that wait before they execute, processes
-//! that keep descriptors, functions of linked libraries, signals that wait, and users.
+//! that keep descriptors or inherit none, functions of linked libraries, signals that wait, and users.
 
 mod fork;
 mod held_child;
 mod keeper;
 mod linked;
+mod lone;
 mod signals;
 mod user;
 
@@ -12,5 +13,6 @@ pub use fork::Process;
 pub use held_child::HeldChild;
 pub use keeper::Keeper;
 pub use linked::linked_function;
+pub use lone::{fork_alone, spawn_alone};
 pub use signals::DeferredSignals;
 pub use user::user_id;
