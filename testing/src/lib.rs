@@ -4,6 +4,7 @@ pub mod aux_module;
 pub mod cgroup;
 pub mod corpus;
 pub mod cpu;
+pub mod crafted;
 pub mod left;
 pub mod pattern;
 pub mod set_on_drop;

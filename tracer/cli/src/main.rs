@@ -15,6 +15,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    probe_tracer::allow_symbol_reader();
     commands::completions::answer();
     let args = Args::try_parse().unwrap_or_else(|error| refusal::refuse(&error));
     let level = match args.verbose {

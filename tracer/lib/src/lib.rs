@@ -75,4 +75,4 @@ pub use spec::{
 pub use symbolize::sampled::SampledStacks;
 pub use symbolize::stack::{EntryKind, Stack, StackEntry, StackTable};
 pub use symbolize::stacks::StackCounts;
-pub use symbolize::{Frame, SymbolAccess, Symbols};
+pub use symbolize::{Frame, SymbolAccess, Symbols, allow_symbol_reader};

@@ -4,6 +4,7 @@ use crate::probe::busy::Busy;
 use crate::probe::chain::{Chain, count};
 use crate::probe::commands::shell;
 use crate::probe::{Run, assert_exit, assert_failure, printed, probe, stderr, stdout, succeed};
+use probe_testing::crafted::nested;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
@@ -45,6 +46,30 @@ fn a_pipe_in_the_place_of_debug_information_is_not_opened() {
     let folded = stdout(&succeed(run.args(chain.command(30, 12))));
     assert!(begun.elapsed() < Duration::from_secs(25), "{:?}", begun.elapsed());
     assert_eq!(left_and_right(&folded), [30, 12], "{folded}");
+}
+
+/// Whoever reads its debug information runs out of stack.
+#[test]
+#[ignore = "needs root: cargo xtask test"]
+fn a_crafted_program_ends_no_trace() {
+    let chain = Chain::compile();
+    let (abbreviations, unit) = nested(200_000);
+    let mut objcopy = Command::new("objcopy");
+    for (name, bytes) in [("debug_abbrev", abbreviations), ("debug_info", unit)] {
+        let path = chain.program.with_extension(name);
+        std::fs::write(&path, bytes).unwrap();
+        objcopy.arg(format!("--add-section=.{name}={}", path.display()));
+    }
+    let crafted = chain.program.with_extension("crafted");
+    succeed(objcopy.arg(&chain.program).arg(&crafted));
+    let script = format!("{} 3 0; {} 30 12", crafted.display(), chain.program.display());
+    let mut run = probe(["sample", "-e", GETPGID, "-c", "1", "-f", "folded", "--"]);
+    let output = succeed(run.args(shell(&script)));
+    assert_eq!(left_and_right(&stdout(&output)), [30, 12], "{}", stdout(&output));
+    let errors = stderr(&output);
+    let why = "crafted have no names, because reading it ended the process that reads symbols with signal";
+    assert!(errors.contains(why), "{errors}");
+    assert!(errors.contains("user addresses have no names, because files"), "{errors}");
 }
 
 #[test]

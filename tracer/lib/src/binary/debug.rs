@@ -16,7 +16,8 @@ const GLOBAL: &str = "/usr/lib/debug";
 /// debug link.
 pub(super) fn add_symbols(path: &Path, elf: &Elf<'_>, functions: &mut Functions) {
     let (Ok(id), Ok(link)) = (elf.build_id(), elf.gnu_debuglink()) else { return };
-    for candidate in candidates(path, id, link.map(|(name, _)| name)) {
+    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    for candidate in candidates(&path, id, link.map(|(name, _)| name)) {
         // Whatever is at that path, nothing but a regular file is opened.
         let Ok(file) = open_regular(&candidate) else { continue };
         let parts = ReadCache::new(&file);
@@ -33,15 +34,15 @@ pub(super) fn add_symbols(path: &Path, elf: &Elf<'_>, functions: &mut Functions)
     }
 }
 
-/// Where the symbols may be, as in the documentation of GDB ("Separate Debug Files").
-fn candidates(path: &Path, id: Option<&[u8]>, link: Option<&[u8]>) -> Vec<PathBuf> {
+/// Where the symbols of the program at a path without links may be, as in the documentation of GDB ("Separate Debug
+/// Files").
+pub(crate) fn candidates(path: &Path, id: Option<&[u8]>, link: Option<&[u8]>) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let hex: String = id.unwrap_or_default().iter().map(|byte| format!("{byte:02x}")).collect();
     if let Some((first, rest)) = hex.split_at_checked(2) {
         found.push(Path::new(GLOBAL).join(format!(".build-id/{first}/{rest}.debug")));
     }
     let Some(name) = link.filter(|name| !name.contains(&b'/')) else { return found };
-    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let (name, folder) = (OsStr::from_bytes(name), path.parent().unwrap_or(Path::new("/")));
     let in_global = Path::new(GLOBAL).join(folder.strip_prefix("/").unwrap_or(folder));
     found.extend([folder.to_owned(), folder.join(".debug"), in_global].map(|one| one.join(name)));
@@ -49,7 +50,7 @@ fn candidates(path: &Path, id: Option<&[u8]>, link: Option<&[u8]>) -> Vec<PathBu
 }
 
 /// The checksum of a file that debug links have.
-fn checksum(mut file: &File) -> io::Result<u32> {
+pub(crate) fn checksum(mut file: &File) -> io::Result<u32> {
     let (mut sum, mut bytes) = (crc32fast::Hasher::new(), vec![0; 1 << 16]);
     file.rewind()?;
     loop {

@@ -8,9 +8,10 @@ mod functions;
 mod path;
 mod process;
 
+pub(crate) use debug::{candidates as debug_candidates, checksum};
 pub use error::{BinaryError, FileProblem};
 pub(crate) use path::{is_program, program};
-pub(crate) use process::Process;
+pub(crate) use process::{Process, of_descriptor, regular};
 
 use functions::{Function, Functions};
 use object::elf::{ET_DYN, ET_EXEC, FileHeader64, PF_X, PT_LOAD};

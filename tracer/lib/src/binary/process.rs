@@ -190,17 +190,19 @@ pub(super) fn open_regular(path: &Path) -> Result<File, FileProblem> {
     descriptor_of(path).map_err(FileProblem::Unreadable).and_then(regular)
 }
 
-/// Opens a file for reading, if it is one.
-fn regular(file: OwnedFd) -> Result<File, FileProblem> {
+/// Opens a file for reading, if it is one. If another process holds a lease of it, it is not waited for.
+pub(crate) fn regular(file: OwnedFd) -> Result<File, FileProblem> {
     let file = of_descriptor(&file);
-    match fs::metadata(&file).map_err(FileProblem::Unreadable)?.is_file() {
-        true => File::open(file).map_err(FileProblem::Unreadable),
-        false => Err(FileProblem::NotAFile),
+    if !fs::metadata(&file).map_err(FileProblem::Unreadable)?.is_file() {
+        return Err(FileProblem::NotAFile);
     }
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let opened = open(file, flags, Mode::empty()).map_err(io::Error::from);
+    opened.map(File::from).map_err(FileProblem::Unreadable)
 }
 
 /// A path that leads to what a descriptor of this process is for.
-pub(super) fn of_descriptor(file: &impl AsFd) -> PathBuf {
+pub(crate) fn of_descriptor(file: &impl AsFd) -> PathBuf {
     format!("/proc/self/fd/{}", file.as_fd().as_raw_fd()).into()
 }
 

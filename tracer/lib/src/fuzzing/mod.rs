@@ -4,10 +4,12 @@
 mod btf;
 pub(crate) mod recording;
 mod spec;
+mod symbols;
 
 pub use btf::btf;
 pub use recording::recording;
 pub use spec::spec;
+pub use symbols::symbols;
 
 #[cfg(test)]
 mod tests {
@@ -28,5 +30,10 @@ mod tests {
     #[test]
     fn corpus_of_spec() {
         run("spec", spec);
+    }
+
+    #[test]
+    fn corpus_of_symbols() {
+        run("symbols", symbols);
     }
 }

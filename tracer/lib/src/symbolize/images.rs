@@ -3,11 +3,8 @@
 use probe_perf::record::{MappedFile, Mapping};
 use std::collections::{HashMap, VecDeque};
 use std::ffi::OsStr;
-use std::fs;
-use std::io;
 use std::ops::RangeInclusive;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -21,14 +18,7 @@ const MAPPED: usize = 1 << 16;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ElfFile {
     pub(super) path: PathBuf,
-    inode: u64,
-}
-
-impl ElfFile {
-    /// Whether its path now leads to another file, or does so in this process's view of the file system.
-    pub(super) fn is_replaced(&self) -> io::Result<bool> {
-        Ok(fs::metadata(&self.path)?.ino() != self.inode)
-    }
+    pub(super) inode: u64,
 }
 
 /// What processes mapped as code, with the addresses and times.

@@ -1,16 +1,19 @@
 //! Symbolization: names of functions for addresses in the kernel and in processes.
 
+mod files;
 mod frame;
 mod images;
 mod known;
+mod mappings;
+pub(crate) mod reader;
 pub(crate) mod sampled;
 mod service;
 pub(crate) mod stack;
 pub(crate) mod stacks;
-mod trust;
 mod watch;
 
 pub use frame::Frame;
+pub use reader::allow_symbol_reader;
 
 use crate::kernel::symbols;
 use crate::object::namespaces::PidNamespace;
@@ -28,8 +31,9 @@ use watch::Watch;
 
 /// Names for addresses, each looked up once.
 ///
-/// A separate thread looks names up with [blazesym](https://docs.rs/blazesym). With [`SymbolAccess::Processes`], that
-/// thread keeps those privileges of the calling thread that are needed to inspect other users' processes. Start
+/// A separate thread looks names up. Names of the kernel are from `/proc/kallsyms`. The files of processes, which any user may
+/// have created, are read by another process, which has no privileges and can open nothing: see
+/// [`allow_symbol_reader`]. With [`SymbolAccess::Processes`], the thread keeps those privileges of the calling thread that are needed to inspect other users' processes. Start
 /// it before you [give up privileges](crate::session::privileges).
 ///
 /// An address of a process has the name that it had at the time of the hit, or none: the kernel reports
@@ -207,6 +211,11 @@ impl Symbols {
         }
     }
 
+    /// Whether a process reads files for these symbols.
+    pub(crate) fn are_read_by(&self, pid: u32) -> bool {
+        matches!(&self.source, Source::Service(service, _) if service.is_reader(pid))
+    }
+
     /// Keeps all symbols looked up from now on for [`learnt`](Self::learnt).
     pub(crate) fn noting(mut self) -> Self {
         self.learnt = Some(Vec::new());
@@ -354,6 +363,11 @@ impl Address {
     /// An address of the instruction that runs: a return address lies behind its call.
     fn instruction(self) -> u64 {
         self.at.saturating_sub(self.is_return.into())
+    }
+
+    /// How far the instruction is before the address, in bytes.
+    fn back(self) -> u64 {
+        self.at - self.instruction()
     }
 }
 

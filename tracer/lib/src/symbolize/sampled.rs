@@ -30,7 +30,7 @@ impl SampledStacks {
         Self { counts: StackTable::new(symbols), names: HashMap::new(), without: None, left_out: 0 }
     }
 
-    /// Leaves out the samples of a process, like those of the one that samples.
+    /// Leaves out the samples of a process, like those of the one that samples, and of the processes that read symbols.
     #[must_use]
     pub fn without_process(mut self, pid: u32) -> Self {
         self.without = Some(pid);
@@ -74,7 +74,8 @@ impl SampledStacks {
 
     fn sample(&mut self, sample: &Sample<'_>, event: u64) {
         let Some(thread) = sample.thread else { return };
-        if self.without == Some(thread.pid) {
+        let is_left_out = |own| own == thread.pid || self.counts.are_symbols_read_by(thread.pid);
+        if self.without.is_some_and(is_left_out) {
             self.left_out += 1;
             return;
         }

@@ -1,24 +1,26 @@
 //! The thread that looks symbols up.
 
+use super::files::{self, Opened, Root};
 use super::images::ElfFile;
+use super::mappings::{self, Mapped, Mapping};
+use super::reader::{Function, Kind, Lookup, Reader};
 use super::watch::Watch;
-use super::{Address, Frame, Owner, SymbolAccess, locked, trust};
+use super::{Address, Frame, Owner, SymbolAccess, locked};
 use crate::kernel::capabilities::{self, Capabilities};
-use blazesym::helper::ElfResolver;
-use blazesym::symbolize::cache::{self, Cache};
-use blazesym::symbolize::evict::{self, Evict};
-use blazesym::symbolize::source::{Elf, Kernel, Process, Source};
-use blazesym::symbolize::{
-    Input, ProcessMemberInfo, ProcessMemberType, Resolve, Sym, Symbolized, Symbolizer,
-};
-use blazesym::{MaybeDefault, Pid};
+use blazesym::MaybeDefault;
+use blazesym::symbolize::source::{Kernel, Source};
+use blazesym::symbolize::{Input, Sym, Symbolized, Symbolizer};
 use probe_sys::clock::monotonic;
-use std::collections::HashMap;
-use std::io;
+use rustix::fs::{MemfdFlags, memfd_create};
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A request: the addresses, and where they are.
 struct Question {
@@ -54,18 +56,25 @@ const LOOK: Duration = Duration::from_millis(50);
 /// How long to wait for an answer: longer than it takes to read the largest programs.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The number of processes whose mappings are remembered at a time.
+/// How long files are opened for one answer. Each of them is given some time, so a user who prepares many could use up that of
+/// others.
+const READING: Duration = Duration::from_secs(15);
+
+/// The number of processes whose mappings are remembered at a time, and of these mappings.
 const PROCESSES: usize = 1024;
+const MAPPINGS: usize = 1 << 17;
 
 /// Looks symbols up in a thread of its own, until it is dropped.
 #[derive(Debug)]
 pub(super) struct Service {
     /// `None` once the thread has taken too long.
     questions: Option<Sender<Question>>,
+    /// The processes that read files.
+    readers: Arc<Mutex<Vec<u32>>>,
 }
 
 impl Service {
-    /// Starts the thread, and waits until it has read the kernel's symbols and given up unneeded privileges. It also
+    /// Starts the thread, and the process that reads files if there is a watch. Waits until it has read the kernel's symbols and given up unneeded privileges. It also
     /// empties the rings of the watch in time.
     pub(super) fn start(
         access: SymbolAccess,
@@ -73,8 +82,16 @@ impl Service {
     ) -> io::Result<Self> {
         let (questions, asked) = channel();
         let (begins, begun) = channel();
+        // It is started with all privileges, which it gives up itself.
+        let reader = watch.as_ref().and_then(|_| {
+            let warn = |error: &io::Error| {
+                log::warn!("user addresses have no names, because no process can be started that reads files: {error}");
+            };
+            Reader::start().inspect_err(warn).ok()
+        });
+        let readers = reader.as_ref().map(Reader::ids).unwrap_or_default();
         let run = move || {
-            let mut names = Names::new();
+            let mut names = Names::new(reader);
             // The kernel's symbols are cached on first use, so read them while the thread has its privileges.
             names.of_kernel(&[Address { at: u64::MAX, is_return: false }]);
             let kept = match access {
@@ -95,7 +112,12 @@ impl Service {
         thread::Builder::new().name("symbols".into()).spawn(run)?;
         // It fails only if the thread panicked, which has printed a message.
         let _ = begun.recv();
-        Ok(Self { questions: Some(questions) })
+        Ok(Self { questions: Some(questions), readers })
+    }
+
+    /// Whether a process is one of those that read files.
+    pub(super) fn is_reader(&self, pid: u32) -> bool {
+        self.readers.lock().unwrap_or_else(PoisonError::into_inner).contains(&pid)
     }
 
     /// The functions at each address; `None` if the thread has ended, or has not answered in time.
@@ -115,17 +137,26 @@ impl Service {
 }
 
 struct Names {
+    /// For the kernel only: it parses files in this process.
     symbolizer: Symbolizer,
-    /// Processes whose mappings are remembered, and a time before these were read.
-    remembered: HashMap<u32, (Owner, u64)>,
+    reader: Option<Reader>,
+    /// Processes whose mappings are remembered.
+    remembered: HashMap<u32, Remembered>,
+    /// The library that the kernel maps.
+    vdso: Option<Opened>,
+}
+
+/// What a process has mapped, read after a time.
+struct Remembered {
+    owner: Owner,
+    since: u64,
+    mappings: Arc<[Mapping]>,
 }
 
 impl Names {
-    fn new() -> Self {
-        // It looks at a file again before each use: the path of a mapping in `/proc` leads to another file once that takes
-        // its place.
-        let symbolizer = Symbolizer::builder().set_process_dispatcher(opened_otherwise).build();
-        Self { symbolizer, remembered: HashMap::new() }
+    fn new(reader: Option<Reader>) -> Self {
+        let symbolizer = Symbolizer::new();
+        Self { symbolizer, reader, remembered: HashMap::new(), vdso: None }
     }
 
     fn answer(&mut self, asked: &Receiver<Question>, watch: Option<&Mutex<Watch>>) {
@@ -155,71 +186,9 @@ impl Names {
 
     fn of_kernel(&self, addresses: &[Address]) -> Found {
         let kernel = Kernel { vmlinux: MaybeDefault::None, ..Kernel::default() };
-        self.look_up(&Source::Kernel(kernel), addresses)
-    }
-
-    fn of_process(&mut self, owner: Owner, addresses: &[Address]) -> Answer {
-        let since = self.remember(owner);
-        let perf_map = trust::may_open_perf_map(owner.pid);
-        let by_file = Process { perf_map, ..Process::new(Pid::from(owner.pid)) };
-        let found = self.look_up(&Source::Process(by_file.clone()), addresses);
-        // A mapping's file is opened only now, by a path that leads to another file once that is mapped there.
-        let between = [since, monotonic()];
-        if found.iter().any(|frames| !frames.is_empty()) {
-            return Answer { found, between };
-        }
-        // Opening the mapped files themselves takes a privilege (5.9+); opening them by their paths does not.
-        let by_path = Process { map_files: false, ..by_file };
-        let found = self.look_up(&Source::Process(by_path), addresses);
-        Answer { found, between: [since, monotonic()] }
-    }
-
-    fn of_file(&self, file: &ElfFile, offsets: &[Address]) -> Found {
-        match file.is_replaced() {
-            Ok(false) => {
-                let debug_syms = trust::may_open(&file.path);
-                let elf = Elf { debug_syms, ..Elf::new(&file.path) };
-                self.look_up(&Source::Elf(elf), offsets)
-            }
-            is_replaced => {
-                log::debug!("no names for {}, replaced: {is_replaced:?}", file.path.display());
-                vec![Arc::default(); offsets.len()]
-            }
-        }
-    }
-
-    /// Reads the mappings of a process, so that they are known after it has ended. Returns the time before that.
-    fn remember(&mut self, owner: Owner) -> u64 {
-        let pid = Pid::from(owner.pid);
-        let mapped = cache::Process { cache_perf_map: false, ..cache::Process::new(pid) };
-        let before = monotonic();
-        let is_read = self.symbolizer.cache(&Cache::Process(mapped)).is_ok();
-        if !is_read
-            && let Some(&(same, since)) = self.remembered.get(&owner.pid)
-            && same == owner
-        {
-            return since;
-        }
-        if self.remembered.len() >= PROCESSES {
-            self.remembered.keys().for_each(|&pid| forget(&mut self.symbolizer, pid));
-            self.remembered.clear();
-            return self.remember(owner);
-        }
-        match is_read {
-            true => drop(self.remembered.insert(owner.pid, (owner, before))),
-            // They belong to another process.
-            false => forget(&mut self.symbolizer, owner.pid),
-        }
-        before
-    }
-
-    fn look_up(&self, source: &Source<'_>, addresses: &[Address]) -> Found {
         let calls: Vec<u64> = addresses.iter().map(|address| address.instruction()).collect();
-        let input = match source {
-            Source::Elf(_) => Input::FileOffset(calls.as_slice()),
-            _ => Input::AbsAddr(calls.as_slice()),
-        };
-        let found = match self.symbolizer.symbolize(source, input) {
+        let found = match self.symbolizer.symbolize(&Source::Kernel(kernel), Input::AbsAddr(&calls))
+        {
             Ok(found) => found,
             Err(error) => {
                 log::debug!("cannot look up addresses: {error}");
@@ -227,50 +196,152 @@ impl Names {
             }
         };
         let frames = |(address, one): (&Address, &Symbolized<'_>)| match one {
-            Symbolized::Sym(symbol) => frames(symbol, address.at - address.instruction()),
+            Symbolized::Sym(symbol) => frame(symbol, address.back()),
             Symbolized::Unknown(_) => Arc::default(),
         };
         addresses.iter().zip(&found).map(frames).collect()
     }
-}
 
-/// Opens a mapped file by its mapping only, if its path, or what is beside it there, must not be opened.
-fn opened_otherwise(
-    member: ProcessMemberInfo<'_>,
-) -> Result<Option<Box<dyn Resolve>>, blazesym::Error> {
-    match member.member_entry {
-        ProcessMemberType::Path(path) if !trust::may_open(&path.symbolic_path) => {
-            Ok(Some(Box::new(ElfResolver::open(&path.maps_file)?)))
+    fn of_process(&mut self, owner: Owner, addresses: &[Address]) -> Answer {
+        let (since, mappings) = self.remember(owner);
+        let mut found = vec![Arc::default(); addresses.len()];
+        let begun = Instant::now();
+        // The positions of addresses, by what is mapped there.
+        let mut by_file = BTreeMap::<(PathBuf, u64), (&Mapping, Vec<(usize, u64)>)>::new();
+        let mut in_vdso = Vec::new();
+        for (n, address) in addresses.iter().enumerate() {
+            let at = address.instruction();
+            let Some(mapping) = mappings::at(&mappings, at) else { continue };
+            let behind = at - mapping.range.start;
+            match &mapping.of {
+                Mapped::File { path, inode, offset } => {
+                    let of_file = by_file.entry((path.clone(), *inode));
+                    let of_file = of_file.or_insert_with(|| (mapping, Vec::new()));
+                    of_file.1.push((n, offset.saturating_add(behind)));
+                }
+                Mapped::Vdso => in_vdso.push((n, behind)),
+                Mapped::Memory => {}
+            }
         }
-        _ => Ok(None),
+        for ((path, inode), (mapping, offsets)) in by_file {
+            if begun.elapsed() > READING {
+                break;
+            }
+            match Opened::mapped(owner.pid, &mapping.range, &path, inode) {
+                Ok(opened) => self.in_program(&opened, addresses, &offsets, &mut found),
+                Err(error) => log::debug!("no names for {}: {error}", path.display()),
+            }
+        }
+        if !in_vdso.is_empty()
+            && let Some(vdso) = self.vdso.take().or_else(|| vdso().ok())
+        {
+            self.in_program(&vdso, addresses, &in_vdso, &mut found);
+            self.vdso = Some(vdso);
+        }
+        let unknown = found.iter().enumerate().filter(|(_, frames)| frames.is_empty());
+        let unknown: Vec<_> = unknown.map(|(n, _)| (n, addresses[n].instruction())).collect();
+        if !unknown.is_empty()
+            && begun.elapsed() <= READING
+            && let Some(file) = files::perf_map(owner.pid)
+        {
+            let path = Path::new("a list of generated code");
+            let (kind, open) = (Kind::PerfMap, &|_: &_| (Vec::new(), false));
+            let lookup = Lookup { kind, file: &file, path, open };
+            self.ask(&lookup, None, addresses, &unknown, &mut found);
+        }
+        // A mapping's file is opened only now, by a path that leads to another file once that is mapped there.
+        Answer { found, between: [since, monotonic()] }
+    }
+
+    fn of_file(&mut self, file: &ElfFile, offsets: &[Address]) -> Found {
+        let mut found = vec![Arc::default(); offsets.len()];
+        match Opened::at(Root::Own, &file.path, file.inode) {
+            Ok(opened) => {
+                let at = offsets.iter().enumerate().map(|(n, offset)| (n, offset.instruction()));
+                self.in_program(&opened, offsets, &at.collect::<Vec<_>>(), &mut found);
+            }
+            Err(error) => log::debug!("no names for {}: {error}", file.path.display()),
+        }
+        found
+    }
+
+    /// Looks up offsets in a program or library.
+    fn in_program(
+        &mut self,
+        opened: &Opened,
+        addresses: &[Address],
+        offsets: &[(usize, u64)],
+        found: &mut Found,
+    ) {
+        let (file, path, open) = (&opened.file, &*opened.path, &|wants: &_| opened.wanted(wants));
+        let lookup = Lookup { kind: Kind::Program, file, path, open };
+        self.ask(&lookup, Some(path), addresses, offsets, found);
+    }
+
+    /// Asks the reader for the addresses with these numbers, which are at these places in a file.
+    fn ask(
+        &mut self,
+        lookup: &Lookup<'_>,
+        module: Option<&Path>,
+        addresses: &[Address],
+        places: &[(usize, u64)],
+        found: &mut Found,
+    ) {
+        let Some(reader) = &mut self.reader else { return };
+        let at: Vec<u64> = places.iter().map(|&(_, at)| at).collect();
+        let module = module.map(|path| path.to_string_lossy().into_owned());
+        for (functions, &(n, _)) in reader.functions(lookup, &at).into_iter().zip(places) {
+            let back = addresses[n].back();
+            let frame = |Function { name, offset, source }| Frame {
+                name,
+                offset: offset.map(|offset| offset.saturating_add(back)),
+                module: module.clone(),
+                source,
+            };
+            found[n] = functions.into_iter().map(frame).collect();
+        }
+    }
+
+    /// Reads the mappings of a process, so that they are known after it has ended. Returns them, and the time before that.
+    fn remember(&mut self, owner: Owner) -> (u64, Arc<[Mapping]>) {
+        let since = monotonic();
+        match mappings::read(&owner.pid.to_string()) {
+            Ok(mappings) if !mappings.is_empty() => {
+                let mappings: Arc<[_]> = mappings.into();
+                let number: usize = self.remembered.values().map(|one| one.mappings.len()).sum();
+                if self.remembered.len() >= PROCESSES || number > MAPPINGS {
+                    self.remembered.clear();
+                }
+                let remembered = Remembered { owner, since, mappings: Arc::clone(&mappings) };
+                self.remembered.insert(owner.pid, remembered);
+                (since, mappings)
+            }
+            // A process that is exiting has no mappings any more.
+            _ => match self.remembered.get(&owner.pid) {
+                Some(known) if known.owner == owner => (known.since, Arc::clone(&known.mappings)),
+                _ => {
+                    // They belong to another process.
+                    self.remembered.remove(&owner.pid);
+                    (since, Arc::default())
+                }
+            },
+        }
     }
 }
 
-fn forget(symbolizer: &mut Symbolizer, pid: u32) {
-    // Evicting a process cannot fail.
-    let _ = symbolizer.evict(&Evict::Process(evict::Process::new(Pid::from(pid))));
+/// The library that the kernel maps, as a file.
+fn vdso() -> io::Result<Opened> {
+    let own = mappings::read("self")?;
+    let mapping = own.iter().find(|one| one.of == Mapped::Vdso).ok_or(io::ErrorKind::NotFound)?;
+    let mut bytes = vec![0; (mapping.range.end - mapping.range.start) as usize];
+    File::open("/proc/self/mem")?.read_exact_at(&mut bytes, mapping.range.start)?;
+    let mut file = File::from(memfd_create("vdso", MemfdFlags::CLOEXEC)?);
+    file.write_all(&bytes)?;
+    Ok(Opened::trusted(file, "[vdso]"))
 }
 
-/// The functions of a symbol, the innermost first. It was looked up `back` bytes before the requested address.
-fn frames(symbol: &Sym<'_>, back: u64) -> Arc<[Frame]> {
-    let module = symbol.module.as_ref().map(|module| module.to_string_lossy().into_owned());
-    let inlined = symbol.inlined.iter().map(|inlined| Frame {
-        name: inlined.name.to_string(),
-        offset: None,
-        module: module.clone(),
-        source: inlined.code_info.as_ref().map(source_of),
-    });
-    let outer = Frame {
-        name: symbol.name.to_string(),
-        offset: Some(symbol.offset as u64 + back),
-        module: module.clone(),
-        source: symbol.code_info.as_deref().map(source_of),
-    };
-    let mut frames: Vec<Frame> = [outer].into_iter().chain(inlined).collect();
-    frames.reverse();
-    frames.into()
-}
-
-fn source_of(info: &blazesym::symbolize::CodeInfo<'_>) -> (String, Option<u32>) {
-    (info.to_path().to_string_lossy().into_owned(), info.line)
+/// The function of the kernel at an address that was looked up `back` bytes before the requested one.
+fn frame(symbol: &Sym<'_>, back: u64) -> Arc<[Frame]> {
+    let (name, offset) = (symbol.name.to_string(), Some(symbol.offset as u64 + back));
+    Arc::new([Frame { name, offset, module: None, source: None }])
 }

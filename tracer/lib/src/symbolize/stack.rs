@@ -78,6 +78,11 @@ impl StackTable {
         Self { symbols, known, by_name, stacks: Vec::new(), key: Vec::new() }
     }
 
+    /// Whether a process reads symbols for this table.
+    pub(super) fn are_symbols_read_by(&self, pid: u32) -> bool {
+        self.symbols.are_read_by(pid)
+    }
+
     /// The number of hits counted.
     pub fn hits(&self) -> u64 {
         self.stacks.iter().map(|(_, hits)| hits).sum()

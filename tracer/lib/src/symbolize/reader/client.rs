@@ -1,0 +1,235 @@
+//! The tracer's side: asks a reader, and starts another if one fails.
+
+use super::channel::Channel;
+use super::command;
+use super::message::{
+    ADDRESSES, Answer, Ended, FUNCTIONS, Function, Kind, Request, Started, TEXT, WANTS, Wants,
+};
+use probe_sys::escape::Escaped;
+use probe_sys::process::spawn_alone;
+use std::collections::HashSet;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// How long a file may take: longer than reading the largest programs.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long the start of a reader may take.
+const START: Duration = Duration::from_secs(10);
+
+/// How often a reader may fail.
+const FAILURES: u32 = 32;
+
+/// How long to wait for the end of the keeper.
+const END: Duration = Duration::from_millis(200);
+
+/// The processes that read untrusted files, as seen by the tracer.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    /// `None` once there have been too many failures.
+    keeper: Option<Channel>,
+    process: Child,
+    running: Option<Channel>,
+    failures: u32,
+    /// The device and inode of each file that was read when a reader failed.
+    refused: HashSet<(u64, u64)>,
+    /// The number of addresses that have no names because a reader failed.
+    unnamed: usize,
+    ids: Arc<Mutex<Vec<u32>>>,
+    patience: Duration,
+}
+
+/// A file that addresses are looked up in.
+pub(crate) struct Lookup<'q> {
+    pub(crate) kind: Kind,
+    pub(crate) file: &'q File,
+    /// For messages.
+    pub(crate) path: &'q Path,
+    /// Opens what a reader wants. The last file may be a DWARF package.
+    pub(crate) open: &'q dyn Fn(&Wants) -> (Vec<File>, bool),
+}
+
+impl Reader {
+    /// Starts the processes.
+    ///
+    /// # Errors
+    ///
+    /// If the program did not allow it, or a process cannot be started.
+    pub(crate) fn start() -> io::Result<Self> {
+        let mut command = command().ok_or_else(|| {
+            io::Error::other(
+                "the program does not call probe_tracer::allow_symbol_reader() in main",
+            )
+        })?;
+        let [keeper, theirs] = Channel::pair()?;
+        let null = || Stdio::null();
+        command.stdin(OwnedFd::from(theirs)).stdout(null()).stderr(null());
+        let process = spawn_alone(command)?;
+        let ids = Arc::new(Mutex::new(vec![process.id()]));
+        let (failures, refused, unnamed) = (0, HashSet::new(), 0);
+        let keeper = Some(keeper);
+        let (running, patience) = (None, PATIENCE);
+        let mut this = Self { keeper, process, running, failures, refused, unnamed, ids, patience };
+        this.run()?;
+        Ok(this)
+    }
+
+    /// Gives each file less time.
+    #[cfg(test)]
+    pub(super) fn hurried(mut self) -> Self {
+        self.patience = Duration::from_secs(2);
+        self
+    }
+
+    /// The number of addresses that have no names because a reader failed.
+    #[cfg(test)]
+    pub(super) fn unnamed(&self) -> usize {
+        self.unnamed
+    }
+
+    /// The ids of these processes.
+    pub(crate) fn ids(&self) -> Arc<Mutex<Vec<u32>>> {
+        Arc::clone(&self.ids)
+    }
+
+    /// The functions at each address, the innermost first. There are none if the file cannot be read.
+    pub(crate) fn functions(
+        &mut self,
+        lookup: &Lookup<'_>,
+        addresses: &[u64],
+    ) -> Vec<Vec<Function>> {
+        let of_some = |some: &[u64]| {
+            let mut found = self.functions_of_some(lookup, some);
+            found.resize(some.len(), Vec::new());
+            found
+        };
+        addresses.chunks(ADDRESSES).flat_map(of_some).collect()
+    }
+
+    /// The same for as many addresses as fit into a packet, or for the first of them if the reader fails.
+    fn functions_of_some(&mut self, lookup: &Lookup<'_>, addresses: &[u64]) -> Vec<Vec<Function>> {
+        let mut found = Vec::new();
+        let Ok(file) = lookup.file.metadata() else { return found };
+        let id = (file.dev(), file.ino());
+        if self.keeper.is_none() || self.refused.contains(&id) {
+            self.unnamed += addresses.len();
+            return found;
+        }
+        let asked = match &self.running {
+            Some(running) => ask(running, lookup, addresses, self.patience, &mut found),
+            None => Err(io::ErrorKind::NotConnected.into()),
+        };
+        if let Err(error) = asked {
+            self.refused.insert(id);
+            self.unnamed += addresses.len() - found.len();
+            self.failed(lookup.path, &error);
+        }
+        found
+    }
+
+    /// Starts another reader after a failure, and reports that.
+    fn failed(&mut self, path: &Path, error: &io::Error) {
+        let path = Escaped(path.as_os_str().as_bytes());
+        self.running = None;
+        self.failures += 1;
+        let restarted = match self.failures < FAILURES {
+            true => self.run(),
+            false => Err(io::Error::other(format!("it happened {FAILURES} times"))),
+        };
+        let why = match (error.kind(), &restarted) {
+            (io::ErrorKind::WouldBlock, _) => {
+                format!("took more than {:?}", self.patience)
+            }
+            (
+                io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset,
+                Ok(Some(Ended::Signal(signal))),
+            ) => {
+                format!("ended the process that reads symbols with signal {signal}")
+            }
+            (io::ErrorKind::InvalidData, _) => "led to an answer that is not valid".to_owned(),
+            _ => "ended the process that reads symbols".to_owned(),
+        };
+        log::warn!("addresses in {path} have no names, because reading it {why}");
+        if let Err(error) = restarted {
+            self.keeper = None;
+            log::warn!(
+                "further user addresses have no names, because the process that reads symbols is not started again: {error}"
+            );
+        }
+    }
+
+    /// Starts a reader. Returns how the previous one ended.
+    fn run(&mut self) -> io::Result<Option<Ended>> {
+        let keeper = self.keeper.as_ref().ok_or(io::ErrorKind::NotConnected)?;
+        let deadline = Instant::now() + START;
+        keeper.send_until(&(), &[], deadline)?;
+        let (Started { pid, previous }, mut with) = keeper.receive_files_until(deadline)?;
+        self.running = with.pop().map(Channel::from);
+        self.ids.lock().unwrap_or_else(PoisonError::into_inner).push(pid);
+        Ok(previous)
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        if self.unnamed > 0 {
+            log::warn!(
+                "{} user addresses have no names, because files that contain them could not be read",
+                self.unnamed
+            );
+        }
+        // The keeper ends when its channel is closed. It is not waited for if somebody has stopped it.
+        (self.keeper, self.running) = (None, None);
+        let begun = Instant::now();
+        while begun.elapsed() < END && matches!(self.process.try_wait(), Ok(None)) {
+            sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// Asks a reader, and adds the functions at each address.
+fn ask(
+    reader: &Channel,
+    lookup: &Lookup<'_>,
+    addresses: &[u64],
+    patience: Duration,
+    found: &mut Vec<Vec<Function>>,
+) -> io::Result<()> {
+    let deadline = Instant::now() + patience;
+    let request = Request::Names { kind: lookup.kind, addresses: addresses.to_vec() };
+    reader.send_until(&request, &[lookup.file.as_fd()], deadline)?;
+    let mut wants = 0;
+    while found.len() < addresses.len() {
+        match reader.receive_until(deadline)? {
+            Answer::Names(functions) if are_valid(&functions) => found.push(functions),
+            Answer::Wants(wanted) if found.is_empty() && wants < WANTS => {
+                wants += 1;
+                let (files, has_package) = (lookup.open)(&wanted);
+                let files: Vec<BorrowedFd<'_>> = files.iter().map(AsFd::as_fd).collect();
+                reader.send_until(&Request::Files { has_package }, &files, deadline)?;
+            }
+            _ => return Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+    Ok(())
+}
+
+/// Whether a reader may give this answer: only the last function is not inlined, and nothing is too long.
+fn are_valid(functions: &[Function]) -> bool {
+    let is_short = |one: &Function| {
+        one.name.len() <= TEXT && one.source.as_ref().is_none_or(|(file, _)| file.len() <= TEXT)
+    };
+    let Some((outer, inlined)) = functions.split_last() else { return true };
+    functions.len() <= FUNCTIONS
+        && functions.iter().all(is_short)
+        && outer.offset.is_some()
+        && inlined.iter().all(|one| one.offset.is_none())
+}

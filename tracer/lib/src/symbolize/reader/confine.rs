@@ -1,0 +1,149 @@
+//! What the processes that read untrusted files give up.
+
+use crate::kernel::capabilities::{Capabilities, keep_in_thread};
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, Ruleset, RulesetAttr, Scope,
+};
+use rustix::fs::{Gid, Uid};
+use rustix::io::Errno;
+use rustix::process::{
+    DumpableBehavior, Resource, Rlimit, Signal, geteuid, set_dumpable_behavior,
+    set_parent_process_death_signal, setrlimit, setsid,
+};
+use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
+use std::fs;
+use std::io;
+
+/// The user and the group that own nothing, on every Linux (`/proc/sys/kernel/overflowuid`).
+const NOBODY: u32 = 65534;
+
+/// The address space of a reader, in bytes: enough for the debug information that it reads at most, and what it makes of it.
+const ADDRESS_SPACE: u64 = 4 << 30;
+
+/// The processor time of a reader, in seconds. One that hangs is killed much earlier; this ends one that nobody kills.
+const CPU_TIME: u64 = 3600;
+
+/// What the keeper of readers gives up, and they with it: privileges, and the identity of the user.
+pub(super) fn keeper() -> io::Result<()> {
+    // Ctrl-C is for the tracer, which ends the readers. It fails in the first process of a group, where nothing is lost.
+    let _ = setsid();
+    // If memory is short, the kernel ends a reader first. Without procfs, there would be nothing to read.
+    fs::write("/proc/self/oom_score_adj", "1000")?;
+    if geteuid().is_root() {
+        match become_nobody() {
+            // In a user namespace, there may be no other user.
+            Ok(()) | Err(Errno::INVAL) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    keep_in_thread(Capabilities::NONE)?;
+    // Other processes of the same user must not take it over.
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+    for (resource, limit) in
+        [(Resource::Core, 0), (Resource::Fsize, 0), (Resource::Nofile, 64), (Resource::Memlock, 0)]
+    {
+        limit_to(resource, limit)?;
+    }
+    Ok(())
+}
+
+fn become_nobody() -> rustix::io::Result<()> {
+    // The process has one thread, so what is true of the thread is true of the process.
+    let (user, group) = (Uid::from_raw(NOBODY), Gid::from_raw(NOBODY));
+    set_thread_groups(&[])?;
+    set_thread_res_gid(group, group, group)?;
+    set_thread_res_uid(user, user, user)
+}
+
+/// What a reader gives up besides: everything but the reading of descriptors that it is given, and memory.
+pub(super) fn reader() -> io::Result<()> {
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    limit_to(Resource::As, ADDRESS_SPACE)?;
+    limit_to(Resource::Cpu, CPU_TIME)?;
+    deny_files().map_err(io::Error::other)?;
+    let filter = filter().map_err(io::Error::other)?;
+    apply_filter(&filter).map_err(io::Error::other)
+}
+
+fn limit_to(resource: Resource, limit: u64) -> io::Result<()> {
+    Ok(setrlimit(resource, Rlimit { current: Some(limit), maximum: Some(limit) })?)
+}
+
+/// No file can be opened and no connection made, as far as the kernel has Landlock (5.13).
+fn deny_files() -> Result<(), landlock::RulesetError> {
+    const NEWEST: ABI = ABI::V6;
+    let rules = Ruleset::default().set_compatibility(CompatLevel::BestEffort);
+    let rules = rules.handle_access(AccessFs::from_all(NEWEST))?;
+    let rules = rules.handle_access(AccessNet::from_all(NEWEST))?.scope(Scope::from_all(NEWEST))?;
+    rules.create()?.restrict_self().map(drop)
+}
+
+/// The system calls of a process that allocates memory, reads descriptors and answers. Others fail: a C library of the
+/// future may try some that this one does not.
+fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
+    const ALLOWED: [i64; 29] = [
+        libc::SYS_brk,
+        libc::SYS_clock_gettime,
+        libc::SYS_close,
+        libc::SYS_exit,
+        libc::SYS_exit_group,
+        libc::SYS_fstat,
+        libc::SYS_futex,
+        libc::SYS_getpid,
+        libc::SYS_getrandom,
+        libc::SYS_gettid,
+        libc::SYS_lseek,
+        libc::SYS_madvise,
+        libc::SYS_mmap,
+        libc::SYS_mprotect,
+        libc::SYS_mremap,
+        libc::SYS_munmap,
+        libc::SYS_pread64,
+        libc::SYS_read,
+        libc::SYS_recvmsg,
+        libc::SYS_restart_syscall,
+        libc::SYS_rt_sigaction,
+        libc::SYS_rt_sigprocmask,
+        libc::SYS_rt_sigreturn,
+        libc::SYS_sched_getaffinity,
+        libc::SYS_sched_yield,
+        libc::SYS_sendmsg,
+        libc::SYS_sigaltstack,
+        libc::SYS_tgkill,
+        libc::SYS_write,
+    ];
+    let rules = ALLOWED.into_iter().map(|call| (call, Vec::new())).collect();
+    let denied = SeccompAction::Errno(libc::EPERM as u32);
+    let arch = std::env::consts::ARCH.try_into()?;
+    SeccompFilter::new(rules, denied, SeccompAction::Allow, arch)?.try_into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use probe_sys::disturb::in_child;
+    use std::fs::File;
+    use std::net::TcpListener;
+    use std::process::{Command, id};
+
+    #[test]
+    fn a_reader_can_open_connect_start_and_kill_nothing() {
+        let tries: [fn() -> bool; 5] = [
+            || File::open("/dev/null").is_ok(),
+            || fs::read_link("/proc/self/exe").is_ok(),
+            || TcpListener::bind("127.0.0.1:0").is_ok(),
+            || Command::new("true").status().is_ok(),
+            || rustix::process::test_kill_process(rustix::process::getpid()).is_ok(),
+        ];
+        let bits = |tries: [fn() -> bool; 5]| {
+            tries.iter().enumerate().map(|(n, succeeds)| u8::from(succeeds()) << n).sum::<u8>()
+        };
+        assert_eq!(bits(tries), 0b11111, "{}", id());
+        let confined = in_child(|| {
+            // The death of the thread that forks is the death of the parent.
+            if reader().is_err() { u8::MAX } else { bits(tries) }
+        });
+        assert_eq!(confined.unwrap(), 0);
+    }
+}

@@ -1,0 +1,204 @@
+//! The functions of a program or library.
+
+use super::debug_info::DebugInfo;
+use super::message::{FUNCTIONS, Function, Wants, shortened};
+use object::{Object, ObjectSegment, ObjectSymbol, ReadCache, SegmentFlags, SymbolKind};
+use std::fs::File;
+use std::os::fd::OwnedFd;
+
+/// The number of symbols that are kept. More belong to no sensible program.
+const SYMBOLS: usize = 1 << 22;
+
+/// The number of symbols before an address that are tried: functions rarely contain others.
+const AROUND: usize = 32;
+
+/// An ELF file, of which only the parts are read that are needed.
+pub(super) type ElfFile<'c> = object::File<'c, &'c ReadCache<&'c File>>;
+
+/// What is needed of a program to name its functions.
+#[derive(Default)]
+pub(crate) struct Program {
+    segments: Vec<Segment>,
+    /// By address.
+    symbols: Vec<Symbol>,
+    debug_info: Option<DebugInfo>,
+    /// An estimate of the memory that it takes, in bytes.
+    pub(super) size: usize,
+}
+
+/// A part of a file that is loaded.
+#[derive(Debug)]
+struct Segment {
+    address: u64,
+    offset: u64,
+    size: u64,
+    is_code: bool,
+}
+
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Symbol {
+    address: u64,
+    /// In bytes; 0 if unknown.
+    size: u64,
+    is_global: bool,
+    name: Box<str>,
+}
+
+/// Where a program's debug information may be.
+pub(crate) struct Files {
+    /// Files that may have it.
+    pub(super) candidates: Vec<File>,
+    pub(super) package: Option<File>,
+}
+
+impl From<(Vec<File>, Option<File>)> for Files {
+    fn from((candidates, package): (Vec<File>, Option<File>)) -> Self {
+        Self { candidates, package }
+    }
+}
+
+impl Program {
+    /// Reads a file. `want` returns the files with the debug information.
+    pub(super) fn read(
+        file: &File,
+        want: &mut dyn FnMut(Wants) -> Files,
+    ) -> object::read::Result<Self> {
+        let parts = ReadCache::new(file);
+        let elf = ElfFile::parse(&parts)?;
+        let mut this =
+            Self { segments: elf.segments().map(Segment::of).collect(), ..Self::default() };
+        this.add_symbols(&elf);
+        let id = elf.build_id()?.unwrap_or_default().to_vec();
+        let link = elf.gnu_debuglink()?;
+        let has_own = DebugInfo::is_in(&elf);
+        let wants = Wants {
+            build_id: if has_own { Vec::new() } else { id.clone() },
+            link: link.filter(|_| !has_own).map(|(name, _)| name.to_vec()),
+            package: has_own,
+        };
+        let is_wanted = has_own || !wants.build_id.is_empty() || wants.link.is_some();
+        let Files { candidates, package } = match is_wanted {
+            true => want(wants),
+            false => (Vec::new(), None).into(),
+        };
+        if has_own {
+            this.debug_info = DebugInfo::read(&elf, file, package.as_ref(), want);
+        }
+        for candidate in &candidates {
+            let parts = ReadCache::new(candidate);
+            let Ok(debug) = ElfFile::parse(&parts) else { continue };
+            // A file of another build has other addresses. Without a build ID, the link has the checksum of the file.
+            let is_of_this_build = match (id.is_empty(), link) {
+                (false, _) => debug.build_id() == Ok(Some(&*id)),
+                (true, Some((_, sum))) => {
+                    crate::binary::checksum(candidate).is_ok_and(|own| own == sum)
+                }
+                (true, None) => false,
+            };
+            if is_of_this_build {
+                this.add_symbols(&debug);
+                this.debug_info = DebugInfo::read(&debug, candidate, None, want);
+                break;
+            }
+        }
+        this.symbols.sort_unstable();
+        this.symbols.dedup();
+        let names: usize =
+            this.symbols.iter().map(|one| one.name.len() + size_of::<Symbol>()).sum();
+        this.size = names + this.debug_info.as_ref().map_or(0, |info| info.size);
+        Ok(this)
+    }
+
+    fn add_symbols(&mut self, elf: &ElfFile<'_>) {
+        for symbol in elf.symbols().chain(elf.dynamic_symbols()).take(SYMBOLS) {
+            if symbol.kind() != SymbolKind::Text || symbol.is_undefined() {
+                continue;
+            }
+            let Ok(name) = symbol.name_bytes() else { continue };
+            // The version of a symbol is no part of its name.
+            let name = name.split(|&byte| byte == b'@').next().unwrap_or_default();
+            if name.is_empty() {
+                continue;
+            }
+            let name = String::from_utf8_lossy(name).into();
+            let (address, size, is_global) = (symbol.address(), symbol.size(), symbol.is_global());
+            self.symbols.push(Symbol { address, size, is_global, name });
+        }
+    }
+
+    /// The functions whose code is at an offset in the file, the innermost first.
+    pub(super) fn functions(&self, offset: u64) -> Vec<Function> {
+        let Some(address) = self.address_of(offset) else { return Vec::new() };
+        let inlined = self.debug_info.as_ref().map(|info| info.functions(address));
+        let mut functions = inlined.unwrap_or_default();
+        functions.truncate(FUNCTIONS);
+        let Some(symbol) = self.symbol_at(address) else { return Vec::new() };
+        let name = shortened(demangled(&symbol.name));
+        let offset = Some(address - symbol.address);
+        match functions.last_mut() {
+            // What is called here, and the offset in it, is what the symbol table says.
+            Some(outer) => (outer.name, outer.offset) = (name, offset),
+            None => functions.push(Function { name, offset, source: None }),
+        }
+        functions
+    }
+
+    fn address_of(&self, offset: u64) -> Option<u64> {
+        let behind = |segment: &Segment| {
+            let behind = offset.checked_sub(segment.offset).filter(|&it| it < segment.size)?;
+            segment.address.checked_add(behind)
+        };
+        let of = |is_code: bool| {
+            self.segments.iter().filter(move |one| one.is_code == is_code).find_map(behind)
+        };
+        of(true).or_else(|| of(false))
+    }
+
+    /// The innermost function at an address. Of several names for it, that of a global one.
+    fn symbol_at(&self, address: u64) -> Option<&Symbol> {
+        let behind = self.symbols.partition_point(|symbol| symbol.address <= address);
+        let before = &self.symbols[..behind];
+        // A symbol without a size ends at the next one.
+        let contains = |symbol: &&Symbol| {
+            let is_last = before.last().is_some_and(|last| last.address == symbol.address);
+            match symbol.size {
+                0 => is_last,
+                size => address - symbol.address < size,
+            }
+        };
+        let found = before.iter().rev().take(AROUND).find(contains)?;
+        let same = before.iter().rev().take(AROUND).filter(|one| one.address == found.address);
+        // The plainest of the names, as for probes.
+        let order = |one: &&Symbol| {
+            let underscores = one.name.len() - one.name.trim_start_matches('_').len();
+            (one.size == 0, !one.is_global, underscores, one.name.len())
+        };
+        same.filter(contains).min_by_key(order)
+    }
+}
+
+impl Segment {
+    fn of<'d>(segment: impl ObjectSegment<'d>) -> Self {
+        let (offset, size) = segment.file_range();
+        let is_code = matches!(
+            segment.flags(),
+            SegmentFlags::Elf { p_flags } if p_flags & object::elf::PF_X != 0
+        );
+        Self { address: segment.address(), offset, size, is_code }
+    }
+}
+
+/// A name of C++ or Rust as it is written in the source.
+pub(super) fn demangled(name: &str) -> String {
+    // Every name of C could be that of a type of C++: `f` is `float`.
+    if !["_Z", "__Z", "_R"].iter().any(|prefix| name.starts_with(prefix)) {
+        return name.to_owned();
+    }
+    addr2line::demangle_auto(name.into(), None).into_owned()
+}
+
+/// The files that come with an answer to [`Wants`]: the last one is the package, if there is one.
+pub(super) fn files(mut files: Vec<OwnedFd>, has_package: bool) -> Files {
+    let package = if has_package { files.pop().map(File::from) } else { None };
+    (files.into_iter().map(File::from).collect(), package).into()
+}
