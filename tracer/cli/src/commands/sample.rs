@@ -32,7 +32,7 @@ pub(crate) fn run(args: &Sample) -> Result<ExitCode> {
     }
     // The thread for symbols needs other privileges than sampling, and keeps them to itself.
     let symbols = Symbols::start_for(args.seal.symbol_access(), &args.target(command))?;
-    let mut stacks = SampledStacks::new(symbols);
+    let mut stacks = SampledStacks::new(symbols.interrupted_by(ending.interrupted()));
     if !args.include_self {
         stacks = stacks.without_process(std::process::id());
     }

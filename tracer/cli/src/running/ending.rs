@@ -83,10 +83,15 @@ impl Ending {
         self.command.as_ref()
     }
 
+    /// The number of the signal that wants the trace to end, and 0 until there is one.
+    pub(crate) fn interrupted(&self) -> Arc<AtomicUsize> {
+        Arc::clone(&self.interrupted)
+    }
+
     /// A builder of a trace that is limited to the target. A signal interrupts the attaching.
     pub(crate) fn narrow(&self, target: &TargetArgs) -> TracerBuilder {
         let builder =
-            Tracer::builder().interrupted_by(self.interrupted.clone()).detach_in_background(true);
+            Tracer::builder().interrupted_by(self.interrupted()).detach_in_background(true);
         target.narrow(builder, self.command.as_ref())
     }
 

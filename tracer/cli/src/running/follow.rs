@@ -42,7 +42,7 @@ pub(crate) fn follow<O: Output>(
     let triggers = flight.map(|flight| Triggers::prepare(flight, ending.narrow(target)));
     let triggers = triggers.transpose()?;
     // The thread for symbols needs other privileges than the trace, and keeps them to itself.
-    let symbols = symbols_of(tracer.probes(), seal)?;
+    let symbols = symbols_of(tracer.probes(), seal)?.interrupted_by(ending.interrupted());
     let mut output = open(tracer.probes().to_vec(), symbols)?;
     privileges::give_up(&tracer, seal, Running::of(&target.command))?;
     ending.watch(target)?;

@@ -6,7 +6,7 @@ pub(crate) mod command;
 pub(crate) mod count;
 mod counters;
 mod delivery;
-mod interrupt;
+pub(crate) mod interrupt;
 pub(crate) mod latency;
 pub(crate) mod ledger;
 mod log_reader;

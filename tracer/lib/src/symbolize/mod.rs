@@ -17,6 +17,7 @@ pub use reader::allow_symbol_reader;
 
 use crate::kernel::symbols;
 use crate::object::namespaces::PidNamespace;
+use crate::session::interrupt::Interrupt;
 use images::ElfFile;
 use known::{Known, Space};
 use probe_perf::Target;
@@ -25,6 +26,7 @@ use serde::{Deserialize, Serialize};
 use service::{Answer, Place, Service};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use watch::Watch;
@@ -142,6 +144,16 @@ impl Symbols {
         Ok(Self { source: Source::Service(service, watch), warns, ..Self::default() })
     }
 
+    /// Lets a signal end the waiting for names, if one does not come for a second: the number of the signal, once there is one,
+    /// and 0 until then. Further names are unknown then.
+    #[must_use]
+    pub fn interrupted_by(mut self, signal: Arc<AtomicUsize>) -> Self {
+        if let Source::Service(service, _) = &mut self.source {
+            service.interrupted_by(Interrupt(Some(signal)));
+        }
+        self
+    }
+
     /// The functions at a kernel address; empty if they are unknown.
     pub fn of_kernel(&mut self, address: u64) -> Arc<[Frame]> {
         self.of_kernel_stack(&[address]).pop().unwrap_or_default()
@@ -213,7 +225,7 @@ impl Symbols {
 
     /// Whether a process reads files for these symbols.
     pub(crate) fn are_read_by(&self, pid: u32) -> bool {
-        matches!(&self.source, Source::Service(service, _) if service.is_reader(pid))
+        matches!(&self.source, Source::Service(service, _) if service.readers().contains(&pid))
     }
 
     /// Keeps all symbols looked up from now on for [`learnt`](Self::learnt).
@@ -385,6 +397,9 @@ fn stack(addresses: &[u64]) -> Vec<Address> {
 mod tests {
     use super::*;
     use probe_sys::clock::monotonic;
+    use rustix::process::{Pid, Signal, kill_process};
+    use std::sync::atomic::Ordering;
+    use std::time::{Duration, Instant};
 
     #[inline(never)]
     extern "C" fn here() -> u64 {
@@ -410,6 +425,24 @@ mod tests {
             let executable = std::env::current_exe().unwrap();
             assert!(frame.source.is_some() || frame.module.as_deref() == executable.to_str());
         }
+    }
+
+    #[test]
+    fn a_signal_ends_the_waiting_for_a_process_that_hangs() {
+        let signal = Arc::new(AtomicUsize::new(0));
+        let symbols = Symbols::start_for(SymbolAccess::Processes, &Target::ThisProcess).unwrap();
+        let mut symbols = symbols.interrupted_by(Arc::clone(&signal));
+        let Source::Service(service, _) = &symbols.source else { panic!("no service") };
+        let reader = Pid::from_raw(service.readers().last().unwrap().cast_signed()).unwrap();
+        kill_process(reader, Signal::STOP).unwrap();
+        signal.store(2, Ordering::Relaxed);
+        let begun = Instant::now();
+        let address = here as extern "C" fn() -> u64 as usize as u64;
+        for _ in 0..10 {
+            let frames = symbols.of_process_stack(&this_process(), monotonic(), &[address]);
+            assert!(frames[0].is_empty(), "{frames:?}");
+        }
+        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
     }
 
     #[test]

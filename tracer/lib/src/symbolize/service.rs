@@ -3,10 +3,11 @@
 use super::files::{self, Opened, Root};
 use super::images::ElfFile;
 use super::mappings::{self, Mapped, Mapping};
-use super::reader::{Function, Kind, Lookup, Reader};
+use super::reader::{Function, Kind, Lookup, Reader, ReaderState};
 use super::watch::Watch;
 use super::{Address, Frame, Owner, SymbolAccess, locked};
 use crate::kernel::capabilities::{self, Capabilities};
+use crate::session::interrupt::Interrupt;
 use blazesym::MaybeDefault;
 use blazesym::symbolize::source::{Kernel, Source};
 use blazesym::symbolize::{Input, Sym, Symbolized, Symbolizer};
@@ -18,7 +19,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -56,6 +57,9 @@ const LOOK: Duration = Duration::from_millis(50);
 /// How long to wait for an answer: longer than it takes to read the largest programs.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// How long to wait for an answer that does not come after a signal, which wants the trace to end.
+const AFTER_SIGNAL: Duration = Duration::from_secs(1);
+
 /// How long files are opened for one answer. Each of them is given some time, so a user who prepares many could use up that of
 /// others.
 const READING: Duration = Duration::from_secs(15);
@@ -69,13 +73,15 @@ const MAPPINGS: usize = 1 << 17;
 pub(super) struct Service {
     /// `None` once the thread has taken too long.
     questions: Option<Sender<Question>>,
-    /// The processes that read files.
-    readers: Arc<Mutex<Vec<u32>>>,
+    /// Of the processes that read files.
+    readers: Arc<ReaderState>,
+    /// A signal that ends the waiting for answers.
+    interrupt: Interrupt,
 }
 
 impl Service {
-    /// Starts the thread, and the process that reads files if there is a watch. Waits until it has read the kernel's symbols and given up unneeded privileges. It also
-    /// empties the rings of the watch in time.
+    /// Starts the thread, and waits until it has read the kernel's symbols and given up unneeded privileges. If there is a
+    /// watch, it also empties the rings of the watch in time, and asks a process that reads files.
     pub(super) fn start(
         access: SymbolAccess,
         watch: Option<Arc<Mutex<Watch>>>,
@@ -84,12 +90,15 @@ impl Service {
         let (begins, begun) = channel();
         // It is started with all privileges, which it gives up itself.
         let reader = watch.as_ref().and_then(|_| {
+            let started = Reader::start();
             let warn = |error: &io::Error| {
-                log::warn!("user addresses have no names, because no process can be started that reads files: {error}");
+                log::warn!(
+                    "user addresses have no names, because the process that reads symbols cannot be started: {error}"
+                );
             };
-            Reader::start().inspect_err(warn).ok()
+            started.inspect_err(warn).ok()
         });
-        let readers = reader.as_ref().map(Reader::ids).unwrap_or_default();
+        let readers = reader.as_ref().map(|reader| Arc::clone(reader.state())).unwrap_or_default();
         let run = move || {
             let mut names = Names::new(reader);
             // The kernel's symbols are cached on first use, so read them while the thread has its privileges.
@@ -112,12 +121,12 @@ impl Service {
         thread::Builder::new().name("symbols".into()).spawn(run)?;
         // It fails only if the thread panicked, which has printed a message.
         let _ = begun.recv();
-        Ok(Self { questions: Some(questions), readers })
+        Ok(Self { questions: Some(questions), readers, interrupt: Interrupt::default() })
     }
 
-    /// Whether a process is one of those that read files.
-    pub(super) fn is_reader(&self, pid: u32) -> bool {
-        self.readers.lock().unwrap_or_else(PoisonError::into_inner).contains(&pid)
+    /// The ids of the processes that read files.
+    pub(super) fn readers(&self) -> MutexGuard<'_, Vec<u32>> {
+        self.readers.ids()
     }
 
     /// The functions at each address; `None` if the thread has ended, or has not answered in time.
@@ -125,14 +134,41 @@ impl Service {
         let (answer, answered) = channel();
         let addresses = addresses.to_vec();
         self.questions.as_ref()?.send(Question { place, addresses, answer }).ok()?;
-        let found = answered.recv_timeout(PATIENCE);
-        if let Err(RecvTimeoutError::Timeout) = &found {
-            log::warn!(
-                "further addresses have no names, because reading a file with names takes too long"
-            );
+        let begun = Instant::now();
+        loop {
+            let why = match answered.recv_timeout(LOOK) {
+                Ok(found) => return Some(found),
+                Err(RecvTimeoutError::Disconnected) => return None,
+                Err(RecvTimeoutError::Timeout) if begun.elapsed() > PATIENCE => {
+                    "reading a file with names takes too long"
+                }
+                Err(RecvTimeoutError::Timeout) => match self.interrupt.check() {
+                    Err(_) if begun.elapsed() > AFTER_SIGNAL => {
+                        "a signal arrived while a file with names was read"
+                    }
+                    _ => continue,
+                },
+            };
+            log::warn!("further addresses have no names, because {why}");
             self.questions = None;
+            return None;
         }
-        found.ok()
+    }
+
+    /// Lets a signal end the waiting for an answer.
+    pub(super) fn interrupted_by(&mut self, interrupt: Interrupt) {
+        self.interrupt = interrupt;
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        match self.readers.unnamed() {
+            0 => {}
+            number => log::warn!(
+                "{number} user addresses have no names, because files that contain them could not be read"
+            ),
+        }
     }
 }
 

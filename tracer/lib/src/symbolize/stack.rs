@@ -58,6 +58,9 @@ pub(crate) struct TaskStacks<'s> {
     pub(crate) kernel: Addresses<'s>,
 }
 
+/// The number of stacks whose addresses are remembered, with their tasks. Of a stack of 127 addresses, that takes a KiB.
+const KNOWN: usize = 1 << 16;
+
 /// Counts hits by stack.
 #[derive(Debug)]
 pub struct StackTable {
@@ -164,6 +167,10 @@ impl StackTable {
             self.stacks.len() - 1
         });
         if !self.key.is_empty() {
+            // What is forgotten is looked up again.
+            if self.known.len() >= KNOWN {
+                self.known.clear();
+            }
             self.known.insert(self.key.as_slice().into(), *number);
         }
         self.stacks[*number].1 += 1;

@@ -15,7 +15,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Child, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -41,10 +42,34 @@ pub(crate) struct Reader {
     failures: u32,
     /// The device and inode of each file that was read when a reader failed.
     refused: HashSet<(u64, u64)>,
-    /// The number of addresses that have no names because a reader failed.
-    unnamed: usize,
-    ids: Arc<Mutex<Vec<u32>>>,
+    state: Arc<ReaderState>,
     patience: Duration,
+}
+
+/// What other threads may know of these processes.
+#[derive(Debug, Default)]
+pub(crate) struct ReaderState {
+    /// The keeper's id, and those of all readers.
+    ids: Mutex<Vec<u32>>,
+    unnamed: AtomicUsize,
+}
+
+impl ReaderState {
+    /// The ids of these processes.
+    pub(crate) fn ids(&self) -> MutexGuard<'_, Vec<u32>> {
+        self.ids.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The number of addresses that have no names because a reader failed.
+    pub(crate) fn unnamed(&self) -> usize {
+        // ORDERING: nothing else depends on the number.
+        self.unnamed.load(Ordering::Relaxed)
+    }
+
+    fn add_unnamed(&self, number: usize) {
+        // ORDERING: as above.
+        self.unnamed.fetch_add(number, Ordering::Relaxed);
+    }
 }
 
 /// A file that addresses are looked up in.
@@ -73,11 +98,12 @@ impl Reader {
         let null = || Stdio::null();
         command.stdin(OwnedFd::from(theirs)).stdout(null()).stderr(null());
         let process = spawn_alone(command)?;
-        let ids = Arc::new(Mutex::new(vec![process.id()]));
-        let (failures, refused, unnamed) = (0, HashSet::new(), 0);
+        let state = Arc::<ReaderState>::default();
+        state.ids().push(process.id());
+        let (failures, refused) = (0, HashSet::new());
         let keeper = Some(keeper);
         let (running, patience) = (None, PATIENCE);
-        let mut this = Self { keeper, process, running, failures, refused, unnamed, ids, patience };
+        let mut this = Self { keeper, process, running, failures, refused, state, patience };
         this.run()?;
         Ok(this)
     }
@@ -89,15 +115,9 @@ impl Reader {
         self
     }
 
-    /// The number of addresses that have no names because a reader failed.
-    #[cfg(test)]
-    pub(super) fn unnamed(&self) -> usize {
-        self.unnamed
-    }
-
-    /// The ids of these processes.
-    pub(crate) fn ids(&self) -> Arc<Mutex<Vec<u32>>> {
-        Arc::clone(&self.ids)
+    /// What is known of these processes.
+    pub(crate) fn state(&self) -> &Arc<ReaderState> {
+        &self.state
     }
 
     /// The functions at each address, the innermost first. There are none if the file cannot be read.
@@ -120,7 +140,7 @@ impl Reader {
         let Ok(file) = lookup.file.metadata() else { return found };
         let id = (file.dev(), file.ino());
         if self.keeper.is_none() || self.refused.contains(&id) {
-            self.unnamed += addresses.len();
+            self.state.add_unnamed(addresses.len());
             return found;
         }
         let asked = match &self.running {
@@ -129,7 +149,7 @@ impl Reader {
         };
         if let Err(error) = asked {
             self.refused.insert(id);
-            self.unnamed += addresses.len() - found.len();
+            self.state.add_unnamed(addresses.len() - found.len());
             self.failed(lookup.path, &error);
         }
         found
@@ -173,19 +193,13 @@ impl Reader {
         keeper.send_until(&(), &[], deadline)?;
         let (Started { pid, previous }, mut with) = keeper.receive_files_until(deadline)?;
         self.running = with.pop().map(Channel::from);
-        self.ids.lock().unwrap_or_else(PoisonError::into_inner).push(pid);
+        self.state.ids().push(pid);
         Ok(previous)
     }
 }
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        if self.unnamed > 0 {
-            log::warn!(
-                "{} user addresses have no names, because files that contain them could not be read",
-                self.unnamed
-            );
-        }
         // The keeper ends when its channel is closed. It is not waited for if somebody has stopped it.
         (self.keeper, self.running) = (None, None);
         let begun = Instant::now();

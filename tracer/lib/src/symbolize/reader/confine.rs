@@ -28,8 +28,8 @@ const CPU_TIME: u64 = 3600;
 pub(super) fn keeper() -> io::Result<()> {
     // Ctrl-C is for the tracer, which ends the readers. It fails in the first process of a group, where nothing is lost.
     let _ = setsid();
-    // If memory is short, the kernel ends a reader first. Without procfs, there would be nothing to read.
-    fs::write("/proc/self/oom_score_adj", "1000")?;
+    // If memory is short, the kernel ends a reader first. A program with file capabilities may not change that.
+    let _ = fs::write("/proc/self/oom_score_adj", "1000");
     if geteuid().is_root() {
         match become_nobody() {
             // In a user namespace, there may be no other user.

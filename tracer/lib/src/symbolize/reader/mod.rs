@@ -18,7 +18,7 @@ pub(crate) mod perf_map;
 pub(crate) mod program;
 mod worker;
 
-pub(crate) use client::{Lookup, Reader};
+pub(crate) use client::{Lookup, Reader, ReaderState};
 pub(crate) use message::{Function, Kind, Wants};
 #[cfg(any(test, fuzzing))]
 pub(crate) use worker::Parsed;

@@ -62,8 +62,7 @@ fn assert_works(reader: &mut Reader) {
 
 /// The reader that runs now.
 fn current(reader: &Reader) -> Pid {
-    let ids = reader.ids();
-    let last = *ids.lock().unwrap().last().unwrap();
+    let last = *reader.state().ids().last().unwrap();
     Pid::from_raw(last.cast_signed()).unwrap()
 }
 
@@ -88,7 +87,7 @@ fn functions_and_generated_code_have_names() {
     let lookup = Lookup { kind: Kind::Program, file: &file(&elf(&debug)), path, open };
     let found = reader.functions(&lookup, &[0]).pop().unwrap();
     assert_eq!(found.iter().map(|one| one.offset).collect::<Vec<_>>(), [None, None, None, Some(0)]);
-    assert_eq!(reader.unnamed(), 0);
+    assert_eq!(reader.state().unnamed(), 0);
 }
 
 #[test]
@@ -161,7 +160,7 @@ fn a_file_may_shrink_while_it_is_read() {
         copy.set_len(length as u64).unwrap();
         assert_eq!(getpid(&mut reader), "");
     }
-    assert_eq!(reader.unnamed(), 0);
+    assert_eq!(reader.state().unnamed(), 0);
 }
 
 #[test]
@@ -191,7 +190,7 @@ fn a_reader_that_ends_or_stops_is_replaced_until_that_happens_too_often() {
         // It is not read again.
         assert_eq!(generated(&mut reader, blamed), "");
         assert_eq!(generated(&mut reader, &map), "generated");
-        assert_eq!(reader.unnamed(), 2 * (n + 1));
+        assert_eq!(reader.state().unnamed(), 2 * (n + 1));
     }
     // Another file each.
     let files: Vec<_> = (0..50).map(|_| file(b"10 8 blamed\n")).collect();
@@ -199,14 +198,14 @@ fn a_reader_that_ends_or_stops_is_replaced_until_that_happens_too_often() {
         let _ = kill_process(current(&reader), Signal::KILL);
         generated(&mut reader, file);
     }
-    assert_eq!(reader.ids().lock().unwrap().len(), 33);
+    assert_eq!(reader.state().ids().len(), 33);
     assert_eq!(generated(&mut reader, &map), "");
 }
 
 #[test]
 fn the_end_of_the_keeper_is_the_end_of_names_only() {
     let mut reader = Reader::start().unwrap().hurried();
-    let keeper = Pid::from_raw(reader.ids().lock().unwrap()[0].cast_signed()).unwrap();
+    let keeper = Pid::from_raw(reader.state().ids()[0].cast_signed()).unwrap();
     let begun = Instant::now();
     for pid in [keeper, current(&reader)] {
         kill_process(pid, Signal::KILL).unwrap();
