@@ -166,8 +166,12 @@ fn a_file_may_shrink_while_it_is_read() {
 #[test]
 fn many_files_take_little_memory() {
     let mut reader = Reader::start().unwrap();
+    // They stay, so that each has its own inode.
+    let dir = tempfile::tempdir().unwrap();
     for n in 0..10_000 {
-        let map = file(format!("10 8 f{n} {}\n", "x".repeat(4000)).as_bytes());
+        let path = dir.path().join(n.to_string());
+        fs::write(&path, format!("10 8 f{n} {}\n", "x".repeat(4000))).unwrap();
+        let map = File::open(path).unwrap();
         assert!(generated(&mut reader, &map).starts_with(&format!("f{n} ")));
     }
     let status = fs::read_to_string(format!("/proc/{}/status", current(&reader))).unwrap();
