@@ -21,6 +21,7 @@ mod flight_probe;
 mod hotplug_probe;
 mod kprobe;
 mod kprobe_absent;
+mod kprobe_compat;
 mod kprobe_fields;
 mod kprobe_registers;
 mod kprobe_sites;

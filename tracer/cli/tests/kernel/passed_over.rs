@@ -1,12 +1,10 @@
 //! Hits that the kernel does not pass on, because another program is running on the CPU.
 
 use crate::probe::commands::writes;
+use crate::probe::compat::{Call, Program, Width, Word};
 use crate::probe::{all_json_lines, probe, stderr, succeed};
-use probe_testing::skip::skip;
 use probe_testing::version;
-use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command};
-use tempfile::TempDir;
 
 const NOT_COUNTED: &str = "hits while another eBPF program ran on the CPU are missing, and this kernel does not count them";
 
@@ -38,47 +36,25 @@ fn hits_during_other_programs_are_counted() {
     assert_eq!(lines[lines.len() - 1]["skipped"], 0, "{}", stderr(&output));
 }
 
-/// A 32-bit program that waits for ever.
-fn program_of_32_bits() -> Vec<u8> {
-    // mov eax, 29 (pause); int 0x80; jmp to the beginning
-    let code = [0xb8, 29, 0, 0, 0, 0xcd, 0x80, 0xeb, 0xf7];
-    let (address, header) = (0x0804_8000_u32, 52 + 32);
-    let (entry, size) = (address + header, header + code.len() as u32);
-    let mut file = b"\x7fELF\x01\x01\x01\0\0\0\0\0\0\0\0\0\x02\0\x03\0\x01\0\0\0".to_vec();
-    // The entry; the program headers; no sections and flags; sizes and counts of headers.
-    for word in [entry, 52, 0, 0, 52 | 32 << 16, 1, 0] {
-        file.extend(word.to_le_bytes());
+/// A 32-bit program that waits for ever. `None` if the kernel does not run it, and then the test is skipped.
+fn run_32_bits() -> Option<(Child, Program)> {
+    const PAUSE: Call = (29, [Word::Number(0); 4]);
+    if !Program::new(Width::Bits32, "", &[], false).runs() {
+        return None;
     }
-    // A segment of code.
-    for word in [1, 0, address, address, size, size, 5, 0x1000] {
-        file.extend(word.to_le_bytes());
-    }
-    file.extend(code);
-    file
-}
-
-/// Runs that program from a directory. `None` if the kernel does not run it, and then the test is skipped.
-fn run_32_bits() -> Option<(Child, TempDir)> {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("program");
-    std::fs::write(&path, program_of_32_bits()).unwrap();
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
-    let child = Command::new(&path).spawn();
-    if child.is_err() {
-        skip("this kernel runs no 32-bit programs (CONFIG_IA32_EMULATION)");
-    }
-    Some((child.ok()?, dir))
+    let program = Program::new(Width::Bits32, "", &[PAUSE], true);
+    Some((Command::new(program.path()).spawn().unwrap(), program))
 }
 
 #[test]
 #[ignore = "needs root and BPF: cargo xtask test"]
 fn numbers_of_32_bit_system_calls_have_no_names() {
-    let Some((mut child, file)) = run_32_bits() else { return };
+    let Some((mut child, program)) = run_32_bits() else { return };
     child.kill().unwrap();
     child.wait().unwrap();
     // The number of its call, 29, is that of another call in 64-bit programs.
     let specs = ["rawtp:sys_enter(id)", "tracepoint:raw_syscalls:sys_enter(id)/id >= 0/"];
-    let program = file.path().join("program").into_os_string().into_string().unwrap();
+    let program = program.path().into_os_string().into_string().unwrap();
     let args = ["trace", "-F", "jsonl", "-d", "300ms"].into_iter().chain(specs);
     let lines = all_json_lines(&succeed(&mut probe(args.chain(["--", &program]))));
     let shown = |id: u64| {
@@ -100,7 +76,7 @@ fn system_calls_of_32_bit_programs_are_reported_as_unseen() {
     let one = stderr(&succeed(&mut probe(&args)));
     child.kill().unwrap();
     child.wait().unwrap();
-    let expected = "whose system calls have functions of their own and are not seen here";
+    let expected = "whose system calls pass by this tracepoint; ";
     assert!(everywhere.contains(expected), "{everywhere}");
     assert!(one.contains(&format!("process {pid} is a 32-bit program, {expected}")), "{one}");
 }

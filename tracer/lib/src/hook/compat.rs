@@ -1,11 +1,12 @@
-//! 32-bit programs. Their system calls have numbers and functions of their own, and pass the tracepoints of single system
-//! calls by (`arch_trace_is_compat_syscall` in the kernel).
+//! 32-bit programs. Their system calls pass the tracepoints of single system calls by (`arch_trace_is_compat_syscall` in
+//! the kernel).
 
 use super::Host;
+use crate::kernel::features;
 use std::fs::{self, File};
 use std::io::Read;
 
-/// What a user of probes on system calls should know, if there are 32-bit programs among the targets. They are looked for
+/// What a user of the tracepoints of single system calls should know, if there are 32-bit programs among the targets. They are looked for
 /// once.
 pub(super) fn note(host: &mut Host) -> Option<String> {
     let target = host.target;
@@ -25,10 +26,11 @@ fn note_on(target: Option<u32>) -> Option<String> {
             }
         }
     };
-    Some(format!(
-        "{subject}, whose system calls have functions of their own and are not seen here; \
-         kprobe:__ia32_sys_NAME or kprobe:__ia32_compat_sys_NAME sees them"
-    ))
+    let instead = match features::kprobe_pmu() {
+        Some(_) => "ksyscall:NAME sees them",
+        None => "tracepoint:raw_syscalls:sys_enter has the numbers of all calls",
+    };
+    Some(format!("{subject}, whose system calls pass by this tracepoint; {instead}"))
 }
 
 fn is_32_bit(pid: u32) -> bool {

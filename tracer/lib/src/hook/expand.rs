@@ -25,10 +25,19 @@ const MOST_PROGRAMS: usize = 500;
 /// The probes that a spec expands to.
 #[derive(Debug)]
 pub(crate) struct Expansion {
-    /// One for each match of a pattern, or the spec itself if it is not a pattern.
     pub(crate) specs: Vec<ProbeSpec>,
-    /// What is left out, if the spec is a pattern.
-    pub(crate) left_out: Option<LeftOut>,
+    pub(crate) reason: Reason,
+}
+
+/// Why probes are part of a trace, which decides what happens if one of them cannot be had.
+#[derive(Debug)]
+pub(crate) enum Reason {
+    /// The user named it: that is an error.
+    Named,
+    /// Names match a pattern: it is left out.
+    Matched(LeftOut),
+    /// The user named something else that stands for these, too: it is left out with a warning.
+    Beside,
 }
 
 impl Expansion {
@@ -39,7 +48,7 @@ impl Expansion {
             return Err(TraceError::NoMatch { spec, denied, ambiguous, untyped });
         }
         let specs = names.iter().map(|name| left_out.pattern.named(name)).collect();
-        Ok(Self { specs, left_out: Some(left_out) })
+        Ok(Self { specs, reason: Reason::Matched(left_out) })
     }
 }
 
@@ -141,32 +150,40 @@ impl Choice {
             if let Some(note) = spec.predicate().and_then(Predicate::literal_pattern) {
                 log::warn!("{spec}: {note}");
             }
-            expansions.push(match spec.is_glob() {
-                true => of(spec.provider()).expand(spec, self, host)?,
-                false => Expansion { specs: vec![spec.clone()], left_out: None },
-            });
+            let hook = of(spec.provider());
+            let own = match spec.is_glob() {
+                true => hook.expand(spec, self, host)?,
+                false => Expansion { specs: vec![hook.own(spec, host)], reason: Reason::Named },
+            };
+            let besides = hook.besides(spec, &own.specs, self, host)?;
+            expansions.push(own);
+            if !besides.is_empty() {
+                expansions.push(Expansion { specs: besides, reason: Reason::Beside });
+            }
         }
-        self.check(specs, &expansions)?;
+        self.check(&expansions)?;
         Ok(expansions)
     }
 
     /// Expands a pattern to these names, without the excluded ones.
     pub(super) fn names(&self, spec: &ProbeSpec, mut names: Vec<String>) -> Result<Expansion> {
-        let is_excluded = |name: &str| {
-            let own = name.split_once(':').map_or(name, |(_, own)| own);
-            self.exclude.iter().any(|glob| glob.matches(name) || glob.matches(own))
-        };
-        names.retain(|name| !is_excluded(name));
+        names.retain(|name| !self.excludes(name));
         Expansion::of_pattern(&names, LeftOut::new(spec))
     }
 
+    /// Whether a name is excluded.
+    pub(super) fn excludes(&self, name: &str) -> bool {
+        let own = name.split_once(':').map_or(name, |(_, own)| own);
+        self.exclude.iter().any(|glob| glob.matches(name) || glob.matches(own))
+    }
+
     /// Checks that the patterns do not match too many probes.
-    fn check(&self, specs: &[ProbeSpec], expansions: &[Expansion]) -> Result<()> {
+    fn check(&self, expansions: &[Expansion]) -> Result<()> {
         let (mut at_once, mut one_by_one, mut programs) = (0, 0, 0);
         let mut largest: Option<(usize, &ProbeSpec)> = None;
-        let patterns = specs.iter().zip(expansions).filter(|(_, one)| one.left_out.is_some());
-        for (spec, expansion) in patterns {
-            let count = expansion.specs.len();
+        for Expansion { specs, reason } in expansions {
+            let Reason::Matched(LeftOut { pattern: spec, .. }) = reason else { continue };
+            let count = specs.len();
             if largest.is_none_or(|(most, _)| count > most) {
                 largest = Some((count, spec));
             }

@@ -78,6 +78,7 @@ impl Info {
         let spec = &host.meant(spec.clone());
         Architecture::HERE.check(spec)?;
         let hook = of(spec.provider());
+        let spec = &hook.own(spec, &mut host);
         let source = hook.fields(spec, false, &mut host)?;
         let signature = source.signature();
         let place = hook.file_offset(spec)?;

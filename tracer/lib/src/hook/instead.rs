@@ -88,10 +88,19 @@ fn ksyscall(call: &str) -> Option<String> {
 
 /// The system call that a function of the kernel is for.
 fn system_call(function: &str) -> &str {
-    ["__x64_sys_", "__se_sys_", "__do_sys_", "do_sys_", "sys_", "SyS_"]
-        .iter()
-        .find_map(|prefix| function.strip_prefix(prefix))
-        .unwrap_or(function)
+    [
+        "__x64_sys_",
+        "__ia32_compat_sys_",
+        "__ia32_sys_",
+        "__se_sys_",
+        "__do_sys_",
+        "do_sys_",
+        "sys_",
+        "SyS_",
+    ]
+    .iter()
+    .find_map(|prefix| function.strip_prefix(prefix))
+    .unwrap_or(function)
 }
 
 /// The system call, its tracepoints, and the other tracepoints of this name.

@@ -23,6 +23,7 @@ pub(crate) use instead::no_call;
 use crate::binary::{Binary, Process};
 use crate::error::{Result, TraceError};
 use crate::kernel::clones::Clones;
+use crate::kernel::compat_calls::CompatCalls;
 use crate::kernel::functions::Functions;
 use crate::kernel::symbols;
 use crate::kernel::types::KernelTypes;
@@ -55,6 +56,23 @@ pub(crate) trait Hook: Sync {
     /// Finds the probes that a pattern matches, and what is left out.
     fn expand(&self, pattern: &ProbeSpec, choice: &Choice, host: &mut Host) -> Result<Expansion> {
         choice.names(pattern, self.list(pattern, host)?)
+    }
+
+    /// The probe that a spec without a pattern is.
+    fn own(&self, spec: &ProbeSpec, _host: &mut Host) -> ProbeSpec {
+        spec.clone()
+    }
+
+    /// The probes that a spec stands for besides `own`, those of its name. A trace goes on without those that cannot be
+    /// had, with a warning.
+    fn besides(
+        &self,
+        _spec: &ProbeSpec,
+        _own: &[ProbeSpec],
+        _choice: &Choice,
+        _host: &mut Host,
+    ) -> Result<Vec<ProbeSpec>> {
+        Ok(Vec::new())
     }
 
     /// How the matches of a pattern are attached, which limits their number.
@@ -156,6 +174,8 @@ pub(crate) struct Host {
     pub(crate) binaries: HashMap<String, Binary>,
     /// What to say about 32-bit programs, once they have been looked for.
     compat: Option<Option<String>>,
+    /// The functions of 32-bit system calls, once they are needed.
+    compat_calls: Option<CompatCalls>,
     /// The functions whose names do not tell everything, once they are needed.
     clones: Option<Clones>,
     /// Its files, once they are looked at; the inner `None` means that they are found like any others.
@@ -181,6 +201,11 @@ impl Host {
             })
         };
         self.process.get_or_insert_with(look).as_ref()
+    }
+
+    /// The functions of 32-bit system calls.
+    fn compat_calls(&mut self) -> &CompatCalls {
+        self.compat_calls.get_or_insert_with(CompatCalls::read)
     }
 
     /// The functions whose names do not tell everything.

@@ -3,6 +3,7 @@
 pub(crate) mod btf;
 pub(crate) mod capabilities;
 pub(crate) mod clones;
+pub(crate) mod compat_calls;
 pub(crate) mod deny;
 pub(crate) mod features;
 pub(crate) mod functions;

@@ -126,6 +126,7 @@ struct Symbol<'t> {
     address: u64,
     name: &'t str,
     module: Option<&'t str>,
+    is_weak: bool,
 }
 
 fn all(symbols: &str) -> impl Iterator<Item = Symbol<'_>> {
@@ -135,13 +136,21 @@ fn all(symbols: &str) -> impl Iterator<Item = Symbol<'_>> {
         let (address, kind, name) = (words.next()?, words.next()?, words.next()?);
         let address = u64::from_str_radix(address, 16).ok()?;
         let module = words.next().map(unbracketed);
-        matches!(kind, "t" | "T" | "w" | "W").then_some(Symbol { address, name, module })
+        let is_weak = matches!(kind, "w" | "W");
+        (is_weak || matches!(kind, "t" | "T")).then_some(Symbol { address, name, module, is_weak })
     })
 }
 
 /// The functions in a symbol table, with their modules.
 pub(crate) fn functions(symbols: &str) -> impl Iterator<Item = (&str, Option<&str>)> {
     all(symbols).map(|symbol| (symbol.name, symbol.module))
+}
+
+/// The functions whose names begin with a prefix, except those in the place of functions that this kernel lacks: the rest
+/// of the name, and the address, which is 0 if the kernel hides it.
+pub(crate) fn named<'t>(symbols: &'t str, prefix: &'t str) -> impl Iterator<Item = (&'t str, u64)> {
+    let own = all(symbols).filter(|symbol| !symbol.is_weak);
+    own.filter_map(move |symbol| Some((symbol.name.strip_prefix(prefix)?, symbol.address)))
 }
 
 /// The module's name, out of the `[name]` that follows its functions.

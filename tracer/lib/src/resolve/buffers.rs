@@ -5,11 +5,11 @@
 //! then, at the address that the entry had.
 
 use super::shape::Shape;
-use super::slots::{Slots, is_integer};
+use super::slots::{Slots, apart, is_integer};
 use super::value::MOST;
 use super::{FieldSource, Reading, ResolveError};
 use crate::spec::{At, FieldBase, FieldPath, FieldSpec, FieldType};
-use probe_tracer_common::fetch::{FetchField, STEPS, base, flag, kind};
+use probe_tracer_common::fetch::{FetchField, flag, kind};
 
 /// How many bytes of a well-known buffer are read, unless the spec says so.
 const BYTES: u16 = 512;
@@ -189,20 +189,4 @@ fn bound(
     }
     field.length = slots.add(length, at)? as u8 + 1;
     Ok(())
-}
-
-/// Takes a field behind a pointer apart: the pointer's value, and what is read from there.
-fn apart(field: FetchField) -> (FetchField, FetchField) {
-    let last = usize::from(field.steps);
-    let mut offsets = [0; STEPS + 1];
-    let mut pointer = FetchField { kind: kind::VALUE, size: 0, flags: 0, ..field };
-    if last > 0 {
-        offsets[0] = field.offsets[last];
-        pointer.offsets[last] = 0;
-        pointer.steps -= 1;
-        pointer.user &= !(1 << last);
-        (pointer.kind, pointer.size) = (kind::INTEGER, 8);
-    }
-    let user = field.user >> last & 1;
-    (pointer, FetchField { offsets, base: base::FIELD, steps: 0, user, ..field })
 }

@@ -46,7 +46,7 @@ use crate::spec::{At, FieldPath, FieldSpec, FieldType, Predicate, foreign};
 use builtin::builtin;
 use names::ValueNames;
 use probe_perf::nearest::{nearest, suggestion as did_you_mean};
-use probe_tracer_common::fetch::{FetchField, FetchTable, base};
+use probe_tracer_common::fetch::{FetchField, FetchTable};
 use shape::{Field, Shape};
 use signature::{Member, NotShown, Signature};
 use slots::Slots;
@@ -242,8 +242,7 @@ pub(crate) fn plan(
     if let Some(predicate) = predicate {
         predicate::compile(source, predicate, &mut slots, &mut table)?;
     }
-    let is_late = |field: &FetchField| source.is_late(field) || field.base == base::FIELD;
-    let indices = slots.write(&mut table, is_late);
+    let indices = slots.write(&mut table, |field| source.is_late(field));
     registers::use_them(&mut table);
     let planned = named.into_iter().zip(nameless).map(|((field, n), nameless)| {
         PlannedField::new(field, indices[n]).unless(nameless.map(|n| indices[n]))

@@ -2,15 +2,20 @@
 
 use super::ResolveError;
 use crate::spec::At;
-use probe_tracer_common::fetch::{FIELDS, FetchField, FetchTable, base, kind};
+use probe_tracer_common::fetch::{FIELDS, FetchField, FetchTable, STEPS, base, kind};
 
 /// The distinct fields of a table, in the order in which they were added.
 #[derive(Default)]
 pub(super) struct Slots(Vec<FetchField>);
 
+/// A [`base`] that only sources of fields know: the address in the first argument, where words have 8 bytes of which the
+/// first 4 count. A pointer in such a word becomes a field, on which what is behind it depends.
+pub(super) const LOW_HALVES: u8 = 0x80;
+
 impl Slots {
     /// Adds a field, unless it was added before. Returns its number, which is not its index in the table.
     pub(super) fn add(&mut self, field: FetchField, at: At) -> Result<usize, ResolveError> {
+        let field = if field.base == LOW_HALVES { self.of_low_half(field, at)? } else { field };
         if let Some(known) = self.0.iter().position(|known| *known == field) {
             return Ok(known);
         }
@@ -21,6 +26,18 @@ impl Slots {
         }
         self.0.push(field);
         Ok(self.0.len() - 1)
+    }
+
+    fn of_low_half(&mut self, field: FetchField, at: At) -> Result<FetchField, ResolveError> {
+        if field.steps > 0 {
+            let (pointer, rest) = apart(field);
+            return Ok(FetchField { from: self.add(pointer, at)? as u8, ..rest });
+        }
+        let (size, left, right) = match field.size {
+            8 => (4, 32, 32),
+            size => (size, field.left, field.right),
+        };
+        Ok(FetchField { base: 0, size, left, right, ..field })
     }
 
     /// Writes the fields into a table, and replaces the field numbers in its checks by indices. Returns the index of
@@ -48,9 +65,12 @@ impl Slots {
         }
         for ((index, n), slot) in (0..).zip(order).zip(&mut table.fields) {
             *slot = self.0[n];
-            table.late_fields |= u32::from(is_late(slot)) << index;
-            if let Some(length) = slot.length.checked_sub(1) {
-                slot.length = indices[usize::from(length)] + 1;
+            let length = slot.length.checked_sub(1).map(usize::from);
+            // What depends on the return is read then.
+            let late = is_late(slot) || length.is_some_and(|length| is_late(&self.0[length]));
+            table.late_fields |= u32::from(late) << index;
+            if let Some(length) = length {
+                slot.length = indices[length] + 1;
             }
             if slot.base == base::FIELD {
                 slot.from = indices[usize::from(slot.from)];
@@ -77,4 +97,20 @@ pub(super) fn is_integer(field: &FetchField) -> bool {
 /// Whether a field is a stack.
 pub(super) fn is_stack(field: &FetchField) -> bool {
     matches!(field.kind, kind::KERNEL_STACK | kind::USER_STACK)
+}
+
+/// Takes a field behind a pointer apart: the pointer's value, and what is read from there.
+pub(super) fn apart(field: FetchField) -> (FetchField, FetchField) {
+    let last = usize::from(field.steps);
+    let mut offsets = [0; STEPS + 1];
+    let mut pointer = FetchField { kind: kind::VALUE, size: 0, flags: 0, ..field };
+    if last > 0 {
+        offsets[0] = field.offsets[last];
+        pointer.offsets[last] = 0;
+        pointer.steps -= 1;
+        pointer.user &= !(1 << last);
+        (pointer.kind, pointer.size) = (kind::INTEGER, 8);
+    }
+    let user = field.user >> last & 1;
+    (pointer, FetchField { offsets, base: base::FIELD, steps: 0, user, ..field })
 }

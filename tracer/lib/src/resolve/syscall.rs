@@ -5,11 +5,12 @@ use super::names::ValueNames;
 use super::reach::Reach;
 use super::shape::Shape;
 use super::signature::{Member, NotShown, Signature};
+use super::slots;
 use super::tracepoint::TracepointFields;
 use super::value::{ValueKind, take_register};
 use super::{FieldSource, Reading, ResolveError};
 use crate::spec::{At, FieldBase, FieldPath, FieldType};
-use crate::tracefs::Format;
+use crate::tracefs::{FIRST_ARGUMENT, Format};
 use probe_tracer_common::fetch::{ARGUMENTS, FetchField, base};
 use std::sync::Arc;
 
@@ -21,28 +22,43 @@ const REGISTERS: [i32; ARGUMENTS] = [112, 104, 96, 56, 72, 64];
 #[cfg(target_arch = "aarch64")]
 const REGISTERS: [i32; ARGUMENTS] = [0, 8, 16, 24, 32, 40];
 
-/// The offset of the first argument in the data of a system call's tracepoint, which has one word per argument.
-const FIRST: i32 = 16;
+/// The offsets of the arguments of a 32-bit call: `bx`, `cx`, `dx`, `si`, `di` and `bp`. Of each, the low half counts
+/// (`SC_IA32_REGS_TO_ARGS` in `arch/x86/include/asm/syscall_wrapper.h`).
+const COMPAT_REGISTERS: [i32; ARGUMENTS] = [40, 88, 96, 104, 112, 32];
 
 /// The fields of a system call at its entry, or of a whole call, including its result.
 #[derive(Clone, Debug)]
 pub(crate) struct SyscallFields {
     entry: TracepointFields,
     name: String,
+    registers: Registers,
     is_call: bool,
+}
+
+/// Where the arguments of a system call are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Registers {
+    Native,
+    Compat,
 }
 
 impl SyscallFields {
     pub(crate) fn new(name: &str, format: Format, is_call: bool) -> Self {
         let entry = TracepointFields::new("syscalls", &format!("sys_enter_{name}"), format);
-        Self { entry, name: name.to_owned(), is_call }
+        Self { entry, name: name.to_owned(), registers: Registers::Native, is_call }
+    }
+
+    /// The fields of a 32-bit call, with the format of the 64-bit call that has the same arguments.
+    pub(crate) fn compat(name: &str, format: Format, is_call: bool) -> Self {
+        let Self { entry, name, .. } = Self::new(name, format, is_call);
+        Self { entry: entry.with_32_bit_arguments(), name, registers: Registers::Compat, is_call }
     }
 }
 
 impl FieldSource for SyscallFields {
     fn own(&self, path: &FieldPath, ty: Option<FieldType>, ty_at: At) -> Option<Reading> {
         if let Some(own) = self.entry.own(path, ty, ty_at) {
-            return Some(own.and_then(|(field, shape)| match of_registers(field) {
+            return Some(own.and_then(|(field, shape)| match self.registers.of(field) {
                 Some(field) => Ok((field, shape)),
                 None => Err(self.unknown(path)),
             }));
@@ -64,7 +80,7 @@ impl FieldSource for SyscallFields {
     }
 
     fn defaults(&self) -> Vec<(String, FetchField, Shape)> {
-        let argument = |(name, field, shape)| Some((name, of_registers(field)?, shape));
+        let argument = |(name, field, shape)| Some((name, self.registers.of(field)?, shape));
         let mut defaults: Vec<_> = self.entry.defaults().into_iter().filter_map(argument).collect();
         if self.is_call {
             let result = Reach::register(base::RETVAL).integer(64, true);
@@ -103,23 +119,31 @@ impl FieldSource for SyscallFields {
     }
 }
 
-/// Translates a field of the tracepoint's data to the registers that the function's first argument points to. `None` if
-/// the field is not an argument.
-fn of_registers(mut field: FetchField) -> Option<FetchField> {
-    let argument = usize::try_from(field.offsets[0].checked_sub(FIRST)?).ok()?;
-    // An argument never extends into the next word.
-    let register = REGISTERS.get(argument / 8)?;
-    field.base = 0;
-    field.offsets[0] = register + (argument % 8) as i32;
-    Some(field)
+impl Registers {
+    /// Translates a field of the tracepoint's data to the registers that the function's first argument points to. `None` if
+    /// the field is not an argument.
+    fn of(self, mut field: FetchField) -> Option<FetchField> {
+        let (base, registers) = match self {
+            Self::Native => (0, REGISTERS),
+            Self::Compat => (slots::LOW_HALVES, COMPAT_REGISTERS),
+        };
+        let argument =
+            usize::try_from(field.offsets[0].checked_sub(FIRST_ARGUMENT as i32)?).ok()?;
+        // An argument never extends into the next word.
+        let register = registers.get(argument / 8)?;
+        field.base = base;
+        field.offsets[0] = register + (argument % 8) as i32;
+        Some(field)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::resolve::plan;
     use crate::resolve::tests::{names, resolve};
     use crate::resolve::tracepoint::tests::openat;
-    use probe_tracer_common::fetch::kind;
+    use probe_tracer_common::fetch::{flag, kind};
 
     fn fields(is_call: bool) -> SyscallFields {
         SyscallFields::new("openat", openat(), is_call)
@@ -136,6 +160,47 @@ mod tests {
         assert_eq!(filename.user, 0b10);
         let (result, shape) = resolve(&fields(true), "retval").unwrap();
         assert_eq!((result.base, shape), (base::RETVAL, Shape::Result));
+    }
+
+    #[test]
+    fn arguments_of_32_bit_calls_are_the_low_halves_of_their_registers() {
+        let spec: crate::ProbeSpec = "t:a:b/filename == \"/x\" && dfd == -100/".parse().unwrap();
+        for (is_call, count) in [(false, 5), (true, 7)] {
+            let source = SyscallFields::compat("openat", openat(), is_call);
+            let plan = plan(&source, None, &[], spec.predicate()).unwrap();
+            let field = |name: &str| {
+                let planned = plan.fields.iter().find(|one| one.field.name == name).unwrap();
+                plan.table.fields[usize::from(planned.slot)]
+            };
+            for (name, register, size) in [("dfd", 40, 4), ("flags", 96, 4), ("mode", 104, 2)] {
+                let field = field(name);
+                assert_eq!(
+                    (field.base, field.offsets[0], field.size),
+                    (0, register, size),
+                    "{name}"
+                );
+            }
+            assert_eq!(field("dfd").flags, flag::SIGNED);
+            let filename = field("filename");
+            assert_eq!(
+                (filename.base, filename.kind, filename.user),
+                (base::FIELD, kind::STRING, 1)
+            );
+            let pointer = plan.table.fields[usize::from(filename.from)];
+            assert_eq!((pointer.base, pointer.offsets[0]), (0, 88));
+            assert_eq!((pointer.size, pointer.left, pointer.right, pointer.flags), (4, 32, 32, 0));
+            // The string is read at the entry.
+            let late = if is_call { 2 } else { 0 };
+            assert_eq!(
+                (plan.table.field_count, plan.table.late_fields.count_ones()),
+                (count, late)
+            );
+            assert_eq!(plan.table.early_checks, 2);
+        }
+        let source = SyscallFields::compat("x", Format::default().with_first_arguments(0), false);
+        let (last, shape) = resolve(&source, "arg5").unwrap();
+        assert_eq!((last.offsets[0], last.size, shape), (32, 4, Shape::Unsigned));
+        assert_eq!(names(&source.defaults()).len(), ARGUMENTS);
     }
 
     #[test]

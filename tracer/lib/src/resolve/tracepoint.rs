@@ -11,7 +11,7 @@ use super::{FieldSource, Reading, ResolveError, suggestion};
 use super::{buffers, builtin};
 use crate::kernel::btf::{Btf, Kind};
 use crate::spec::{At, FieldBase, FieldPath, FieldType, PathStep};
-use crate::tracefs::{FieldLocation, Format, FormatField};
+use crate::tracefs::{FIRST_ARGUMENT, FieldLocation, Format, FormatField};
 use probe_tracer_common::fetch::{self, FetchField, base};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -118,6 +118,17 @@ impl TracepointFields {
             self.nameless = Some(number.is_32_bit);
         }
         self.types = loaded.flatten();
+        self
+    }
+
+    /// The fields of a 32-bit system call, whose integers have at most 32 bits.
+    pub(crate) fn with_32_bit_arguments(mut self) -> Self {
+        for field in self.format.fields.iter_mut().filter(|field| !field.is_pointer()) {
+            if field.offset >= FIRST_ARGUMENT && field.size == 8 {
+                let (size, is_signed) = declared(field.plain_type());
+                (field.size, field.is_signed) = (size.min(4), is_signed);
+            }
+        }
         self
     }
 
@@ -408,9 +419,6 @@ fn enumerators(types: &Btf, enumeration: &str) -> Option<ValueNames> {
         _ => None,
     }
 }
-
-/// The offset of a system call's first argument, or of its result.
-const FIRST_ARGUMENT: u32 = 16;
 
 /// Whether a value is neither an integer nor an array of known elements. It is shown as bytes.
 fn is_opaque(kind: &ValueKind) -> bool {

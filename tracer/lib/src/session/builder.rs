@@ -4,7 +4,7 @@ use super::attached::{Aggregate, Attached};
 use super::missed;
 use crate::error::TraceError;
 use crate::hook::attach::{Attacher, Links};
-use crate::hook::expand::Choice;
+use crate::hook::expand::{Choice, Reason};
 use crate::hook::{self, Host};
 use crate::kernel::capabilities::Capabilities;
 use crate::object::namespaces::{self, PidNamespace, ProcessId};
@@ -418,7 +418,11 @@ impl TracerBuilder {
         let attacher = Attacher::new(&mut object, planner.host).force(self.choice.force);
         let links = self.attach_all(attacher, &mut selection, progress)?;
         let Selection { probes, groups, .. } = selection;
-        let left_out = groups.into_iter().filter_map(|group| group.left_out).collect();
+        let left_out = groups.into_iter().filter_map(|group| match group.reason {
+            Reason::Matched(left_out) => Some(left_out),
+            Reason::Named | Reason::Beside => None,
+        });
+        let left_out = left_out.collect();
         let missed = links.missed(probes.len());
         let skipped = missed::skipped(&object, &probes, links.count_skipped())?;
         object.set_gate(true)?;
@@ -514,16 +518,22 @@ impl TracerBuilder {
             progress(Attaching { done, total: probes.len() });
             self.interrupted.check()
         };
-        for Group { numbers, left_out } in &mut selection.groups {
+        for Group { numbers, reason } in &mut selection.groups {
             let probes = &probes[numbers.clone()];
-            match left_out {
-                Some(left_out) => {
+            match reason {
+                Reason::Matched(left_out) => {
                     let first = numbers.start;
                     attacher.attach_matches(probes, first, &mut links, left_out, &mut each)?;
                 }
-                None => {
+                Reason::Named | Reason::Beside => {
                     for (number, probe) in numbers.clone().zip(probes) {
-                        links.add(number, attacher.attach(probe, number as u32)?);
+                        match attacher.attach(probe, number as u32) {
+                            Ok(attached) => links.add(number, attached),
+                            Err(why) if matches!(reason, Reason::Beside) => {
+                                log::warn!("{} is not traced: {why}", probe.spec());
+                            }
+                            Err(why) => return Err(why),
+                        }
                         each(1)?;
                     }
                 }

@@ -2,7 +2,7 @@
 
 use crate::error::TraceError;
 use crate::hook;
-use crate::hook::expand::{Choice, Expansion, LeftOut};
+use crate::hook::expand::{Choice, Expansion, Reason};
 use crate::resolve::Plan;
 use crate::resolve::probe::Probe;
 use crate::session::planner::Planner;
@@ -23,8 +23,8 @@ pub(crate) struct Selection {
 pub(crate) struct Group {
     /// Their numbers.
     pub(crate) numbers: Range<usize>,
-    /// What is left out, if the spec is a pattern.
-    pub(crate) left_out: Option<LeftOut>,
+    /// Why they are part of the trace.
+    pub(crate) reason: Reason,
 }
 
 impl Selection {
@@ -36,23 +36,26 @@ impl Selection {
         plan: impl Fn(&mut Planner, &ProbeSpec) -> Result<Plan, TraceError>,
     ) -> Result<Self, TraceError> {
         let mut this = Self::default();
-        for Expansion { specs, mut left_out } in choice.expand(specs, &mut planner.host)? {
+        for Expansion { specs, mut reason } in choice.expand(specs, &mut planner.host)? {
             if specs.len() > 1 {
                 planner.host.types.expect_many();
             }
             let first = this.probes.len();
             let mut error = None;
             for spec in specs {
-                match (plan(planner, &spec), &mut left_out) {
+                match (plan(planner, &spec), &mut reason) {
                     (Ok(plan), _) => {
                         let probe = planner.probe(spec, plan.fields);
                         this.probes.push(probe.leaving_out(plan.left_out));
                         this.tables.push(plan.table);
                     }
                     // Other matches may have these fields.
-                    (Err(why @ TraceError::Field(_)), Some(left_out)) => {
+                    (Err(why @ TraceError::Field(_)), Reason::Matched(left_out)) => {
                         left_out.unresolved += 1;
                         error.get_or_insert(why);
+                    }
+                    (Err(why @ TraceError::Field(_)), Reason::Beside) => {
+                        log::warn!("{spec} is not traced: {why}");
                     }
                     (Err(why), _) => {
                         // A hook that does not exist has no fields.
@@ -66,7 +69,7 @@ impl Selection {
             let numbers = first..this.probes.len();
             match error {
                 Some(error) if numbers.is_empty() => return Err(error),
-                _ => this.groups.push(Group { numbers, left_out }),
+                _ => this.groups.push(Group { numbers, reason }),
             }
         }
         Ok(this)

@@ -2,7 +2,7 @@
 
 use super::error::SpecError;
 use super::lexer::{Lexer, Token};
-use super::provider::{Form, Provider};
+use super::provider::{COMPAT, Form, Provider};
 use std::borrow::Cow;
 
 /// What the name of a hook is.
@@ -33,6 +33,8 @@ pub(super) struct Head<'s> {
 /// The characters that make a name a pattern.
 const WILD: [char; 3] = ['*', '?', '['];
 
+const SYSTEM_CALL: &str =
+    "a system call is written ksyscall:NAME, or ksyscall:ia32:NAME for 32-bit calls only";
 const TRACEPOINT: &str = "a tracepoint is written tracepoint:CATEGORY:NAME";
 
 /// Parses the head of a spec.
@@ -65,6 +67,17 @@ pub(super) fn read(spec: &str) -> Result<Head<'_>, SpecError> {
             reader.pattern()?;
             if reader.at == name && !is_pattern {
                 return reader.error(TRACEPOINT);
+            }
+        }
+        Form::OfCall => {
+            reader.name()?;
+            if reader.peek() == Some(':') {
+                if spec[start..reader.at] != *COMPAT {
+                    reader.at = start;
+                    return reader.error(SYSTEM_CALL);
+                }
+                reader.eat(':');
+                reader.name()?;
             }
         }
         form @ (Form::Name | Form::InModule) => {
@@ -216,7 +229,8 @@ impl<'s> Reader<'s> {
         if name.contains(WILD) {
             return Ok(NameKind::Pattern);
         }
-        if !name.starts_with("0x") || matches!(self.provider.form(), Form::Name | Form::InCategory)
+        if !name.starts_with("0x")
+            || matches!(self.provider.form(), Form::Name | Form::OfCall | Form::InCategory)
         {
             return Ok(NameKind::Plain);
         }

@@ -51,7 +51,7 @@ use std::sync::Arc;
 /// | provider | `kprobe` (the default), `kretprobe`, `fentry`, `fexit`, `tracepoint`, `rawtp`, `uprobe`, `uretprobe`, `ksyscall`, or bpftrace's short names: `k`, `kr`, `f`, `fr`, `t`, `rt`, `u`, `ur`, `kfunc`, `kretfunc` |
 /// | module | the kernel module of the function; for a uprobe, the file, which is required |
 /// | file | a path with a `/` in it; the name of a program, looked up in `PATH` as by a shell; or the name of a library, with or without `lib`, `.so` and its version, looked up in the directories of `/etc/ld.so.conf` as by the dynamic linker. For a process with another root file system, prefix the path with `/proc/PID/root/` |
-/// | name | a function; for a tracepoint, `CATEGORY:NAME`. `*`, `?`, `[ab]` and `[!ab]` make it a pattern, which selects every match |
+/// | name | a function; for a tracepoint, `CATEGORY:NAME`; for a 32-bit system call only, `ia32:NAME`. `*`, `?`, `[ab]` and `[!ab]` make it a pattern, which selects every match |
 /// | quotes | a file or a name in quotes may contain any character, as in `uprobe:"./a b":"ns::function"`, and is not a pattern. A name that no symbol has is looked up among the demangled names of C++ and Rust, with or without parameters |
 /// | address | the address of an instruction in place of a name: for a uprobe, as `objdump -d` shows it, `uprobe:./x:0x1139`; for a kprobe, as in `/proc/kallsyms`, `kprobe:0xffffffff81234560` |
 /// | offset | the offset of an instruction in the function, in bytes: `+16`, `+0x10` |
@@ -181,6 +181,17 @@ impl ProbeSpec {
     /// The category and name of a tracepoint.
     pub(crate) fn tracepoint(&self) -> Option<(&str, &str)> {
         self.name().split_once(':').filter(|_| self.provider().has_category())
+    }
+
+    /// The name of a 32-bit system call, without the `ia32:` before it.
+    pub(crate) fn compat_call(&self) -> Option<&str> {
+        let name = self.name().strip_prefix(provider::COMPAT)?.strip_prefix(':')?;
+        (self.provider() == Provider::Ksyscall).then_some(name)
+    }
+
+    /// The same spec for a 32-bit system call.
+    pub(crate) fn for_compat_call(&self, name: &str) -> Self {
+        self.named(&format!("{}:{name}", provider::COMPAT))
     }
 
     /// An error about the list of fields.

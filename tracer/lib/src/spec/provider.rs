@@ -59,7 +59,7 @@ impl Provider {
             }
             Self::Uprobe => ("uprobe", &["u"], Form::InFile),
             Self::Uretprobe => ("uretprobe", &["ur"], Form::InFile),
-            Self::Ksyscall => ("ksyscall", &[], Form::Name),
+            Self::Ksyscall => ("ksyscall", &[], Form::OfCall),
         }
     }
 
@@ -115,11 +115,16 @@ impl Provider {
     }
 }
 
+/// Precedes the name of a 32-bit system call, without the colon.
+pub(super) const COMPAT: &str = "ia32";
+
 /// What follows the name of a provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
     /// A name.
     Name,
+    /// A name, optionally preceded by [`COMPAT`].
+    OfCall,
     /// A name, optionally preceded by a kernel module.
     InModule,
     /// A category and a name.

@@ -19,6 +19,7 @@ fn specs_are_displayed_in_full() {
         ("fr:vfs_read", "fexit:vfs_read"),
         ("kretfunc:vfs_read", "fexit:vfs_read"),
         ("ksyscall:openat", "ksyscall:openat"),
+        ("ksyscall:ia32:open*", "ksyscall:ia32:open*"),
         ("tracepoint:sched:sched_switch", "tracepoint:sched:sched_switch"),
         ("t:sched:sched_switch", "tracepoint:sched:sched_switch"),
         ("t:s*:*_[ab]?", "tracepoint:s*:*_[ab]?"),
@@ -154,6 +155,13 @@ const WRONG: &[(&str, &str, usize)] = &[
     ("ä", "kernel names cannot contain this character", 0),
     ("u:x:ä", "names cannot contain this character; a name in quotes can: uprobe:FILE:\"NAME\"", 4),
     ("rawtp:a:b", "there is one colon too many", 7),
+    (
+        "ksyscall:x64:open",
+        "a system call is written ksyscall:NAME, or ksyscall:ia32:NAME for 32-bit calls only",
+        9,
+    ),
+    ("ksyscall:ia32:", "expected a name", 14),
+    ("ksyscall:ia32:a:b", "there is one colon too many", 15),
     ("k:a:b:c", "there is one colon too many", 5),
     ("t:a:b:c", "there is one colon too many", 5),
     (
@@ -359,7 +367,8 @@ fn condition() -> impl Strategy<Value = String> {
 }
 
 fn whole() -> impl Strategy<Value = String> {
-    let kernel = one_of(["vfs_read", "k:a.b+7", "kr:m:f*", "f:x", "fr:[a-z]?", "ksyscall:open"]);
+    let kernel =
+        one_of(["vfs_read", "k:a.b+7", "kr:m:f*", "f:x", "fr:[a-z]?", "ksyscall:ia32:open"]);
     let head = prop_oneof![kernel, one_of(["t:a:b", "rt:x", "u:/l/c++:f+010", "ur:a:$x"])];
     let fields = prop_oneof![
         Just(String::new()),

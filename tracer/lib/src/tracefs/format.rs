@@ -1,5 +1,11 @@
 //! The format of a tracepoint's data, parsed from its `format` file.
 
+use probe_tracer_common::fetch::ARGUMENTS;
+
+/// The offset of the first argument in the data of a system call's tracepoint, which has one word per argument. The result
+/// is there, too.
+pub(crate) const FIRST_ARGUMENT: u32 = 16;
+
 /// The fields of a tracepoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Format {
@@ -57,6 +63,24 @@ impl Format {
         let names = fields.iter().map(|field| field.name.as_str());
         let masks = names.filter(is_mask).map(str::to_owned).collect();
         Self { name, fields, masks, print: print.to_owned() }
+    }
+
+    /// The format of a system call of which only the first arguments are known. The others are called `arg1` and so on, by
+    /// their positions from 0.
+    pub(crate) fn with_first_arguments(mut self, known: usize) -> Self {
+        let offset_of = |argument| FIRST_ARGUMENT + 8 * argument as u32;
+        self.fields.retain(|field| field.offset < offset_of(known));
+        self.fields.extend((known..ARGUMENTS).map(|argument| FormatField {
+            name: format!("arg{argument}"),
+            ty: "unsigned long".to_owned(),
+            offset: offset_of(argument),
+            size: 8,
+            is_signed: false,
+            location: FieldLocation::Here,
+            is_array: false,
+            count: None,
+        }));
+        self
     }
 
     pub(crate) fn field(&self, name: &str) -> Option<&FormatField> {

@@ -3,7 +3,7 @@
 mod format;
 mod syscall;
 
-pub(crate) use format::{FieldLocation, Format, FormatField};
+pub(crate) use format::{FIRST_ARGUMENT, FieldLocation, Format, FormatField};
 
 use crate::error::{Result, TraceError};
 use crate::spec::ProbeSpec;

@@ -3,6 +3,7 @@
 pub mod busy;
 pub mod chain;
 pub mod commands;
+pub mod compat;
 pub mod kernel_trace;
 pub mod libraries;
 pub mod unprivileged;
