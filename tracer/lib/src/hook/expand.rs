@@ -139,9 +139,10 @@ pub(crate) struct Choice {
 }
 
 impl Choice {
-    /// Expands each of these specs.
+    /// Expands each of these specs. What they stand for besides comes last, so that without patterns, probes have the
+    /// numbers of their specs.
     pub(crate) fn expand(&self, specs: &[ProbeSpec], host: &mut Host) -> Result<Vec<Expansion>> {
-        let mut expansions = Vec::new();
+        let (mut expansions, mut besides) = (Vec::new(), Vec::new());
         for spec in specs {
             Architecture::HERE.check(spec)?;
             if let Some(note) = of(spec.provider()).note(spec, host) {
@@ -155,12 +156,12 @@ impl Choice {
                 true => hook.expand(spec, self, host)?,
                 false => Expansion { specs: vec![hook.own(spec, host)], reason: Reason::Named },
             };
-            let besides = hook.besides(spec, &own.specs, self, host)?;
+            let specs = hook.besides(spec, &own.specs, self, host)?;
+            besides.push(Expansion { specs, reason: Reason::Beside });
             expansions.push(own);
-            if !besides.is_empty() {
-                expansions.push(Expansion { specs: besides, reason: Reason::Beside });
-            }
         }
+        besides.retain(|one| !one.specs.is_empty());
+        expansions.extend(besides);
         self.check(&expansions)?;
         Ok(expansions)
     }

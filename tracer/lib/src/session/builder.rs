@@ -80,7 +80,8 @@ impl Tracer {
 impl TracerBuilder {
     /// Adds a probe. Its events carry its number, which starts at 0. A pattern adds a probe for
     /// each function or tracepoint that it matches ([`Tracer::probes`] lists them), except those
-    /// that must not be probed ([`Tracer::left_out`]).
+    /// that must not be probed ([`Tracer::left_out`]). A system call also adds a probe for each function of 32-bit calls,
+    /// after those of all specs.
     ///
     /// Without a provider, a name after a category of this kernel's tracepoints is a tracepoint:
     /// `sched:sched_switch`. If there is a module of the category's name that has such a function, it is the function.
