@@ -29,6 +29,7 @@ mod kprobe_stacks;
 mod kprobe_trampolines;
 mod kprobe_values;
 mod many;
+mod modules;
 mod multiplexed_probe;
 mod namespaces;
 mod output;

@@ -7,7 +7,6 @@ use crate::kernel::btf::{Btf, Kind, Type};
 use crate::object::Side;
 use crate::resolve::{FunctionFields, UntypedFields};
 use crate::spec::ProbeSpec;
-use crate::tracefs::Tracefs;
 use probe_perf::pattern::Glob;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,10 +21,16 @@ impl Hook for RawTracepoint {
 
     fn list(&self, spec: &ProbeSpec, host: &mut Host) -> Result<Vec<String>> {
         let glob = Glob::new(spec.name())?;
-        let names = match host.types.kernel() {
-            Some(kernel) => in_btf(&kernel, &glob),
-            None => in_tracefs(host.tracefs()?, &glob),
-        };
+        let mut names = BTreeSet::new();
+        let kernel = host.types.kernel();
+        if let Some(kernel) = &kernel {
+            names.extend(in_btf(kernel, &glob));
+        }
+        // Before 5.11, modules have no types.
+        if kernel.is_none() || Btf::modules().is_empty() {
+            let all = host.tracefs()?.raw_names().into_iter();
+            names.extend(all.filter(|name| glob.matches(name)));
+        }
         if names.is_empty() && !spec.is_glob() {
             let near = host.tracefs().map(|tracefs| tracefs.near_raw(spec.name()));
             let near = near.unwrap_or_default();
@@ -75,14 +80,6 @@ impl Hook for RawTracepoint {
             Err(source) => Err(TraceError::Attach { spec: spec.clone(), source }),
         }
     }
-}
-
-/// Without types, lists the names of tracepoint events, which may differ from those of the raw
-/// tracepoints.
-fn in_tracefs(tracefs: &Tracefs, glob: &Glob) -> BTreeSet<String> {
-    let events = tracefs.matching(&Glob::any()).into_iter();
-    let names = events.filter_map(|event| Some(event.split_once(':')?.1.to_owned()));
-    names.filter(|name| glob.matches(name)).collect()
 }
 
 /// Lists the raw tracepoints by their types, in the kernel and its modules.

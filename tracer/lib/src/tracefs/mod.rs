@@ -89,16 +89,36 @@ impl Tracefs {
         nearest(name, self.all())
     }
 
-    /// Names similar to a raw tracepoint's.
+    /// What is meant by the name of a raw tracepoint that does not exist: the tracepoint of this name, or similar names.
     pub(crate) fn near_raw(&self, name: &str) -> Vec<String> {
-        let names = self.all().into_iter();
-        nearest(name, names.filter_map(|event| Some(event.split_once(':')?.1.to_owned())))
+        near_raw(name, &self.all())
+    }
+
+    /// The names of raw tracepoints, as far as they are those of tracepoints.
+    pub(crate) fn raw_names(&self) -> Vec<String> {
+        raw_names(&self.all())
     }
 
     /// All tracepoints, as `category:name`.
     fn all(&self) -> Vec<String> {
         tracefs::tracepoints(&self.root)
     }
+}
+
+fn near_raw(name: &str, all: &[String]) -> Vec<String> {
+    let is_same = |event: &&String| event.split_once(':').is_some_and(|(_, own)| own == name);
+    let same = all.iter().filter(is_same).map(|event| format!("tracepoint:{event}"));
+    let same: Vec<_> = same.collect();
+    if same.is_empty() { nearest(name, raw_names(all)) } else { same }
+}
+
+/// Two raw tracepoints serve all system calls. The entries of ftrace itself are only formats.
+fn raw_names(all: &[String]) -> Vec<String> {
+    let names = all.iter().filter_map(|event| match event.split_once(':')? {
+        ("syscalls" | "ftrace", _) => None,
+        (_, name) => Some(name.to_owned()),
+    });
+    names.collect()
 }
 
 /// The tracepoints that match, out of these, as `category:name`, sorted.
@@ -127,6 +147,16 @@ mod tests {
         assert_eq!(found("*:a"), ["sched:a", "tcp:a"]);
         assert_eq!(found("sched:*"), ["sched:a", "sched:b"]);
         assert_eq!(found("x:*"), [""; 0]);
+    }
+
+    #[test]
+    fn raw_tracepoints_are_not_those_of_single_system_calls() {
+        let all = ["syscalls:sys_enter_openat", "raw_syscalls:sys_enter", "9p:9p_client_req"];
+        let all = all.map(str::to_owned);
+        assert_eq!(raw_names(&all), ["sys_enter", "9p_client_req"]);
+        let openat = ["tracepoint:syscalls:sys_enter_openat"];
+        assert_eq!(near_raw("sys_enter_openat", &all), openat);
+        assert_eq!(near_raw("sys_entre", &all), ["sys_enter"]);
     }
 
     #[test]
