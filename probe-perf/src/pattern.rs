@@ -56,6 +56,8 @@ mod tests {
             ("tcp_*", "mptcp_x", false),
             ("*", "anything.isra.0", true),
             ("a**b***", "a.b/c", true),
+            ("v*s_*re*a*d*x", "vfs_x_readv_ex", true),
+            ("v*s_*re*a*d*x", "vfs_x_readv_e", false),
             ("vfs_?ead", "vfs_read", true),
             ("vfs_?ead", "vfs_ead", false),
             ("[ab]c", "bc", true),

@@ -39,6 +39,7 @@ pub(super) mod tests {
     use crate::kernel::btf::TypeId;
     use crate::kernel::btf::builder::Builder;
     use crate::resolve::interpreter::Machine;
+    use crate::resolve::shape::Shape;
     use crate::resolve::{FunctionFields, plan};
 
     /// Where the task is.
@@ -57,6 +58,7 @@ pub(super) mod tests {
         let raw = b.pointer(raw);
         b.typedef("btf_trace_sys_enter", raw);
         b.typedef("btf_trace_other", raw);
+        b.typedef("btf_trace_sys_exit", raw);
         let arguments = [("__data", void), ("regs", void), ("id", long)];
         b.function("__traceiter_sys_enter", long, &arguments);
         b.build()
@@ -91,6 +93,23 @@ pub(super) mod tests {
             let table = plan(&source, Some(&[]), &[], spec.predicate()).unwrap().table;
             assert_eq!(call.hit(&table).1, is_so, "{condition}");
         }
+    }
+
+    #[test]
+    fn the_result_of_a_call_may_be_an_error() {
+        let shape = |name, field: &str| {
+            let source = FunctionFields::raw_tracepoint(types(), name).unwrap();
+            let spec: crate::ProbeSpec = format!("rt:{name}({field})").parse().unwrap();
+            plan(&source, spec.fields(), &[], None).unwrap().fields[0].field.shape.clone()
+        };
+        assert_eq!(shape("sys_exit", "arg1"), Shape::Result);
+        assert_eq!(shape("sys_exit", "arg1:s32"), Shape::Signed);
+        assert_eq!(shape("other", "arg1"), Shape::Signed);
+        let source = FunctionFields::raw_tracepoint(types(), "sys_exit").unwrap();
+        let spec: crate::ProbeSpec = "rawtp:sys_exit/arg1 == -ENOENT/".parse().unwrap();
+        let plan = plan(&source, None, &[], spec.predicate()).unwrap();
+        assert_eq!(plan.fields[1].field.shape, Shape::Result);
+        assert!(call(2_u64.wrapping_neg(), 0).hit(&plan.table).1);
     }
 
     #[test]

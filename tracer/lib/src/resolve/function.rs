@@ -95,6 +95,15 @@ impl FunctionFields {
         self.call_number.as_ref().filter(|_| is_number)
     }
 
+    /// The shape of an argument, which may be the result of a system call: the one behind the registers.
+    fn as_result(&self, argument: &Argument, shape: Shape) -> Shape {
+        let is_exit = self.returns.is_none() && self.name == "sys_exit";
+        match shape {
+            Shape::Signed if is_exit && argument.location == Ok(1) => Shape::Result,
+            shape => shape,
+        }
+    }
+
     /// The return value, if the function has one and it is available.
     fn result(&self, at: At) -> Option<Access<'_>> {
         let (register, returns) = (self.result?, self.returns?);
@@ -142,7 +151,11 @@ impl FieldSource for FunctionFields {
                 }
             }
             (_, Some(argument)) if self.moment.has_arguments() => {
-                Some(argument.follow(&self.btf, path, ty, ty_at))
+                let shown = |(field, shape)| match ty {
+                    None => (field, self.as_result(argument, shape)),
+                    Some(_) => (field, shape),
+                };
+                Some(argument.follow(&self.btf, path, ty, ty_at).map(shown))
             }
             (_, Some(argument)) => error(format!(
                 "{0} is no longer available when {1} returns, only retval is; use --ret with \
@@ -162,7 +175,10 @@ impl FieldSource for FunctionFields {
 
     fn defaults(&self) -> Vec<(String, FetchField, Shape)> {
         let arguments = self.arguments.iter().filter(|_| self.moment.has_arguments());
-        let arguments = arguments.filter_map(|one| one.default(&self.btf));
+        let arguments = arguments.filter_map(|one| {
+            let (name, field, shape) = one.default(&self.btf)?;
+            Some((name, field, self.as_result(one, shape)))
+        });
         let latency = (self.moment == Moment::Call).then(call::default_latency);
         arguments.chain(self.default_result()).chain(latency).collect()
     }

@@ -409,7 +409,7 @@ fn pattern(written: &[u8]) -> Result<(Pattern, Vec<u8>), String> {
     let [begin_len, end_len, between_len] =
         [&begin, &end, &parts.concat()].map(|part| u8::try_from(part.len()).unwrap_or(u8::MAX));
     if parts.len() > 1 {
-        return Err("a pattern has at most two * with something between them".into());
+        return Err("a pattern has at most two * with something between them; write two patterns and join them with &&".into());
     }
     if usize::from(begin_len) + usize::from(end_len) + usize::from(between_len) == 0 {
         return Err("every string matches this pattern".into());

@@ -73,7 +73,7 @@ fn values_that_a_field_cannot_have_are_refused() {
         (string("count", Like, b"d*"), "~ compares strings, but the field is an integer"),
         (
             string("text", Like, b"a*b*c*d"),
-            "a pattern has at most two * with something between them",
+            "a pattern has at most two * with something between them; write two patterns and join them with &&",
         ),
         (string("text", NotLike, b"**"), "every string matches this pattern"),
         (string("text", Like, b"a\0*"), "a pattern has no zero byte; ? stands for any byte"),
