@@ -26,10 +26,15 @@ impl Hook for RawTracepoint {
         if let Some(kernel) = &kernel {
             names.extend(in_btf(kernel, &glob));
         }
-        // Before 5.11, modules have no types.
+        // Before 5.11, modules have no types. The kernel's own types are there for everyone, but not tracefs.
         if kernel.is_none() || Btf::modules().is_empty() {
-            let all = host.tracefs()?.raw_names().into_iter();
-            names.extend(all.filter(|name| glob.matches(name)));
+            match host.tracefs() {
+                Ok(tracefs) => {
+                    names.extend(tracefs.raw_names().into_iter().filter(|name| glob.matches(name)));
+                }
+                Err(error) if names.is_empty() => return Err(error),
+                Err(_) => {}
+            }
         }
         if names.is_empty() && !spec.is_glob() {
             let near = host.tracefs().map(|tracefs| tracefs.near_raw(spec.name()));

@@ -115,7 +115,13 @@ impl From<&TraceLedger> for Account {
             verdict: ledger.verdict(),
             confirmed: records.is_confirmed(),
             discrepancies: records.discrepancies().iter().map(ToString::to_string).collect(),
-            records: records.to_string(),
+            records: match ledger.verdict() {
+                // Every record may be there, and some hits without one.
+                Verdict::Incomplete => {
+                    records.to_string().replacen("; complete", "; incomplete", 1)
+                }
+                _ => records.to_string(),
+            },
         }
     }
 }
@@ -126,19 +132,15 @@ pub(crate) fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-/// `attempted 12 = handled 10 + lost 2 (ring full 2); incomplete`, followed by what else is missing, and by the number of
-/// events out of order, if any.
+/// `attempted 12 = handled 10 + lost 2 (ring full 2); incomplete`, followed by the number of events out of order, if any.
 impl fmt::Display for Account {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.not_followed > 0 {
             write!(f, "{} tasks not followed (no room); ", self.not_followed)?;
         }
         write!(f, "{}", Escaped(self.records.as_bytes()))?;
-        let is_missing = |missed: &Missed| missed.no_room > 0 || missed.undecided > 0;
         if self.verdict == Verdict::ExceptSkipped {
             f.write_str(", except for hits that the kernel skipped")?;
-        } else if self.not_followed > 0 || self.missed.iter().any(is_missing) {
-            f.write_str(", except for hits without a record")?;
         }
         match self.late {
             0 => Ok(()),
@@ -157,7 +159,7 @@ impl fmt::Display for TraceLedger {
 
 #[cfg(test)]
 mod tests {
-    use super::TraceLedger;
+    use super::{Missed, TraceLedger, Verdict};
 
     #[test]
     fn late_events_and_unfollowed_tasks_are_printed() {
@@ -168,6 +170,34 @@ mod tests {
         assert_eq!(shown(0, 0), nothing);
         assert_eq!(shown(1, 0), format!("{nothing}; 1 event out of order"));
         assert_eq!(shown(7, 0), format!("{nothing}; 7 events out of order"));
-        assert_eq!(shown(0, 2), format!("2 tasks not followed (no room); {nothing}"));
+        let incomplete = nothing.replace("complete", "incomplete");
+        assert_eq!(shown(0, 2), format!("2 tasks not followed (no room); {incomplete}"));
+    }
+
+    #[test]
+    fn there_are_three_verdicts() {
+        let of = |missed: Missed, skipped| {
+            let ledger = TraceLedger { missed: vec![missed], skipped, ..TraceLedger::default() };
+            (ledger.verdict(), ledger.to_string())
+        };
+        let nothing = Missed::default();
+        assert_eq!(of(nothing, None).0, Verdict::Complete);
+        let withheld = Missed { sampled_out: 3, no_return: 2, by_kernel: Some(0), ..nothing };
+        assert_eq!(of(withheld, Some(0)).0, Verdict::Complete);
+        for (missed, skipped) in
+            [(nothing, Some(1)), (Missed { by_kernel: Some(1), ..nothing }, None)]
+        {
+            let (verdict, text) = of(missed, skipped);
+            assert_eq!(verdict, Verdict::ExceptSkipped);
+            assert!(
+                text.ends_with("; complete, except for hits that the kernel skipped"),
+                "{text}"
+            );
+        }
+        for missed in [Missed { no_room: 1, ..nothing }, Missed { undecided: 1, ..nothing }] {
+            let (verdict, text) = of(missed, Some(1));
+            assert_eq!(verdict, Verdict::Incomplete);
+            assert!(text.ends_with("; incomplete"), "{text}");
+        }
     }
 }
