@@ -227,8 +227,13 @@ fn snapshots_are_written_where_root_may_write() {
     }
     let dir = tempfile::tempdir().unwrap();
     std::os::unix::fs::chown(dir.path(), Some(65534), Some(65534)).unwrap();
-    let mut run = probe(["sample", "-e", "probe_aux/config=100/", "--aux"]);
-    succeed(run.arg(dir.path()).args(SIZE).args(["--snapshot", "-C", "0", "-d", "500ms"]));
+    let run = || {
+        let mut run = probe(["sample", "-e", "probe_aux/config=100/", "--aux"]);
+        run.arg(dir.path()).args(SIZE).args(["--snapshot", "-C", "0", "-d", "500ms"]);
+        run
+    };
+    assert_failure(&mut run(), "choose a directory to which only you can write, or give --force");
+    succeed(run().arg("--force"));
     assert!(dir.path().join("cpu-0.1.aux").exists());
 }
 
