@@ -347,7 +347,7 @@ impl Adaptive {
     }
 
     /// Tries to make every CPU eager, whatever its rate. Returns whether they all are.
-    #[cfg(test)]
+    #[cfg(all(test, feature = "aya"))]
     pub(crate) fn rest(&mut self, mut look_again: impl FnMut(u32)) -> bool {
         for at in 0..self.cpus.len() {
             if self.cpus[at].is_lazy() && self.make_eager(at).unwrap() {
@@ -358,7 +358,7 @@ impl Adaptive {
     }
 
     /// Makes every CPU lazy.
-    #[cfg(test)]
+    #[cfg(all(test, feature = "aya"))]
     pub(crate) fn stir(&mut self) {
         for at in 0..self.cpus.len() {
             if !self.cpus[at].is_lazy() {
