@@ -63,7 +63,7 @@ fn maps_of(program: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
     let mut info = [0u64; 8];
     info[6] = (MAPS as u64) << 32;
     info[7] = maps.as_mut_ptr().expose_provenance() as u64;
-    // SAFETY: any bytes are valid numbers, and the only pointer is to as many numbers as the kernel is told.
+    // SAFETY: any bytes are valid numbers, and the only pointer leads to a buffer of the length that the kernel is given.
     unsafe { object_info(program, &mut info) }?;
     maps.truncate((info[6] >> 32) as usize);
     Ok(maps)

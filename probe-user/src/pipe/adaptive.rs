@@ -173,6 +173,11 @@ impl Adaptive {
         self.ticker.as_fd()
     }
 
+    /// Whether a CPU is lazy, so that there is something to sweep.
+    fn has_lazy(&self) -> bool {
+        self.cpus.iter().any(Cpu::is_lazy)
+    }
+
     /// The CPUs whose records wake nobody.
     pub(crate) fn lazy(&self) -> impl Iterator<Item = u32> {
         self.cpus.iter().filter(|cpu| cpu.is_lazy()).map(|cpu| cpu.id)
@@ -182,7 +187,7 @@ impl Adaptive {
     /// It is `now`, unless a CPU is lazy and the last sweep was too long ago. Both times are `CLOCK_MONOTONIC`, in
     /// nanoseconds; the caller has already read `now`.
     pub(crate) fn punctual_until(&self, now: u64) -> u64 {
-        match self.cpus.iter().any(Cpu::is_lazy) {
+        match self.has_lazy() {
             true => {
                 let latency = u64::try_from(self.max_latency.as_nanos()).unwrap_or(u64::MAX);
                 now.min(self.settled.saturating_add(latency))
@@ -221,7 +226,7 @@ impl Adaptive {
         if let Some(too_high) = self.rate.of_wakeups() {
             self.calm(too_high);
         }
-        if !self.cpus.iter().any(Cpu::is_lazy) {
+        if !self.has_lazy() {
             return self.ticker.stop();
         }
         let now = Instant::now();
@@ -302,7 +307,7 @@ impl Adaptive {
 
     /// Makes an eager CPU lazy.
     fn make_lazy(&mut self, at: usize, packs: bool) {
-        let is_first = !self.cpus.iter().any(Cpu::is_lazy);
+        let is_first = !self.has_lazy();
         if is_first {
             // Until now, everything has been sent at once.
             let now = clock::monotonic();
@@ -354,7 +359,7 @@ impl Adaptive {
                 look_again(self.cpus[at].id);
             }
         }
-        !self.cpus.iter().any(Cpu::is_lazy)
+        !self.has_lazy()
     }
 
     /// Makes every CPU lazy.
@@ -367,10 +372,9 @@ impl Adaptive {
         }
     }
 
-    /// Has every CPU that may have an open block send it. Returns whether everything emitted before the call is now in
-    /// the rings, as far as there are rings.
-    pub(crate) fn send_blocks(&self) -> bool {
-        self.flush_each(|cpu| cpu.is_lazy() || self.of(cpu.id, |cpu| cpu.open()) != 0)
+    /// Has every CPU that may have an open block send it, unless a program there is in the middle of a record.
+    pub(crate) fn send_blocks(&self) {
+        self.flush_each(|cpu| cpu.is_lazy() || self.of(cpu.id, |cpu| cpu.open()) != 0);
     }
 
     /// Interrupts every CPU, and has it send its open block. Returns whether no program is in the middle of a record
@@ -379,6 +383,7 @@ impl Adaptive {
         self.flush_each(|_| true)
     }
 
+    /// Has some CPUs send their blocks. Returns whether none of them is in the middle of a record.
     fn flush_each(&self, of: impl Fn(&Cpu) -> bool) -> bool {
         let mut all = true;
         for cpu in self.cpus.iter().filter(|cpu| of(cpu)) {
@@ -422,13 +427,18 @@ impl Adaptive {
     /// that is in the middle of a record keeps its open block, if it has one.
     pub(crate) fn hold(&mut self) {
         self.held = true;
-        self.cpus.iter().for_each(|cpu| self.tell(cpu));
+        self.tell_all();
         self.send_blocks();
     }
 
     /// Ends a [`hold`](Self::hold).
     pub(crate) fn pack(&mut self) {
         self.held = false;
+        self.tell_all();
+    }
+
+    /// Tells every CPU its mode.
+    fn tell_all(&self) {
         self.cpus.iter().for_each(|cpu| self.tell(cpu));
     }
 
@@ -449,7 +459,7 @@ impl Adaptive {
         for cpu in &mut self.cpus {
             cpu.mode = Mode::Lazy { packs: false };
         }
-        self.cpus.iter().for_each(|cpu| self.tell(cpu));
+        self.tell_all();
     }
 
     fn of<T: Default>(&self, cpu: u32, look: impl FnOnce(&CpuFlags<'_>) -> T) -> T {

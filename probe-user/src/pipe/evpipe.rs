@@ -145,7 +145,7 @@ impl EvPipe {
         if self.flight.is_some() {
             return self.dump_if_asked(consumer).unwrap_or(Progress::NONE);
         }
-        // Whoever waited for our descriptor has taken the readiness of the rings.
+        // An outer epoll instance may have taken the readiness of the rings.
         self.waiting.due.add_all();
         self.drain_due(consumer)
     }
@@ -168,7 +168,7 @@ impl EvPipe {
         let Self { waiting, coverage: Coverage { queues, .. }, .. } = self;
         waiting.begin_drain();
         let mut counting = self.accounting.before(consumer);
-        queues.visit(waiting.looks.cpus(), waiting.from, |queue| {
+        queues.visit(waiting.visited.cpus(), waiting.from, |queue| {
             let cpu = queue.cpu();
             if progress.flow.is_break() {
                 // This queue was not drained, so it may not be empty.

@@ -104,7 +104,7 @@ impl Rate {
 }
 
 impl Pace {
-    /// Whether a lazy CPU with so many records may become eager. Counts its wakeups if it may.
+    /// Whether a lazy CPU with this many records may become eager. Counts its wakeups if it may.
     pub(crate) fn has_room_for(&mut self, records: u64) -> bool {
         let wakeups = self.wakeups + records;
         let has_room = per_second(wakeups, self.span) <= FEW_WAKEUPS;
@@ -114,7 +114,7 @@ impl Pace {
         has_room
     }
 
-    /// Whether a lazy CPU with so many records packs.
+    /// Whether a lazy CPU with this many records packs.
     pub(crate) fn deserves_packing(&self, records: u64) -> bool {
         u128::from(records) * self.interval.as_nanos()
             >= u128::from(WORTH_PACKING) * self.span.as_nanos()

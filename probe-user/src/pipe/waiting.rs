@@ -29,7 +29,7 @@ pub(crate) struct Waiting {
     /// Where the next drain looks.
     pub(crate) due: Due,
     /// Where the current drain looks.
-    pub(crate) looks: Due,
+    pub(crate) visited: Due,
     /// The CPU with which a drain begins: the next one after the last that a consumer stopped at, so that every CPU has
     /// its turn.
     pub(crate) from: u32,
@@ -82,7 +82,7 @@ impl Waiting {
             // Records that were in the rings before the pipe was opened have no wakeup any more.
             pending: !options.overwrites(),
             due: Due::all(queues.as_slice().len()),
-            looks: Due::all(queues.as_slice().len()),
+            visited: Due::all(queues.as_slice().len()),
             from: 0,
         })
     }
@@ -95,19 +95,19 @@ impl Waiting {
         Ok(())
     }
 
-    /// Takes the ticks of the sweep, and moves what is due to `looks`. Until [`end_drain`](Self::end_drain), the next
+    /// Takes the ticks of the sweep, and moves what is due to `visited`. Until [`end_drain`](Self::end_drain), the next
     /// drain looks at every ring, whatever happens: a consumer may panic.
     pub(crate) fn begin_drain(&mut self) {
         if let Some(sweep) = &mut self.sweep {
             sweep.clear(Instant::now());
         }
-        std::mem::swap(&mut self.due, &mut self.looks);
+        std::mem::swap(&mut self.due, &mut self.visited);
         self.due.clear();
         self.look_at_all();
         match &self.adaptive {
-            Some(adaptive) => adaptive.lazy().for_each(|cpu| self.looks.add(cpu)),
+            Some(adaptive) => adaptive.lazy().for_each(|cpu| self.visited.add(cpu)),
             // Records can lie in a ring without a wakeup.
-            None => self.looks.add_all(),
+            None => self.visited.add_all(),
         }
     }
 
