@@ -2,8 +2,9 @@
 
 use super::Elf;
 use super::functions::Functions;
+use super::parts::parts;
 use super::process::open_regular;
-use object::{Object, ReadCache};
+use object::Object;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek};
@@ -20,8 +21,8 @@ pub(super) fn add_symbols(path: &Path, elf: &Elf<'_>, functions: &mut Functions)
     for candidate in candidates(&path, id, link.map(|(name, _)| name)) {
         // Whatever is at that path, nothing but a regular file is opened.
         let Ok(file) = open_regular(&candidate) else { continue };
-        let parts = ReadCache::new(&file);
-        let Ok(debug) = Elf::parse(&parts) else { continue };
+        let read = parts(&file);
+        let Ok(debug) = Elf::parse(&read) else { continue };
         // A file of another build has other addresses. Without a build ID, the link has the checksum of the file.
         let is_of_this_build = match (id, link) {
             (Some(id), _) => debug.build_id() == Ok(Some(id)),

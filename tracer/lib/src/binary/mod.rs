@@ -5,18 +5,20 @@ mod debug;
 mod demangle;
 mod error;
 mod functions;
+mod parts;
 mod path;
 mod process;
 
 pub(crate) use debug::{candidates as debug_candidates, checksum};
 pub use error::{BinaryError, FileProblem};
+pub(crate) use parts::{Parts, parts};
 pub(crate) use path::{is_program, program};
 pub(crate) use process::{Process, of_descriptor, regular};
 
 use functions::{Function, Functions};
 use object::elf::{ET_DYN, ET_EXEC, FileHeader64, PF_X, PT_LOAD};
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
-use object::{Endianness, Object, ObjectSection, ReadCache};
+use object::{Endianness, Object, ObjectSection};
 use probe_sys::process::linked_function;
 use process::Found;
 use std::collections::BTreeMap;
@@ -32,8 +34,8 @@ const MACHINE: u16 = object::elf::EM_AARCH64;
 #[cfg(not(target_arch = "aarch64"))]
 const MACHINE: u16 = object::elf::EM_X86_64;
 
-/// An ELF file, of which only the parts are read that are needed: most of a large program is code and debug information.
-type Elf<'parts> = ElfFile64<'parts, Endianness, &'parts ReadCache<&'parts File>>;
+/// An ELF file, of which only the parts are read that are needed.
+type Elf<'parts> = ElfFile64<'parts, Endianness, &'parts Parts<'parts>>;
 
 /// An ELF program or shared library.
 #[derive(Debug)]
@@ -78,8 +80,8 @@ impl Binary {
             }
             _ => return Err(not_elf("it is not an ELF file")),
         }
-        let parts = ReadCache::new(&found.file);
-        let elf = Elf::parse(&parts)
+        let read = parts(&found.file);
+        let elf = Elf::parse(&read)
             .map_err(|error| not_elf(&format!("it is not a 64-bit ELF file: {error}")))?;
         let (header, endian) = (elf.elf_header(), elf.endian());
         if header.e_machine(endian) != MACHINE {

@@ -2,9 +2,10 @@
 
 use super::message::{FUNCTIONS, Function, Wants, shortened};
 use super::program::{ElfFile, Files, demangled};
+use crate::binary::parts;
 use addr2line::{Context, FrameIter, LookupContinuation, LookupResult};
 use gimli::{Dwarf, DwarfPackage, EndianRcSlice, RunTimeEndian, SectionId};
-use object::{CompressedData, Object, ObjectSection, ReadCache};
+use object::{CompressedData, Object, ObjectSection};
 use std::cell::Cell;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -45,8 +46,8 @@ impl DebugInfo {
         if let Ok(Some((_, id))) = elf.gnu_debugaltlink() {
             let wants = Wants { build_id: id.to_vec(), ..Wants::default() };
             for shared in want(wants).candidates {
-                let parts = ReadCache::new(&shared);
-                let Ok(elf) = ElfFile::parse(&parts) else { continue };
+                let read = parts(&shared);
+                let Ok(elf) = ElfFile::parse(&read) else { continue };
                 if elf.build_id() == Ok(Some(id)) {
                     dwarf.load_sup(|id| section(id.name(), &elf, &shared, &left)).ok()?;
                     break;
@@ -54,8 +55,8 @@ impl DebugInfo {
             }
         }
         let package = package.and_then(|file| {
-            let parts = ReadCache::new(file);
-            let elf = ElfFile::parse(&parts).ok()?;
+            let read = parts(file);
+            let elf = ElfFile::parse(&read).ok()?;
             let empty = bytes(Vec::new(), endian(&elf));
             let load = |id: SectionId| match id.dwo_name() {
                 Some(name) => section(name, &elf, file, &left),

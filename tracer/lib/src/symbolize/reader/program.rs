@@ -2,7 +2,8 @@
 
 use super::debug_info::DebugInfo;
 use super::message::{FUNCTIONS, Function, Wants, shortened};
-use object::{Object, ObjectSegment, ObjectSymbol, ReadCache, SegmentFlags, SymbolKind};
+use crate::binary::{Parts, parts};
+use object::{Object, ObjectSegment, ObjectSymbol, SegmentFlags, SymbolKind};
 use std::fs::File;
 use std::os::fd::OwnedFd;
 
@@ -13,7 +14,7 @@ const SYMBOLS: usize = 1 << 22;
 const AROUND: usize = 32;
 
 /// An ELF file, of which only the parts are read that are needed.
-pub(super) type ElfFile<'c> = object::File<'c, &'c ReadCache<&'c File>>;
+pub(super) type ElfFile<'c> = object::File<'c, &'c Parts<'c>>;
 
 /// What is needed of a program to name its functions.
 #[derive(Default)]
@@ -63,8 +64,8 @@ impl Program {
         file: &File,
         want: &mut dyn FnMut(Wants) -> Files,
     ) -> object::read::Result<Self> {
-        let parts = ReadCache::new(file);
-        let elf = ElfFile::parse(&parts)?;
+        let read = parts(file);
+        let elf = ElfFile::parse(&read)?;
         let mut this =
             Self { segments: elf.segments().map(Segment::of).collect(), ..Self::default() };
         this.add_symbols(&elf);
@@ -85,8 +86,8 @@ impl Program {
             this.debug_info = DebugInfo::read(&elf, file, package.as_ref(), want);
         }
         for candidate in &candidates {
-            let parts = ReadCache::new(candidate);
-            let Ok(debug) = ElfFile::parse(&parts) else { continue };
+            let read = parts(candidate);
+            let Ok(debug) = ElfFile::parse(&read) else { continue };
             // A file of another build has other addresses. Without a build ID, the link has the checksum of the file.
             let is_of_this_build = match (id.is_empty(), link) {
                 (false, _) => debug.build_id() == Ok(Some(&*id)),
