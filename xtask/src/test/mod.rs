@@ -160,6 +160,7 @@ impl Args {
             icount: false,
             limit: Some(Duration::from_secs(self.timeout * 60)),
             folder: workspace::root(),
+            unchanging: suite.folders(),
             passes_signals: false,
         };
         let mut command = vec!["bash".into(), script.into_os_string()];

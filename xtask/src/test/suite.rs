@@ -166,6 +166,16 @@ impl Suite {
         Ok(Self { groups })
     }
 
+    /// The folders with the tests, and the programs that they run.
+    pub(crate) fn folders(&self) -> Vec<PathBuf> {
+        // Cargo builds programs beside the folder of the tests.
+        let of_programs = |group: &Group| group.executable.parent()?.parent().map(Path::to_owned);
+        let mut folders: Vec<_> = self.groups.iter().filter_map(of_programs).collect();
+        folders.sort();
+        folders.dedup();
+        folders
+    }
+
     /// Whether no group runs on this machine.
     pub(crate) fn is_empty(&self, machine: Machine) -> bool {
         self.select(machine).next().is_none()

@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use shlex::bytes::Quoter;
@@ -34,15 +34,32 @@ echo "exit $status" >&3
 exit "$status"
 "#;
 
-/// The script that runs `command`, with exactly these arguments, in `folder` and with this environment.
+/// How cached folders are mounted. By default, 9p reads a program again each time it runs, which took half of the time
+/// of the tests that run many.
+const CACHED: &str =
+    "mount -t 9p -o ro,version=9p2000.L,trans=virtio,access=any,msize=524288,cache=loose";
+
+/// The name by which the guest mounts a cached folder.
+pub(crate) fn tag(number: usize) -> String {
+    format!("cached{number}")
+}
+
+/// The script that runs `command`, with exactly these arguments, in `folder` and with this environment. The files in
+/// `cached` are read only once.
 pub(crate) fn script(
     command: &[OsString],
     folder: &Path,
+    cached: &[PathBuf],
     environment: impl Iterator<Item = (OsString, OsString)>,
 ) -> Result<Vec<u8>> {
     let mut script = b"#!/bin/bash\n".to_vec();
     script.extend(format!("port=/dev/virtio-ports/{PORT}\n").bytes());
     script.extend(BEFORE.bytes());
+    for (number, folder) in cached.iter().enumerate() {
+        script.extend(format!("{CACHED} {} ", tag(number)).bytes());
+        script.extend(quoted(folder.as_os_str())?);
+        script.push(b'\n');
+    }
     script.extend(b"cd -- ");
     script.extend(quoted(folder.as_os_str())?);
     script.extend(b"\nset -m\nenv -i");
@@ -108,10 +125,14 @@ mod tests {
     }
 
     #[test]
-    fn script_has_folder_environment_and_command() {
+    fn script_has_folders_environment_and_command() {
         let environment = [("A".into(), "b c".into())].into_iter();
-        let script = script(&words(&["ls", "-l"]), Path::new("/w d"), environment).unwrap();
+        let cached = ["/usr/bin".into(), "/w d/target".into()];
+        let script =
+            script(&words(&["ls", "-l"]), Path::new("/w d"), &cached, environment).unwrap();
         let script = String::from_utf8(script).unwrap();
+        assert!(script.contains("loose cached0 /usr/bin\nmount "), "{script}");
+        assert!(script.contains("loose cached1 '/w d/target'\n"), "{script}");
         assert!(script.contains("cd -- '/w d'\n"), "{script}");
         assert!(script.contains("env -i 'A=b c' ls -l </dev/null"), "{script}");
     }

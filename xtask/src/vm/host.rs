@@ -122,6 +122,7 @@ impl Host {
             icount: false,
             limit: Some(KVM_LIMIT),
             folder: PathBuf::from("/"),
+            unchanging: Vec::new(),
             passes_signals: false,
         };
         let sinks = Sinks { out: Box::new(io::sink()), err: Box::new(io::sink()) };

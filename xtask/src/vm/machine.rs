@@ -47,6 +47,9 @@ pub(crate) struct Options {
     pub(crate) limit: Option<Duration>,
     /// The command's working directory, which is writable.
     pub(crate) folder: PathBuf,
+    /// Folders that nobody changes while the machine runs. The machine reads their files only once, and cannot write
+    /// there.
+    pub(crate) unchanging: Vec<PathBuf>,
     /// Whether the first signal goes to the command instead of ending the machine.
     pub(crate) passes_signals: bool,
 }
@@ -233,7 +236,8 @@ fn virtme(
         let value = if name == "PATH" { guest::root_path(&value) } else { value };
         (name, value)
     });
-    fs::write(&script, guest::script(command, &options.folder, environment)?)?;
+    let cached: Vec<_> = system().into_iter().chain(options.unchanging.clone()).collect();
+    fs::write(&script, guest::script(command, &options.folder, &cached, environment)?)?;
     let rules = scratch.join("rules");
     fs::create_dir(&rules)?;
     fs::write(rules.join("10-probe.rules"), RULES)?;
@@ -264,6 +268,13 @@ fn virtme(
     if options.folder != Path::new("/") {
         virtme.arg("--rwdir").arg(mount(options.folder.as_os_str(), options.folder.as_os_str())?);
     }
+    for (number, folder) in cached.iter().enumerate() {
+        let path = mountable(folder.as_os_str())?.display();
+        let tag = guest::tag(number);
+        virtme.arg("--qemu-opt=-virtfs").arg(format!(
+            "--qemu-opt=local,path={path},mount_tag={tag},security_model=none,readonly=on,multidevs=remap"
+        ));
+    }
     // The console shows warnings and worse, to diagnose a crash.
     virtme.args(["--kopt", "loglevel=5"]);
     // Detaching a probe waits for a grace period; expedited ones are short.
@@ -293,20 +304,30 @@ fn virtme(
     Ok(virtme)
 }
 
+/// Where most programs and libraries of the system are, as far as there are such folders.
+fn system() -> Vec<PathBuf> {
+    let libraries = format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH);
+    let folders = ["/usr/bin".into(), PathBuf::from(libraries)];
+    folders.into_iter().filter(|folder| folder.is_dir()).collect()
+}
+
 /// The option `GUEST=HOST`. Fails on paths that virtme-ng cannot mount.
 fn mount(guest: &OsStr, host: &OsStr) -> Result<OsString> {
-    for path in [guest, host] {
-        let is_safe = |byte: &u8| byte.is_ascii_alphanumeric() || b"_+ /.-".contains(byte);
-        ensure!(
-            path.as_encoded_bytes().iter().all(is_safe),
-            "virtme-ng cannot mount {}: use a folder whose path has only letters, digits and _+.-",
-            path.display()
-        );
-    }
-    let mut mount = guest.to_owned();
+    let mut mount = mountable(guest)?.to_owned();
     mount.push("=");
-    mount.push(host);
+    mount.push(mountable(host)?);
     Ok(mount)
+}
+
+/// The path, if virtme-ng and qemu can mount it.
+fn mountable(path: &OsStr) -> Result<&OsStr> {
+    let is_safe = |byte: &u8| byte.is_ascii_alphanumeric() || b"_+ /.-".contains(byte);
+    ensure!(
+        path.as_encoded_bytes().iter().all(is_safe),
+        "virtme-ng cannot mount {}: use a folder whose path has only letters, digits and _+.-",
+        path.display()
+    );
+    Ok(path)
 }
 
 /// Copies the machine's output. Sends one event when the destination is closed.

@@ -64,6 +64,8 @@ impl Args {
             icount: self.icount,
             limit: self.timeout.map(Duration::from_secs),
             folder: std::env::current_dir()?,
+            // Programs that are built while the machine runs are those of its user.
+            unchanging: Vec::new(),
             passes_signals: true,
         };
         let mut command = self.command;
