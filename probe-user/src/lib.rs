@@ -97,6 +97,8 @@ const _: () = {
     assert_send::<EvHandlers<'_>>();
     assert_send::<OwnedRecord>();
     assert_send::<ledger::Ledger>();
+    assert_send::<ledger::Meter>();
+    assert_sync::<ledger::Meter>();
     assert_send::<OpenError>();
     assert_send::<PollError>();
     assert_send::<Stop>();

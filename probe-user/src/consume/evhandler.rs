@@ -459,14 +459,13 @@ mod tests {
         let block = writer.finish();
         let seen = std::sync::Mutex::new(Vec::new());
         let note = |payload: &[u8]| seen.lock().unwrap().push(payload.to_vec());
-        let mut given = KindCounts::default();
+        let given = KindCounts::default();
         {
             let mut handlers = EvHandlers::new();
             handlers
                 .on::<Pair, _>(|e| note(&[e.record.as_bytes(), e.tail].concat()))
                 .on_unknown(|_, record| note(record.payload));
-            let mut batch =
-                Batch::of_block(Records::new(block).unwrap(), 0, block.len(), &mut given);
+            let mut batch = Batch::of_block(Records::new(block).unwrap(), 0, block.len(), &given);
             assert_eq!(handlers.batch(3, &mut batch), ControlFlow::Continue(()));
             assert_eq!(batch.close(), 7);
         }

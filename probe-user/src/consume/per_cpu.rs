@@ -3,6 +3,7 @@
 use crate::error::{OpenError, PollError, TallyError};
 use crate::ledger::accounts::Accounts;
 use crate::ledger::balance::Ledger;
+use crate::ledger::meter::{self, Meter, Shared};
 use crate::pipe::closing::Summary;
 use crate::pipe::evpipe::EvPipe;
 use crate::pipe::options::{Options, Wakeup};
@@ -79,6 +80,8 @@ pub struct PerCpuPipe<C, F> {
     make: F,
     /// In ascending order of CPU.
     shards: Vec<Shard<C>>,
+    /// What the queues have received, for other threads.
+    shared: Shared,
     watch: io::Result<CpuWatch>,
 }
 
@@ -110,7 +113,15 @@ impl<C: Consumer + Send, F: FnMut(u32) -> C> PerCpuPipe<C, F> {
         let accounts = parts.open_accounts()?;
         let online = cpus::online().map_err(|cause| OpenError::Cpus { cause })?;
         let options = options.clone();
-        let mut this = Self { parts, accounts, options, make, shards: Vec::new(), watch };
+        let mut this = Self {
+            parts,
+            accounts,
+            options,
+            make,
+            shards: Vec::new(),
+            shared: Shared::default(),
+            watch,
+        };
         let wanted = this.options.wanted_cpus().map(<[u32]>::to_vec);
         for &cpu in wanted.as_ref().unwrap_or(&online) {
             match this.open_on(cpu) {
@@ -149,6 +160,8 @@ impl<C: Consumer + Send, F: FnMut(u32) -> C> PerCpuPipe<C, F> {
     /// Adds a CPU, and returns its new consumer.
     fn add(&mut self, cpu: u32, pipe: EvPipe) -> &mut C {
         let consumer = (self.make)(cpu);
+        let queues = pipe.queues().iter().map(|queue| (queue.cpu(), Arc::clone(queue.received())));
+        meter::share(&self.shared, queues);
         let at = self.shards.partition_point(|shard| shard.cpu < cpu);
         self.shards.insert(at, Shard { cpu, pipe, consumer });
         &mut self.shards[at].consumer
@@ -277,6 +290,11 @@ impl<C, F> PerCpuPipe<C, F> {
     /// The counts of the queue of each CPU so far, in ascending order of CPU.
     pub fn counts(&self) -> impl Iterator<Item = (u32, QueueCounts)> {
         self.pipes().flat_map(EvPipe::queues).map(|queue| (queue.cpu(), queue.counts()))
+    }
+
+    /// A meter, with which any thread can read the counts while the pipe runs.
+    pub fn meter(&self) -> Meter {
+        Meter::new(self.accounts.clone(), Arc::clone(&self.shared))
     }
 
     /// Accounts for every record so far.

@@ -172,7 +172,7 @@ impl EvPipe {
     fn give_all_tails<C: Consumer>(&mut self, consumer: &mut C) -> ControlFlow<()> {
         let sent = self.accounting.accounts.as_ref().and_then(|accounts| accounts.sent().ok());
         let overwritten = |queues: &[EvQueue]| -> u64 {
-            let counts = queues.iter().flat_map(|queue| queue.dumped.overwritten.iter());
+            let counts = queues.iter().flat_map(|queue| queue.received().overwritten.iter());
             counts.map(|(_, count)| count).sum()
         };
         let before = overwritten(self.queues());

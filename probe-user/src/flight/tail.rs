@@ -7,6 +7,7 @@ use crate::queue::notices::{Malformed, MalformedReason};
 use probe_common::RecordKind;
 use probe_common::limits::KINDS;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 /// A record that a dump has found, and where it is.
 #[derive(Clone, Copy, Debug)]
@@ -33,6 +34,7 @@ impl EvQueue {
         consumer: &mut C,
     ) -> ControlFlow<()> {
         let Self { cpu, ring, retired, seen, dumped, .. } = self;
+        let received = Arc::clone(&seen.received);
         let mut malformed = |bytes, reason| {
             seen.counts.malformed += 1;
             seen.counts.malformed_bytes += bytes;
@@ -41,7 +43,7 @@ impl EvQueue {
         for (number, ring) in retired.iter_mut().chain([ring]).enumerate() {
             let Some(ring) = ring.backward_mut() else { continue };
             let found = ring.look();
-            dumped.overwritten_bytes += found.overwritten;
+            received.overwritten_bytes.add(found.overwritten);
             if found.malformed > 0 {
                 malformed(found.malformed, MalformedReason::RecordSize)?;
             }
@@ -57,10 +59,10 @@ impl EvQueue {
                 }
             }
         }
-        if dumped.overwritten_bytes > 0 {
+        if received.overwritten_bytes.get() > 0 {
             for kind in (0..KINDS).filter_map(RecordKind::at) {
                 let overwritten = sent(kind).map(|sent| sent.saturating_sub(dumped.found.of(kind)));
-                dumped.overwritten.set(kind, overwritten.unwrap_or(0));
+                received.overwritten.set(kind, overwritten.unwrap_or(0));
             }
         }
         ControlFlow::Continue(())
@@ -81,7 +83,7 @@ impl EvQueue {
         };
         // Count the record before the consumer sees it, because the consumer may panic.
         self.dumped.left -= 1;
-        self.seen.given.add(record.kind, 1);
+        self.seen.received.given.add(record.kind, 1);
         self.seen.counts.records += 1;
         consumer.record(self.cpu, record)
     }

@@ -99,7 +99,7 @@ impl State {
         let counts = counts(&self.expected);
         assert_eq!(self.seen.counts, counts);
         assert_eq!(drain.lost(), counts.lost);
-        assert_eq!(self.seen.given, self.log.kinds);
+        assert_eq!(self.seen.received.given, self.log.kinds);
     }
 }
 

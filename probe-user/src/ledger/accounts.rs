@@ -3,6 +3,7 @@
 use crate::error::TallyError;
 use crate::ledger::balance::{Ledger, LedgerCpu, LedgerEntry};
 use crate::ledger::tally::Tally;
+use crate::queue::counts::Received;
 use crate::queue::evqueue::EvQueue;
 use probe_common::RecordKind;
 use probe_common::tally::{FailureClass, KindTally, OutputTally};
@@ -76,40 +77,78 @@ impl Accounts {
         queues: impl Iterator<Item = &'q EvQueue> + Clone,
     ) -> Result<Ledger, TallyError> {
         // Read the consumer's counts first: it can only have handled what was sent before.
-        let mut entries: BTreeMap<(u32, RecordKind), LedgerEntry> = BTreeMap::new();
-        let mut cpus: BTreeMap<u32, LedgerCpu> = BTreeMap::new();
+        let mut draft = Draft::default();
         for queue in queues.clone() {
-            let cpu = queue.cpu();
-            for (kind, count) in queue.seen.given.iter() {
-                LedgerEntry::of(&mut entries, cpu, kind).handled = count;
-            }
-            for (kind, count) in queue.recovered.iter() {
-                LedgerEntry::of(&mut entries, cpu, kind).tally.sent += count;
-            }
-            for (kind, count) in queue.dumped.overwritten.iter() {
-                LedgerEntry::of(&mut entries, cpu, kind).overwritten = count;
-            }
-            let entry = LedgerCpu::of(&mut cpus, cpu);
-            entry.overwritten_bytes = queue.dumped.overwritten_bytes;
-            entry.kernel_lost = queue.kernel_lost();
-            entry.malformed = queue.counts().malformed;
-            entry.foreign = queue.seen.given.other();
+            draft.add_received(queue.cpu(), queue.received()).kernel_lost = queue.kernel_lost();
         }
+        self.add_counted(&mut draft)?;
+        // Read this last: what is in no ring now was not sent after the consumer's counts were read.
+        for queue in queues {
+            LedgerCpu::of(&mut draft.cpus, queue.cpu()).pending = queue.has_records();
+        }
+        Ok(draft.into())
+    }
+
+    /// The same from outside of the pipe, where nobody can see what is in the rings, and what the kernel counts.
+    pub(crate) fn read_outside(
+        &self,
+        queues: impl Iterator<Item = (u32, Arc<Received>)>,
+    ) -> Result<Ledger, TallyError> {
+        let mut draft = Draft::default();
+        for (cpu, received) in queues {
+            let entry = draft.add_received(cpu, &received);
+            (entry.kernel_lost, entry.pending) = (None, true);
+        }
+        self.add_counted(&mut draft)?;
+        Ok(draft.into())
+    }
+
+    /// Adds what the eBPF side has counted.
+    fn add_counted(&self, draft: &mut Draft) -> Result<(), TallyError> {
         let counted = Counted::read(&self.tally)?;
         for (&(cpu, kind), now) in &counted.records {
             let nothing = KindTally::default();
             let before = self.before.records.get(&(cpu, kind)).unwrap_or(&nothing);
-            LedgerEntry::of(&mut entries, cpu, kind).tally += now.since(before);
+            LedgerEntry::of(&mut draft.entries, cpu, kind).tally += now.since(before);
         }
         for (&cpu, now) in &counted.outputs {
-            LedgerCpu::of(&mut cpus, cpu).outputs = self.outputs_since(cpu, now);
+            LedgerCpu::of(&mut draft.cpus, cpu).outputs = self.outputs_since(cpu, now);
         }
-        // Read this last: what is in no ring now was not sent after the consumer's counts were read.
-        for queue in queues {
-            LedgerCpu::of(&mut cpus, queue.cpu()).pending = queue.has_records();
+        Ok(())
+    }
+}
+
+/// A ledger that is being written.
+#[derive(Default)]
+struct Draft {
+    entries: BTreeMap<(u32, RecordKind), LedgerEntry>,
+    cpus: BTreeMap<u32, LedgerCpu>,
+}
+
+impl Draft {
+    /// Adds what a queue has received.
+    fn add_received(&mut self, cpu: u32, received: &Received) -> &mut LedgerCpu {
+        for (kind, count) in received.given.iter() {
+            LedgerEntry::of(&mut self.entries, cpu, kind).handled = count;
         }
-        let entries = entries.into_values().filter(|entry| !entry.is_empty()).collect();
-        let cpus = cpus.into_values().filter(|cpu| *cpu != LedgerCpu::new(cpu.cpu)).collect();
-        Ok(Ledger { entries, cpus })
+        for (kind, count) in received.recovered.iter() {
+            LedgerEntry::of(&mut self.entries, cpu, kind).tally.sent += count;
+        }
+        for (kind, count) in received.overwritten.iter() {
+            LedgerEntry::of(&mut self.entries, cpu, kind).overwritten = count;
+        }
+        let entry = LedgerCpu::of(&mut self.cpus, cpu);
+        entry.overwritten_bytes = received.overwritten_bytes.get();
+        entry.malformed = received.counts().malformed;
+        entry.foreign = received.given.other();
+        entry
+    }
+}
+
+impl From<Draft> for Ledger {
+    fn from(draft: Draft) -> Self {
+        let entries = draft.entries.into_values().filter(|entry| !entry.is_empty()).collect();
+        let cpus = draft.cpus.into_values().filter(|cpu| *cpu != LedgerCpu::new(cpu.cpu)).collect();
+        Self { entries, cpus }
     }
 }

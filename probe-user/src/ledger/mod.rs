@@ -3,7 +3,9 @@
 pub(crate) mod accounting;
 pub(crate) mod accounts;
 pub(crate) mod balance;
+pub(crate) mod meter;
 pub(crate) mod tally;
 
 pub use balance::{Discrepancy, Ledger, LedgerCpu, LedgerEntry};
+pub use meter::{Meter, Rates};
 pub use tally::{CpuOutputs, CpuTally, Tally};

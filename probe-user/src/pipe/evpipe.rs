@@ -3,6 +3,7 @@
 use crate::error::{PollError, TallyError};
 use crate::ledger::accounting::Accounting;
 use crate::ledger::balance::Ledger;
+use crate::ledger::meter::Meter;
 use crate::ledger::tally::Tally;
 use crate::pipe::adaptive::Adaptive;
 use crate::pipe::coverage::Coverage;
@@ -19,6 +20,7 @@ use probe_sys::hotplug::Prepare;
 use std::io;
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A perf event array, and a queue for each CPU whose event is in it.
@@ -121,6 +123,11 @@ impl EvPipe {
     /// that opened the pipe.
     pub fn ledger(&self) -> Result<Ledger, TallyError> {
         Self::ledger_of(std::iter::once(self))
+    }
+
+    /// A meter, with which any thread can read the counts while the pipe runs.
+    pub fn meter(&self) -> Meter {
+        Meter::new(self.accounting.accounts.clone(), Arc::clone(self.coverage.queues.shared()))
     }
 
     /// Why the pipe is not notified when CPUs go online or offline, if it is not. Programs on CPUs that go online

@@ -1,6 +1,7 @@
 //! The queues of a pipe, and the maps that contain their events.
 
 use crate::error::{OpenError, PauseError, event_hint, map_type_name};
+use crate::ledger::meter::{self, Shared};
 use crate::pipe::adaptive::{Adaptive, Looks};
 use crate::pipe::claims::Claims;
 use crate::pipe::options::Options;
@@ -33,6 +34,8 @@ pub(crate) struct Queues {
     /// The map of the events that wake with every record.
     eager: Option<Arc<OwnedFd>>,
     queues: Vec<EvQueue>,
+    /// What they have received, for other threads.
+    shared: Shared,
     bytes: usize,
     writing: Writing,
     /// The requested CPUs; `None` for all.
@@ -63,6 +66,7 @@ impl Queues {
             process: Process::this(),
             eager: None,
             queues: Vec::new(),
+            shared: Shared::default(),
             bytes: options.bytes(),
             writing: options.writing(),
             wanted: options.wanted_cpus().map(<[u32]>::to_vec),
@@ -84,6 +88,11 @@ impl Queues {
     /// Registers a hook that prepares each CPU that goes online from now on, before programs find its event.
     pub(crate) fn prepare_beside(&mut self, beside: Box<dyn Prepare>) {
         self.beside = Some(beside);
+    }
+
+    /// What the queues have received, for other threads.
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
     }
 
     /// Whether the consumer waits for the events of the rings: not where rings are overwritten.
@@ -122,7 +131,11 @@ impl Queues {
                 let _ = membarrier::wait_for_programs();
                 self.queues[at].go_online(ring);
             }
-            Err(at) => self.queues.insert(at, EvQueue::new(cpu, ring)),
+            Err(at) => {
+                let queue = EvQueue::new(cpu, ring);
+                meter::share(&self.shared, [(cpu, Arc::clone(queue.received()))]);
+                self.queues.insert(at, queue);
+            }
         }
         Ok(true)
     }

@@ -31,7 +31,7 @@ pub struct Batch<'r> {
     /// How many records were taken before those.
     taken: u64,
     /// Counts the taken records by kind.
-    given: &'r mut KindCounts,
+    given: &'r KindCounts,
     error: Option<BlockError>,
 }
 
@@ -43,7 +43,7 @@ impl<'r> Batch<'r> {
         limit: usize,
         at: usize,
         consumed: usize,
-        given: &'r mut KindCounts,
+        given: &'r KindCounts,
     ) -> Self {
         let mut this = Self::empty(given);
         (this.bytes, this.limit, this.at, this.end) = (bytes, limit, at, at);
@@ -61,7 +61,7 @@ impl<'r> Batch<'r> {
         records: Records<'r>,
         consumed: usize,
         size: usize,
-        given: &'r mut KindCounts,
+        given: &'r KindCounts,
     ) -> Self {
         let mut this = Self::empty(given);
         (this.records, this.end) = (records.resume(consumed), size);
@@ -70,7 +70,7 @@ impl<'r> Batch<'r> {
     }
 
     #[inline]
-    fn empty(given: &'r mut KindCounts) -> Self {
+    fn empty(given: &'r KindCounts) -> Self {
         Self {
             bytes: &[],
             limit: 0,

@@ -2,6 +2,7 @@
 
 use probe_common::RecordKind;
 use probe_common::limits::KINDS;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// What a queue has seen so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,63 +32,120 @@ impl std::ops::AddAssign for QueueCounts {
 pub(crate) struct DumpCounts {
     /// Records that dumps have found, whether or not the consumer received them.
     pub(crate) found: KindCounts,
-    /// Records that were overwritten before a dump.
-    pub(crate) overwritten: KindCounts,
-    /// Bytes of ring that were overwritten before a dump.
-    pub(crate) overwritten_bytes: u64,
     /// Records that dumps have found but not delivered.
     pub(crate) left: u64,
 }
 
-/// The number of records of each kind.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What a queue has received. One thread counts; others may read at any time.
+#[derive(Debug, Default)]
+pub(crate) struct Received {
+    /// The records that were delivered to the consumer.
+    pub(crate) given: KindCounts,
+    /// Records that were recovered from scratch memory, because their CPU went offline. The eBPF side has not
+    /// counted them.
+    pub(crate) recovered: KindCounts,
+    /// Records that were overwritten before a dump.
+    pub(crate) overwritten: KindCounts,
+    /// Bytes of ring that were overwritten before a dump.
+    pub(crate) overwritten_bytes: Count,
+    lost: Count,
+    malformed: Count,
+    malformed_bytes: Count,
+}
+
+impl Received {
+    /// Lets other threads know the counts as well.
+    pub(crate) fn publish(&self, counts: &QueueCounts) {
+        let QueueCounts { records: _, lost, malformed, malformed_bytes } = *counts;
+        self.lost.set(lost);
+        self.malformed.set(malformed);
+        self.malformed_bytes.set(malformed_bytes);
+    }
+
+    /// The counts as of the last time that they were [published](Self::publish), and the records delivered by now.
+    pub(crate) fn counts(&self) -> QueueCounts {
+        let records = self.given.iter().map(|(_, count)| count).sum::<u64>() + self.given.other();
+        let (lost, malformed) = (self.lost.get(), self.malformed.get());
+        QueueCounts { records, lost, malformed, malformed_bytes: self.malformed_bytes.get() }
+    }
+}
+
+/// A number that one thread changes and others may read.
+#[derive(Debug, Default)]
+pub(crate) struct Count(AtomicU64);
+
+impl Count {
+    /// Adds to the number. Only the thread that counts calls this.
+    #[inline]
+    pub(crate) fn add(&self, count: u64) {
+        // ORDERING: nothing else depends on the number. As nobody else changes it, it needs no atomic addition.
+        self.0.store(self.0.load(Relaxed).wrapping_add(count), Relaxed);
+    }
+
+    pub(crate) fn set(&self, count: u64) {
+        // ORDERING: as above.
+        self.0.store(count, Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        // ORDERING: as above.
+        self.0.load(Relaxed)
+    }
+}
+
+/// The number of records of each kind. One thread counts; others may read.
+#[derive(Debug)]
 pub(crate) struct KindCounts {
     /// Indexed by [`RecordKind::index`].
-    by_kind: Box<[u64]>,
+    by_kind: Box<[Count]>,
     /// Records of kinds that have no index.
-    other: u64,
+    other: Count,
 }
 
 impl Default for KindCounts {
     fn default() -> Self {
-        Self { by_kind: vec![0; KINDS as usize].into_boxed_slice(), other: 0 }
+        let by_kind = (0..KINDS).map(|_| Count::default()).collect();
+        Self { by_kind, other: Count::default() }
+    }
+}
+
+impl PartialEq for KindCounts {
+    fn eq(&self, other: &Self) -> bool {
+        self.iter().eq(other.iter()) && self.other() == other.other()
     }
 }
 
 impl KindCounts {
     #[inline]
-    pub(crate) fn add(&mut self, kind: RecordKind, count: u64) {
-        match self.counted(kind) {
-            Some(counted) => *counted += count,
-            None => self.other += count,
-        }
+    pub(crate) fn add(&self, kind: RecordKind, count: u64) {
+        self.counted(kind).unwrap_or(&self.other).add(count);
     }
 
     #[inline]
-    fn counted(&mut self, kind: RecordKind) -> Option<&mut u64> {
-        self.by_kind.get_mut(kind.index()? as usize)
+    fn counted(&self, kind: RecordKind) -> Option<&Count> {
+        self.by_kind.get(kind.index()? as usize)
     }
 
     /// Sets the count of a kind. Does nothing if the kind has no index.
-    pub(crate) fn set(&mut self, kind: RecordKind, count: u64) {
+    pub(crate) fn set(&self, kind: RecordKind, count: u64) {
         if let Some(counted) = self.counted(kind) {
-            *counted = count;
+            counted.set(count);
         }
     }
 
     /// The count of a kind, or 0 if the kind has no index.
     pub(crate) fn of(&self, kind: RecordKind) -> u64 {
-        kind.index().and_then(|index| self.by_kind.get(index as usize)).copied().unwrap_or(0)
+        self.counted(kind).map_or(0, Count::get)
     }
 
     /// The kinds with a count above 0, and their counts.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (RecordKind, u64)> {
         let kinds = (0..KINDS).filter_map(RecordKind::at);
-        kinds.zip(self.by_kind.iter().copied()).filter(|&(_, count)| count > 0)
+        kinds.zip(self.by_kind.iter().map(Count::get)).filter(|&(_, count)| count > 0)
     }
 
     /// Records of kinds that no program can emit through the pipe.
     pub(crate) fn other(&self) -> u64 {
-        self.other
+        self.other.get()
     }
 }

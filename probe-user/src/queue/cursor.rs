@@ -6,11 +6,12 @@
 
 use crate::queue::batch::Batch;
 use crate::queue::consumer::Consumer;
-use crate::queue::counts::{KindCounts, QueueCounts};
+use crate::queue::counts::{QueueCounts, Received};
 use crate::queue::notices::{Loss, Malformed, MalformedReason};
 use probe_common::{BlockError, Records};
 use probe_sys::ring::perf_record::{Header, PerfRecord};
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 /// How far one ring is consumed.
 #[derive(Debug)]
@@ -28,8 +29,15 @@ pub(crate) struct Cursor {
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) counts: QueueCounts,
-    /// The records that were delivered to the consumer, by kind.
-    pub(crate) given: KindCounts,
+    /// What other threads may know of it.
+    pub(crate) received: Arc<Received>,
+}
+
+impl Seen {
+    /// Lets other threads know what was seen.
+    pub(crate) fn publish(&self) {
+        self.received.publish(&self.counts);
+    }
 }
 
 impl Cursor {
@@ -63,8 +71,8 @@ impl<C: Consumer> Reader<'_, C> {
         at: usize,
         start: u64,
     ) -> ControlFlow<(), Option<usize>> {
-        let Seen { counts, given } = &mut *self.seen;
-        let batch = Batch::new(piece, limit, at, self.cursor.in_block, given);
+        let Seen { counts, received } = &mut *self.seen;
+        let batch = Batch::new(piece, limit, at, self.cursor.in_block, &received.given);
         if batch.is_empty() {
             return ControlFlow::Continue(None);
         }
@@ -177,10 +185,10 @@ pub(crate) fn deliver_block<C: Consumer>(
     seen: &mut Seen,
     consumer: &mut C,
 ) -> ControlFlow<()> {
-    let Seen { counts, given } = seen;
+    let Seen { counts, received } = seen;
     let (flow, error) = match Records::new(block) {
         Ok(records) => {
-            let batch = Batch::of_block(records, 0, block.len(), given);
+            let batch = Batch::of_block(records, 0, block.len(), &received.given);
             let taking = Taking { batch, start: 0, cursor: &mut Cursor::new(cpu, 0), counts };
             let (flow, end) = taking.give(consumer);
             match end {

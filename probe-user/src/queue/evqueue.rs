@@ -1,7 +1,7 @@
 //! One CPU's queue: its perf events and their rings.
 
 use crate::queue::consumer::Consumer;
-use crate::queue::counts::{DumpCounts, KindCounts, QueueCounts};
+use crate::queue::counts::{DumpCounts, QueueCounts, Received};
 use crate::queue::cursor::{self, Seen};
 use crate::queue::drain::Drained;
 use crate::queue::event_ring::EventRing;
@@ -14,6 +14,7 @@ use std::io;
 use std::mem::offset_of;
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use zerocopy::FromBytes;
 
 /// One CPU's perf event and its ring.
@@ -30,9 +31,6 @@ pub struct EvQueue {
     /// Outputs that the kernel had no room for in rings that no longer exist.
     past_lost: u64,
     pub(crate) seen: Seen,
-    /// Records that were recovered from scratch memory, because their CPU went offline. The eBPF side has not
-    /// counted them.
-    pub(crate) recovered: KindCounts,
     /// What dumps have found, if the rings are overwritten.
     pub(crate) dumped: DumpCounts,
 }
@@ -46,7 +44,6 @@ impl EvQueue {
             retired: VecDeque::new(),
             past_lost: 0,
             seen: Seen::default(),
-            recovered: KindCounts::default(),
             dumped: DumpCounts::default(),
         }
     }
@@ -91,6 +88,12 @@ impl EvQueue {
         self.seen.counts
     }
 
+    /// The same, as other threads can read it.
+    pub(crate) fn received(&self) -> &Arc<Received> {
+        self.seen.publish();
+        &self.seen.received
+    }
+
     /// The number of outputs that the kernel had no room for since the queue was opened, whether or not the
     /// ring has reported them yet (`PERF_FORMAT_LOST`). `None` before kernel 6.0, which does not count them.
     pub fn kernel_lost(&self) -> Option<u64> {
@@ -106,6 +109,12 @@ impl EvQueue {
     /// Delivers everything that is available now to `consumer`, up to `budget` bytes of ring, or until the
     /// consumer breaks.
     pub(crate) fn drain<C: Consumer>(&mut self, consumer: &mut C, budget: usize) -> Drained {
+        let drained = self.drain_rings(consumer, budget);
+        self.seen.publish();
+        drained
+    }
+
+    fn drain_rings<C: Consumer>(&mut self, consumer: &mut C, budget: usize) -> Drained {
         while let Some(old) = self.retired.front_mut() {
             let drained = old.run(&mut self.seen, consumer, budget);
             if drained.flow.is_break() || drained.more {
@@ -165,7 +174,7 @@ impl EvQueue {
         }
         for (index, count) in head.kinds.iter().map_while(|kind| kind.get()) {
             if let Some(kind) = RecordKind::at(index) {
-                self.recovered.add(kind, u64::from(count));
+                self.seen.received.recovered.add(kind, u64::from(count));
             }
         }
         head.prefix = BlockPrefix::new(words as u16, 0, head.seq);

@@ -13,8 +13,8 @@ use probe_testing::set_on_drop::SetOnDrop;
 use probe_user::common::Record;
 use probe_user::common::control::{EVENTS_MAP, OUTPUTS_MAP, TALLY_MAP};
 use probe_user::common::tally::FailureClass;
-use probe_user::ledger::{Ledger, Tally};
-use probe_user::{EvHandlers, EvPipe, Options, PipeParts, TallyError, Wakeup};
+use probe_user::ledger::{Ledger, Meter, Tally};
+use probe_user::{EvHandlers, EvPipe, Options, PipeParts, QueueCounts, TallyError, Wakeup};
 use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_bind, mount_change, unmount};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -109,6 +109,78 @@ fn the_ledger_can_be_read_at_any_time() {
     assert_eq!((ledger.attempted(), ledger.handled(), ledger.failed()), (30, 30, 0), "{ledger}");
     let kinds: Vec<_> = ledger.entries.iter().map(|one| (one.cpu, one.kind, one.handled)).collect();
     assert_eq!(kinds, [(cpu, Numbered::KIND, 10), (cpu, Tailed::KIND, 20)]);
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_meter_shows_what_a_consumer_has_not_handled_yet() {
+    // Without packing, whose records are in no count before their block is sent.
+    let options = Options::new().wakeup(Wakeup::PollOnly);
+    let (mut object, mut pipe) = open(&options);
+    let (cpus, meter) = (online(), pipe.meter());
+    let sums = |meter: &Meter| {
+        let ledger = meter.ledger().unwrap();
+        assert!(ledger.balances() && !ledger.is_confirmed(), "{ledger}");
+        (ledger.attempted(), ledger.handled(), ledger.unread())
+    };
+    assert_eq!(sums(&meter), (0, 0, 0));
+    emit_on(&mut object, &cpus, 10);
+    let number = 10 * cpus.len() as u64;
+    assert_eq!(sums(&meter), (number, 0, number));
+    // The consumer hangs in its second record.
+    let mut seen = 0;
+    let mut handlers = EvHandlers::new();
+    handlers.on::<Numbered, _>(|_| {
+        seen += 1;
+        if seen == 2 {
+            let (attempted, handled, unread) = sums(&meter);
+            assert_eq!((attempted, handled + unread), (number, number));
+            assert!(unread >= number - 2, "{unread} of {number}");
+        }
+    });
+    assert_eq!(pipe.drain(&mut handlers).records, number);
+    assert_eq!(sums(&meter), (number, number, 0));
+    let counts: Vec<_> =
+        meter.counts().iter().map(|(cpu, counts)| (*cpu, counts.records)).collect();
+    assert_eq!(counts, cpus.iter().map(|&cpu| (cpu, 10)).collect::<Vec<_>>());
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_meter_agrees_with_the_ledger_of_a_pipe_that_runs_elsewhere() {
+    // A ring of one page has no room for many of the records.
+    let (mut object, mut pipe) = open(&Options::new().bytes_per_cpu(page_size()));
+    let (mut meter, is_done) = (pipe.meter(), AtomicBool::new(false));
+    let other = meter.clone();
+    std::thread::scope(|scope| {
+        let watching = scope.spawn(|| {
+            let mut before = 0;
+            while !is_done.load(Ordering::Relaxed) {
+                let handled = other.ledger().unwrap().handled();
+                assert!(handled >= before, "{handled} after {before}");
+                before = handled;
+            }
+        });
+        let done = SetOnDrop(&is_done);
+        let mut log = Log::default();
+        while_emitting(&mut object, attempts(), |stop| pipe.run(stop, &mut log).unwrap());
+        drop(done);
+        watching.join().unwrap();
+    });
+    // The pipe's own ledger comes second: it would tell the meter what the pipe has seen.
+    let (counts, outside) = (meter.counts(), meter.ledger().unwrap());
+    let inside = pipe.ledger().unwrap();
+    assert_eq!(outside.entries, inside.entries, "{outside}; {inside}");
+    let rates = meter.rates().unwrap();
+    let number = rates.handled * rates.over.as_secs_f64();
+    assert_eq!(number.round() as u64, inside.handled(), "{rates:?}");
+    let lost = |counts: Vec<(u32, QueueCounts)>| counts.iter().map(|one| one.1.lost).sum::<u64>();
+    let of_pipe = pipe.queues().iter().map(|queue| (queue.cpu(), queue.counts())).collect();
+    assert!(lost(counts.clone()) > 0, "nothing was lost: {inside}");
+    assert_eq!(lost(counts), lost(of_pipe));
+    // It outlives the pipe.
+    let closed = pipe.close(&mut Log::default()).ledger.unwrap();
+    assert_eq!(meter.ledger().unwrap().handled(), closed.handled());
 }
 
 #[test]

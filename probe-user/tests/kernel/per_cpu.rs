@@ -45,7 +45,9 @@ fn exactly_n_arrive_on_the_cpu_that_emitted_them() {
     for wakeup in policies() {
         let options = Options::new().bytes_per_cpu(AMPLE).wakeup(wakeup);
         let (mut object, mut pipe) = open_per_cpu(&options, new_log);
+        let meter = pipe.meter();
         while_emitting(&mut object, N, |stop| pipe.run(stop).unwrap());
+        assert_eq!(meter.counts(), pipe.counts().collect::<Vec<_>>());
         // The run drains everything emitted before the stop.
         assert_eq!(pipe.ledger().unwrap().unread(), 0, "{wakeup:?}");
         let summary = pipe.close();

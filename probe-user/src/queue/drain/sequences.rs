@@ -379,7 +379,7 @@ proptest! {
                 }
             }
             prop_assert_eq!(seen.counts, model.counts);
-            prop_assert_eq!(&seen.given, &model.by_kind);
+            prop_assert_eq!(&seen.received.given, &model.by_kind);
             let longest = drain.memory_mut().longest_step;
             prop_assert!(skips || longest < size as u64 / 4 + writer.longest.max(1), "{longest}");
         }
@@ -392,7 +392,7 @@ proptest! {
         }
         prop_assert!(at_end(&model));
         prop_assert_eq!(seen.counts, model.counts);
-        prop_assert_eq!(seen.given, model.by_kind);
+        prop_assert_eq!(&seen.received.given, &model.by_kind);
         let ring = drain.memory_mut();
         prop_assert_eq!(ring.tail, ring.head, "everything is given back");
     }
