@@ -68,9 +68,10 @@ pub use aya;
 #[cfg(feature = "tokio")]
 pub use consume::asynchronous::{AsyncEvPipe, Pipe, RecordStream};
 pub use consume::evhandler::{AnyThread, Emitted, EvHandlers, Flow, OneThread, Threads};
+pub use consume::item::{CpuState, Item, OwnedRecord};
 pub use consume::merge::{Intake, Merge};
 pub use consume::ordered::OrderedPipe;
-pub use consume::owned::{Item, OwnedRecord, OwnedRecords};
+pub use consume::owned::OwnedRecords;
 pub use consume::per_cpu::{PerCpuPipe, request_short_slices};
 pub use error::{OpenError, PauseError, PollError, TallyError};
 pub use pipe::closing::Summary;

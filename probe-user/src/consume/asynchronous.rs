@@ -1,8 +1,9 @@
 //! The pipe on a tokio runtime.
 
+use crate::consume::item::{Collector, Item};
 use crate::consume::ordered::OrderedPipe;
-use crate::consume::owned::{Collector, Item};
-use crate::error::PollError;
+use crate::error::{PollError, TallyError};
+use crate::ledger::balance::Ledger;
 use crate::pipe::driving::Drive;
 use crate::pipe::evpipe::{EvPipe, Progress};
 use crate::queue::consumer::Consumer;
@@ -126,12 +127,18 @@ impl<P: Pipe> AsyncEvPipe<P> {
 
 /// The records of a pipe as an asynchronous stream, which never ends by itself.
 ///
-/// Records that are not taken from the stream stay in the rings, except for a bounded number of items.
+/// Records that are not taken from the stream stay in the rings, except for a bounded number of items. A stream that
+/// always has another item lets others run now and then, so a timer beside it in a `select!` fires on time.
 #[derive(Debug)]
 pub struct RecordStream<P: Pipe = EvPipe> {
     pipe: AsyncEvPipe<P>,
     collector: Collector,
+    /// How many items were returned since others could run.
+    in_a_row: u32,
 }
+
+/// How many items a stream returns before it lets others run.
+const IN_A_ROW: u32 = 128;
 
 impl<P: Pipe> RecordStream<P> {
     /// Registers the pipe with the runtime.
@@ -144,7 +151,7 @@ impl<P: Pipe> RecordStream<P> {
     ///
     /// As [`AsyncEvPipe::new`].
     pub fn new(pipe: P) -> io::Result<Self> {
-        Ok(Self { pipe: AsyncEvPipe::new(pipe)?, collector: Collector::default() })
+        Ok(Self { pipe: AsyncEvPipe::new(pipe)?, collector: Collector::default(), in_a_row: 0 })
     }
 
     /// Returns the next item. Cancelling this loses nothing.
@@ -156,18 +163,39 @@ impl<P: Pipe> RecordStream<P> {
         std::future::poll_fn(|cx| self.poll_item(cx)).await
     }
 
-    /// Takes the pipe out of the runtime. Items that were already taken out of the rings are dropped.
-    pub fn into_inner(self) -> P {
-        self.pipe.into_inner()
+    /// Takes the pipe out of the runtime, and returns it with the items that were taken out of its rings but not by
+    /// you. For the pipe, their records are handled.
+    pub fn into_parts(self) -> (P, Vec<Item>) {
+        (self.pipe.into_inner(), self.collector.into_items())
     }
 
     fn poll_item(&mut self, cx: &mut Context<'_>) -> Poll<Result<Item, PollError>> {
         loop {
+            if self.in_a_row == IN_A_ROW {
+                // Tokio's own budget is no use here: where it is spent, a timer in the same `select!` cannot fire either.
+                self.in_a_row = 0;
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
             if let Some(item) = self.collector.pop() {
+                self.in_a_row += 1;
                 return Poll::Ready(Ok(item));
             }
             let _ = ready!(self.pipe.poll_drain(cx, &mut self.collector))?;
         }
+    }
+}
+
+impl RecordStream {
+    /// Accounts for every record so far, as [`EvPipe::ledger`]. Records that you have not taken are unread.
+    ///
+    /// # Errors
+    ///
+    /// As [`EvPipe::ledger`].
+    pub fn ledger(&self) -> Result<Ledger, TallyError> {
+        let mut ledger = self.pipe.get_ref().ledger()?;
+        self.collector.correct(&mut ledger);
+        Ok(ledger)
     }
 }
 

@@ -4,6 +4,7 @@
 pub(crate) mod asynchronous;
 pub(crate) mod evhandler;
 mod held;
+pub(crate) mod item;
 pub(crate) mod merge;
 pub(crate) mod ordered;
 pub(crate) mod owned;

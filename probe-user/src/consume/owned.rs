@@ -1,97 +1,23 @@
-//! Records that outlive the ring: copied once, into shared chunks of memory.
+//! A pipe as an iterator.
 
-use crate::error::PollError;
+use crate::consume::item::{Collector, Item};
+use crate::error::{PollError, TallyError};
+use crate::ledger::balance::Ledger;
+use crate::pipe::closing::Summary;
+use crate::pipe::driving::Drive;
 use crate::pipe::evpipe::EvPipe;
+use crate::pipe::stop::Stop;
 use crate::queue::consumer::Consumer;
-use crate::queue::notices::{Loss, Malformed};
-use bytes::{Bytes, BytesMut};
-use probe_common::{RawRecord, Record, RecordKind};
-use std::collections::VecDeque;
+use probe_common::RawRecord;
+use std::io;
 use std::ops::ControlFlow;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
 
-/// A record copied out of the ring.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct OwnedRecord {
-    /// The CPU that emitted it.
-    pub cpu: u32,
-    /// The layout of the payload.
-    pub kind: RecordKind,
-    /// `CLOCK_MONOTONIC`, in nanoseconds.
-    pub time: u64,
-    /// The payload. Many payloads share one chunk of memory, which is freed when the last of them is dropped.
-    pub payload: Bytes,
-}
-
-impl OwnedRecord {
-    /// Reads the payload as a `T` by value, and returns it with the tail after it. Returns `None` if the record has
-    /// another kind or is too short.
-    pub fn read<T: Record>(&self) -> Option<(T, &[u8])> {
-        if self.kind != T::KIND {
-            return None;
-        }
-        T::read_from_prefix(&self.payload).ok()
-    }
-}
-
-/// An item of a stream of records.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Item {
-    /// A record.
-    Record(OwnedRecord),
-    /// Records that a full ring lost before the next record of that CPU.
-    Lost(Loss),
-    /// Bytes that were skipped.
-    Malformed(Malformed),
-}
-
-/// How many items are taken out of the rings ahead of the reader. What a slow reader does not take stays in the
-/// rings, which count what they lose.
-const AHEAD: usize = 1024;
-
-/// The size of a chunk of memory for payloads, in bytes. A longer payload gets a chunk of its own.
-const CHUNK: usize = 64 << 10;
-
-/// The consumer behind the streams. It copies the records that it receives.
-#[derive(Debug, Default)]
-pub(crate) struct Collector {
-    items: VecDeque<Item>,
-    chunk: BytesMut,
-}
-
-impl Collector {
-    pub(crate) fn pop(&mut self) -> Option<Item> {
-        self.items.pop_front()
-    }
-
-    fn push(&mut self, item: Item) -> ControlFlow<()> {
-        self.items.push_back(item);
-        if self.items.len() < AHEAD { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-    }
-}
-
-impl Consumer for Collector {
-    fn record(&mut self, cpu: u32, record: RawRecord<'_>) -> ControlFlow<()> {
-        if self.chunk.capacity() < record.payload.len() {
-            self.chunk = BytesMut::with_capacity(CHUNK.max(record.payload.len()));
-        }
-        self.chunk.extend_from_slice(record.payload);
-        let payload = self.chunk.split().freeze();
-        let RawRecord { kind, time, .. } = record;
-        self.push(Item::Record(OwnedRecord { cpu, kind, time, payload }))
-    }
-
-    fn lost(&mut self, loss: Loss) -> ControlFlow<()> {
-        self.push(Item::Lost(loss))
-    }
-
-    fn malformed(&mut self, malformed: Malformed) -> ControlFlow<()> {
-        self.push(Item::Malformed(malformed))
-    }
-}
-
-/// The records of a pipe as a blocking iterator, which never ends by itself.
+/// The records of a pipe as a blocking iterator. It ends only if it has a stop ([`until`](Self::until)).
+///
+/// A bounded number of records is taken out of the rings before you ask for them. [`ledger`](Self::ledger) and
+/// [`close`](Self::close) count what you have not taken as unread.
 ///
 /// ```no_run
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -106,17 +32,102 @@ impl Consumer for Collector {
 pub struct OwnedRecords {
     pipe: EvPipe,
     collector: Collector,
+    ending: Option<Ending>,
+}
+
+/// When an iterator ends.
+#[derive(Debug)]
+struct Ending {
+    stop: Stop,
+    /// Whether everything that was emitted before the stop has been collected.
+    has_ended: bool,
 }
 
 impl OwnedRecords {
-    /// Creates an iterator over the records of `pipe`.
+    /// Creates an iterator over the records of `pipe`, which never ends.
     pub fn new(pipe: EvPipe) -> Self {
-        Self { pipe, collector: Collector::default() }
+        Self { pipe, collector: Collector::default(), ending: None }
     }
 
-    /// Returns the pipe. Items that were already taken out of the rings are dropped.
-    pub fn into_pipe(self) -> EvPipe {
-        self.pipe
+    /// Creates an iterator that ends once `stop` is stopped, after everything that was emitted before the stop.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel refuses to wait for the stop.
+    pub fn until(pipe: EvPipe, stop: &Stop) -> io::Result<Self> {
+        pipe.epoll().add(stop.as_fd())?;
+        let ending = Ending { stop: stop.clone(), has_ended: false };
+        Ok(Self { ending: Some(ending), ..Self::new(pipe) })
+    }
+
+    /// The next item, if there is one within `timeout`. `None` if there is none by then, or the iterator has ended.
+    ///
+    /// # Errors
+    ///
+    /// As [`EvPipe::poll`].
+    pub fn next_within(&mut self, timeout: Duration) -> Result<Option<Item>, PollError> {
+        // A time too far away for the clock is none.
+        self.next_before(Instant::now().checked_add(timeout))
+    }
+
+    /// Accounts for every record so far, as [`EvPipe::ledger`]. Records that you have not taken are unread.
+    ///
+    /// # Errors
+    ///
+    /// As [`EvPipe::ledger`].
+    pub fn ledger(&self) -> Result<Ledger, TallyError> {
+        let mut ledger = self.pipe.ledger()?;
+        self.collector.correct(&mut ledger);
+        Ok(ledger)
+    }
+
+    /// Returns the pipe, and the items that were taken out of its rings but not by you. For the pipe, their records are
+    /// handled.
+    pub fn into_parts(mut self) -> (EvPipe, Vec<Item>) {
+        self.forget_stop();
+        (self.pipe, self.collector.into_items())
+    }
+
+    /// Closes the pipe. What you have not taken is lost, and unread in the ledger.
+    pub fn close(mut self) -> Summary {
+        self.forget_stop();
+        let mut summary = self.pipe.close(&mut Refusal);
+        if let Ok(ledger) = &mut summary.ledger {
+            self.collector.correct(ledger);
+        }
+        summary
+    }
+
+    /// The next item before a time; `None` waits without a limit.
+    fn next_before(&mut self, deadline: Option<Instant>) -> Result<Option<Item>, PollError> {
+        loop {
+            if let Some(item) = self.collector.pop() {
+                return Ok(Some(item));
+            }
+            if let Some(Ending { stop, has_ended }) = &mut self.ending
+                && stop.is_stopped()
+            {
+                if std::mem::replace(has_ended, true) {
+                    return Ok(None);
+                }
+                // The rings bound how much that is.
+                self.collector.take_all();
+                let _ = self.pipe.drain_all(&mut self.collector);
+                continue;
+            }
+            let left = deadline.map(|time| time.saturating_duration_since(Instant::now()));
+            let _ = self.pipe.poll(left, &mut self.collector)?;
+            if left.is_some_and(|left| left.is_zero()) {
+                return Ok(self.collector.pop());
+            }
+        }
+    }
+
+    fn forget_stop(&mut self) {
+        if let Some(Ending { stop, .. }) = self.ending.take() {
+            // This cannot fail: it was added.
+            let _ = self.pipe.epoll().remove(stop.as_fd());
+        }
     }
 }
 
@@ -124,13 +135,19 @@ impl Iterator for OwnedRecords {
     type Item = Result<Item, PollError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        loop {
-            if let Some(item) = self.collector.pop() {
-                return Some(Ok(item));
-            }
-            if let Err(error) = self.pipe.poll(None, &mut self.collector) {
-                return Some(Err(error));
-            }
-        }
+        self.next_before(None).transpose()
+    }
+}
+
+/// A consumer that takes nothing.
+struct Refusal;
+
+impl Consumer for Refusal {
+    fn record(&mut self, _: u32, _: RawRecord<'_>) -> ControlFlow<()> {
+        ControlFlow::Break(())
+    }
+
+    fn accepts(&mut self) -> ControlFlow<()> {
+        ControlFlow::Break(())
     }
 }

@@ -9,6 +9,7 @@ mod latency;
 mod ledger;
 mod nesting;
 mod ordered;
+mod owned;
 mod per_cpu;
 mod pipe;
 mod restart;
