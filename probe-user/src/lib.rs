@@ -86,7 +86,7 @@ pub use queue::batch::Batch;
 pub use queue::consumer::Consumer;
 pub use queue::counts::QueueCounts;
 pub use queue::evqueue::EvQueue;
-pub use queue::notices::{CpuChange, Loss, Malformed, MalformedReason};
+pub use queue::notices::{CpuChange, Failure, Loss, Malformed, MalformedReason};
 
 /// Types that may move between threads.
 const _: () = {

@@ -2,7 +2,7 @@
 
 use crate::queue::batch::Batch;
 use crate::queue::consumer::Consumer;
-use crate::queue::notices::{CpuChange, Dump, Loss, Malformed, MalformedReason};
+use crate::queue::notices::{CpuChange, Dump, Failure, Loss, Malformed, MalformedReason};
 use probe_common::limits::KINDS;
 use probe_common::{RawRecord, Record, RecordKind};
 use std::any::type_name;
@@ -123,7 +123,7 @@ impl Threads for AnyThread {}
 impl Threads for OneThread {}
 
 mod sealed {
-    use super::{CpuChange, Dump, Loss, Malformed, RawRecord, RecordHandler};
+    use super::{CpuChange, Dump, Failure, Loss, Malformed, RawRecord, RecordHandler};
     use std::ops::ControlFlow;
 
     /// The types of boxed handlers.
@@ -131,6 +131,7 @@ mod sealed {
         type OfRecord<'h>: RecordHandler + ?Sized + 'h;
         type OfUnknown<'h>: FnMut(u32, RawRecord<'_>) -> ControlFlow<()> + ?Sized + 'h;
         type OfLoss<'h>: FnMut(Loss) -> ControlFlow<()> + ?Sized + 'h;
+        type OfFailure<'h>: FnMut(Failure) -> ControlFlow<()> + ?Sized + 'h;
         type OfMalformed<'h>: FnMut(Malformed) -> ControlFlow<()> + ?Sized + 'h;
         type OfCpuChange<'h>: FnMut(CpuChange<'_>) + ?Sized + 'h;
         type OfDump<'h>: FnMut(Dump) + ?Sized + 'h;
@@ -172,6 +173,7 @@ pub struct EvHandlers<'h, M: Threads = AnyThread> {
     types: Box<[Option<&'static str>]>,
     unknown: Option<Box<M::OfUnknown<'h>>>,
     loss: Option<Box<M::OfLoss<'h>>>,
+    failure: Option<Box<M::OfFailure<'h>>>,
     malformed: Option<Box<M::OfMalformed<'h>>>,
     cpu_change: Option<Box<M::OfCpuChange<'h>>>,
     dump: Option<Box<M::OfDump<'h>>>,
@@ -222,6 +224,7 @@ impl<'h, M: Threads> EvHandlers<'h, M> {
             types: (0..KINDS).map(|_| None).collect(),
             unknown: None,
             loss: None,
+            failure: None,
             malformed: None,
             cpu_change: None,
             dump: None,
@@ -260,6 +263,7 @@ macro_rules! registering {
             type OfRecord<'h> = dyn RecordHandler $(+ $send)? + 'h;
             type OfUnknown<'h> = dyn FnMut(u32, RawRecord<'_>) -> ControlFlow<()> $(+ $send)? + 'h;
             type OfLoss<'h> = dyn FnMut(Loss) -> ControlFlow<()> $(+ $send)? + 'h;
+            type OfFailure<'h> = dyn FnMut(Failure) -> ControlFlow<()> $(+ $send)? + 'h;
             type OfMalformed<'h> = dyn FnMut(Malformed) -> ControlFlow<()> $(+ $send)? + 'h;
             type OfCpuChange<'h> = dyn FnMut(CpuChange<'_>) $(+ $send)? + 'h;
             type OfDump<'h> = dyn FnMut(Dump) $(+ $send)? + 'h;
@@ -289,7 +293,17 @@ macro_rules! registering {
                 self
             }
 
-            /// Registers the handler for losses.
+            /// Registers the handler for records that failed for another reason than a full ring: see
+            /// [`Consumer::failed`].
+            pub fn on_failure<F: Flow>(
+                &mut self,
+                mut handler: impl FnMut(Failure) -> F $(+ $send)? + 'h,
+            ) -> &mut Self {
+                self.failure = Some(Box::new(move |failure| handler(failure).into_flow()));
+                self
+            }
+
+            /// Registers the handler for losses: records that found a full ring.
             pub fn on_loss<F: Flow>(
                 &mut self,
                 mut handler: impl FnMut(Loss) -> F $(+ $send)? + 'h,
@@ -373,6 +387,13 @@ impl<M: Threads> Consumer for EvHandlers<'_, M> {
     fn lost(&mut self, loss: Loss) -> ControlFlow<()> {
         match &mut self.loss {
             Some(handler) => handler(loss),
+            None => ControlFlow::Continue(()),
+        }
+    }
+
+    fn failed(&mut self, failure: Failure) -> ControlFlow<()> {
+        match &mut self.failure {
+            Some(handler) => handler(failure),
             None => ControlFlow::Continue(()),
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::ledger::balance::Ledger;
 use crate::queue::consumer::Consumer;
-use crate::queue::notices::{CpuChange, Loss, Malformed};
+use crate::queue::notices::{CpuChange, Failure, Loss, Malformed};
 use bytes::{Bytes, BytesMut};
 use probe_common::{RawRecord, Record, RecordKind};
 use std::collections::VecDeque;
@@ -41,6 +41,8 @@ pub enum Item {
     Record(OwnedRecord),
     /// Records that a full ring lost before the next record of that CPU.
     Lost(Loss),
+    /// Records that failed for another reason than a full ring.
+    Failed(Failure),
     /// Bytes that were skipped.
     Malformed(Malformed),
     /// A CPU went online or offline.
@@ -145,6 +147,10 @@ impl Consumer for Collector {
 
     fn lost(&mut self, loss: Loss) -> ControlFlow<()> {
         self.push(Item::Lost(loss))
+    }
+
+    fn failed(&mut self, failure: Failure) -> ControlFlow<()> {
+        self.push(Item::Failed(failure))
     }
 
     fn malformed(&mut self, malformed: Malformed) -> ControlFlow<()> {

@@ -2,7 +2,7 @@
 
 use crate::consume::held::Held;
 use crate::queue::consumer::Consumer;
-use crate::queue::notices::{CpuChange, Dump, Loss, Malformed};
+use crate::queue::notices::{CpuChange, Dump, Failure, Loss, Malformed};
 use probe_common::{RawRecord, RecordKind};
 use std::ops::ControlFlow;
 
@@ -192,6 +192,11 @@ impl<C: Consumer> Consumer for Intake<'_, C> {
 
     fn lost(&mut self, loss: Loss) -> ControlFlow<()> {
         let flow = self.consumer.lost(loss);
+        self.note(flow)
+    }
+
+    fn failed(&mut self, failure: Failure) -> ControlFlow<()> {
+        let flow = self.consumer.failed(failure);
         self.note(flow)
     }
 

@@ -2,10 +2,11 @@
 
 use crate::error::OpenError;
 use crate::ledger::accounts::Accounts;
+use crate::ledger::failures::Failures;
 use crate::queue::batch::Batch;
 use crate::queue::consumer::Consumer;
 use crate::queue::evqueue::EvQueue;
-use crate::queue::notices::{CpuChange, Dump, Loss, Malformed};
+use crate::queue::notices::{CpuChange, Dump, Failure, Loss, Malformed};
 use probe_common::RawRecord;
 use probe_common::control::SCRATCH_MAP;
 use probe_common::limits::DEPTH;
@@ -24,11 +25,25 @@ pub(crate) struct Accounting {
     scratch: Option<Arc<ScratchSlots>>,
     /// How many lost records have been reported for each CPU.
     reported: BTreeMap<u32, u64>,
+    failures: Failures,
 }
 
 impl Accounting {
-    pub(crate) fn new(accounts: Option<Arc<Accounts>>, scratch: Option<Arc<ScratchSlots>>) -> Self {
-        Self { accounts, scratch, reported: BTreeMap::new() }
+    /// `cpus` are those whose failures are reported; `None` for all.
+    pub(crate) fn new(
+        accounts: Option<Arc<Accounts>>,
+        scratch: Option<Arc<ScratchSlots>>,
+        cpus: Option<&[u32]>,
+    ) -> Self {
+        let (reported, failures) = (BTreeMap::new(), Failures::new(cpus));
+        Self { accounts, scratch, reported, failures }
+    }
+
+    /// What has failed for another reason than a full ring since the last call, at most once a second. Nothing if the
+    /// counts cannot be read.
+    pub(crate) fn failures(&mut self) -> Vec<Failure> {
+        let look = |accounts: &Arc<Accounts>| self.failures.look(accounts).ok();
+        self.accounts.as_ref().and_then(look).unwrap_or_default()
     }
 
     /// Wraps a consumer, which then receives the number of lost records where the ring reports lost outputs.
@@ -53,6 +68,11 @@ impl Accounting {
         kept: &[u32],
         consumer: &mut C,
     ) -> ControlFlow<()> {
+        // Before what is left in the rings: a consumer that breaks there has been told of them.
+        let look = |accounts: &Arc<Accounts>| self.failures.look_now(accounts).ok();
+        for failure in self.accounts.as_ref().and_then(look).unwrap_or_default() {
+            consumer.failed(failure)?;
+        }
         let scratch = self.scratch.clone();
         let mut counting = self.before(consumer);
         for queue in queues {
@@ -150,6 +170,10 @@ impl<C: Consumer> Consumer for InRecords<'_, C> {
     fn lost(&mut self, loss: Loss) -> ControlFlow<()> {
         let records = self.newly_lost(loss.cpu);
         self.consumer.lost(Loss { records, ..loss })
+    }
+
+    fn failed(&mut self, failure: Failure) -> ControlFlow<()> {
+        self.consumer.failed(failure)
     }
 
     fn malformed(&mut self, malformed: Malformed) -> ControlFlow<()> {

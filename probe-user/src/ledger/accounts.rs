@@ -57,6 +57,32 @@ impl Accounts {
         Some(self.outputs_of(cpu).ok()?.failed_for(FailureClass::NoSpace))
     }
 
+    /// The number of outputs of all CPUs that failed for another reason than a full ring.
+    pub(crate) fn failed_outputs(&self) -> Result<u64, TallyError> {
+        let outputs = self.tally.outputs()?;
+        let failed = outputs.iter().map(|counted| {
+            let failed = self.outputs_since(counted.cpu, &counted.tally);
+            others().map(|class| failed.failed_for(class)).sum::<u64>()
+        });
+        Ok(failed.sum())
+    }
+
+    /// The number of records that failed for another reason than a full ring, by CPU.
+    pub(crate) fn failed(&self) -> Result<BTreeMap<(u32, FailureClass), u64>, TallyError> {
+        let mut failed = BTreeMap::new();
+        for (of, now) in self.tally.by_kind()? {
+            let now = match self.before.records.get(&of) {
+                Some(before) => now.since(before),
+                None => now,
+            };
+            for class in others() {
+                *failed.entry((of.0, class)).or_default() += now.failed_for(class);
+            }
+        }
+        failed.retain(|_, records| *records > 0);
+        Ok(failed)
+    }
+
     fn outputs_since(&self, cpu: u32, now: &OutputTally) -> OutputTally {
         now.since(self.before.outputs.get(&cpu).unwrap_or(&OutputTally::default()))
     }
@@ -116,6 +142,11 @@ impl Accounts {
         }
         Ok(())
     }
+}
+
+/// Every reason but a full ring.
+fn others() -> impl Iterator<Item = FailureClass> {
+    FailureClass::ALL.into_iter().filter(|class| *class != FailureClass::NoSpace)
 }
 
 /// A ledger that is being written.

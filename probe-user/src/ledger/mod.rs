@@ -3,6 +3,7 @@
 pub(crate) mod accounting;
 pub(crate) mod accounts;
 pub(crate) mod balance;
+pub(crate) mod failures;
 pub(crate) mod meter;
 pub(crate) mod tally;
 

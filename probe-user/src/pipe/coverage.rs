@@ -7,7 +7,8 @@ use crate::pipe::queues::Queues;
 use crate::pipe::waiting::Waiting;
 use crate::queue::consumer::Consumer;
 use crate::queue::evqueue::EvQueue;
-use crate::queue::notices::CpuChange;
+use crate::queue::notices::{CpuChange, Failure};
+use probe_common::tally::FailureClass;
 use probe_sys::epoll::Epoll;
 use probe_sys::hotplug::{Changes, CpuWatch};
 use std::io;
@@ -70,6 +71,26 @@ impl Coverage {
             come.into_iter().for_each(|cpu| self.cover(cpu, waiting, consumer));
         }
         any
+    }
+
+    /// Covers a CPU again if its records fail because there is no event for it, or none that is active: somebody has
+    /// deleted it, or the CPU was offline without notice, as while the machine was suspended. Returns whether it was covered.
+    pub(crate) fn repair<C: Consumer>(
+        &mut self,
+        failure: Failure,
+        waiting: &mut Waiting,
+        consumer: &mut C,
+    ) -> bool {
+        let cpu = failure.cpu;
+        let is_silent = match failure.class {
+            FailureClass::NoEvent => true,
+            FailureClass::NotActive => self.queues.has(cpu),
+            _ => false,
+        };
+        if is_silent {
+            self.cover(cpu, waiting, consumer);
+        }
+        is_silent
     }
 
     fn cover<C: Consumer>(&mut self, cpu: u32, waiting: &mut Waiting, consumer: &mut C) {

@@ -166,7 +166,25 @@ impl EvPipe {
             self.waiting.look_at_all();
             progress.pending = true;
         }
+        if progress.flow.is_continue() {
+            progress.flow = self.report_failures(consumer);
+        }
+        progress.pending |= self.waiting.pending;
         progress
+    }
+
+    /// Reports records that failed for another reason than a full ring, and covers CPUs again whose events are gone.
+    fn report_failures<C: Consumer>(&mut self, consumer: &mut C) -> ControlFlow<()> {
+        let mut flow = ControlFlow::Continue(());
+        for failure in self.accounting.failures() {
+            if flow.is_continue() {
+                flow = consumer.failed(failure);
+            }
+            if self.coverage.repair(failure, &mut self.waiting, consumer) {
+                self.waiting.look_at_all();
+            }
+        }
+        flow
     }
 
     /// Drains the queues that are due, and those of lazy CPUs.

@@ -61,7 +61,7 @@ impl EvPipe {
         Ok(Self {
             waiting,
             coverage,
-            accounting: Accounting::new(accounts, parts.scratch),
+            accounting: Accounting::new(accounts, parts.scratch, options.wanted_cpus()),
             budget: options.budget_bytes(),
             bytes_per_cpu: options.bytes(),
             flight,

@@ -288,6 +288,11 @@ impl Queues {
         self.queues.binary_search_by_key(&cpu, EvQueue::cpu)
     }
 
+    /// Whether a CPU has a queue, and no other pipe has taken it since.
+    pub(crate) fn has(&self, cpu: u32) -> bool {
+        self.position(cpu).is_ok() && !self.claims.has_lost(cpu)
+    }
+
     /// Whether this process has the rings. A process forked from the one that opened them does not.
     pub(crate) fn are_here(&self) -> bool {
         self.process.is_this()

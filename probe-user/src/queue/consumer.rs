@@ -1,7 +1,7 @@
 //! The receiver of what a drain finds.
 
 use crate::queue::batch::Batch;
-use crate::queue::notices::{CpuChange, Dump, Loss, Malformed};
+use crate::queue::notices::{CpuChange, Dump, Failure, Loss, Malformed};
 use probe_common::RawRecord;
 use std::ops::ControlFlow;
 
@@ -46,6 +46,17 @@ pub trait Consumer {
         ControlFlow::Continue(())
     }
 
+    /// Reports records that failed for another reason than a full ring: no event for their CPU, for instance, or too many
+    /// programs in each other's way. Ignored by default: the [`Ledger`](crate::ledger::Ledger) counts them in any case.
+    ///
+    /// Such records leave no trace in a ring. A pipe with a [`Tally`](crate::ledger::Tally) looks for them once a second
+    /// while it drains, and when it is closed. Records that no output was tried for, because they were too long or nested too
+    /// deep, are reported with the next failed output, or at the end.
+    fn failed(&mut self, failure: Failure) -> ControlFlow<()> {
+        let _ = failure;
+        ControlFlow::Continue(())
+    }
+
     /// Reports malformed bytes that were skipped. Ignored by default: the [`Ledger`](crate::ledger::Ledger)
     /// counts them in any case.
     fn malformed(&mut self, malformed: Malformed) -> ControlFlow<()> {
@@ -86,6 +97,10 @@ impl<C: Consumer + ?Sized> Consumer for &mut C {
 
     fn lost(&mut self, loss: Loss) -> ControlFlow<()> {
         (**self).lost(loss)
+    }
+
+    fn failed(&mut self, failure: Failure) -> ControlFlow<()> {
+        (**self).failed(failure)
     }
 
     fn malformed(&mut self, malformed: Malformed) -> ControlFlow<()> {

@@ -1,6 +1,7 @@
-//! What a consumer receives besides records: losses, malformed bytes, dumps and CPU changes.
+//! What a consumer receives besides records: losses, failures, malformed bytes, dumps and CPU changes.
 
 use crate::error::OpenError;
+use probe_common::tally::FailureClass;
 use probe_common::{BlockError, RecordKind};
 use std::fmt;
 
@@ -33,6 +34,34 @@ impl fmt::Display for Loss {
             Some(records) => write!(f, "{records} records lost on CPU {}", self.cpu),
             None => write!(f, "{} outputs lost on CPU {}", self.count, self.cpu),
         }
+    }
+}
+
+/// Records that failed for another reason than a full ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Failure {
+    /// The CPU whose programs tried to send them.
+    pub cpu: u32,
+    /// The reason.
+    pub class: FailureClass,
+    /// How many records have failed for this reason since the last report.
+    pub records: u64,
+}
+
+impl Failure {
+    /// A failure that was recorded elsewhere, such as in a file.
+    pub fn new(cpu: u32, class: FailureClass, records: u64) -> Self {
+        Self { cpu, class, records }
+    }
+}
+
+/// `3 records failed on CPU 1: no event for the CPU`
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { cpu, class, records } = self;
+        let noun = if *records == 1 { "record" } else { "records" };
+        write!(f, "{records} {noun} failed on CPU {cpu}: {}", class.name())
     }
 }
 

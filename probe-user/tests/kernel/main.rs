@@ -3,6 +3,7 @@
 mod adaptive;
 mod allocation;
 mod clock;
+mod failures;
 mod flight;
 mod hotplug;
 mod latency;

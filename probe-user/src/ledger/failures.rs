@@ -1,0 +1,61 @@
+//! Notices records that failed for another reason than a full ring. They leave no trace in a ring.
+
+use crate::error::TallyError;
+use crate::ledger::accounts::Accounts;
+use crate::queue::notices::Failure;
+use probe_common::tally::FailureClass;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// How often to look, at most.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// What has been noticed so far.
+#[derive(Debug)]
+pub(crate) struct Failures {
+    /// The CPUs to look at; `None` for all.
+    cpus: Option<Vec<u32>>,
+    /// When to look again.
+    next: Instant,
+    /// How many outputs of all CPUs had failed at the last look.
+    outputs: u64,
+    /// How many records have been reported.
+    reported: BTreeMap<(u32, FailureClass), u64>,
+}
+
+impl Failures {
+    pub(crate) fn new(cpus: Option<&[u32]>) -> Self {
+        let (cpus, next) = (cpus.map(<[u32]>::to_vec), Instant::now() + LOOK);
+        Self { cpus, next, outputs: 0, reported: BTreeMap::new() }
+    }
+
+    /// What has failed since the last look, if it is time to look.
+    pub(crate) fn look(&mut self, accounts: &Accounts) -> Result<Vec<Failure>, TallyError> {
+        let now = Instant::now();
+        if now < self.next {
+            return Ok(Vec::new());
+        }
+        self.next = now + LOOK;
+        // This is little to read, other than the counts by kind.
+        let outputs = accounts.failed_outputs()?;
+        if std::mem::replace(&mut self.outputs, outputs) == outputs {
+            return Ok(Vec::new());
+        }
+        self.look_now(accounts)
+    }
+
+    /// What has failed since the last look.
+    pub(crate) fn look_now(&mut self, accounts: &Accounts) -> Result<Vec<Failure>, TallyError> {
+        let mut new = Vec::new();
+        for ((cpu, class), failed) in accounts.failed()? {
+            if self.cpus.as_ref().is_some_and(|cpus| !cpus.contains(&cpu)) {
+                continue;
+            }
+            let before = self.reported.insert((cpu, class), failed).unwrap_or(0);
+            if failed > before {
+                new.push(Failure { cpu, class, records: failed - before });
+            }
+        }
+        Ok(new)
+    }
+}

@@ -1,0 +1,92 @@
+//! Records that fail for another reason than a full ring, and CPUs that fall silent.
+
+use crate::suite::{adaptive, classifier, emit_on, generate_on, map, online, open};
+use aya::Ebpf;
+use probe_sys::bpf;
+use probe_user::common::control::{EAGER_MAP, EVENTS_MAP};
+use probe_user::common::tally::FailureClass;
+use probe_user::{EvHandlers, EvPipe, Options, Wakeup};
+use std::cell::RefCell;
+use std::time::Duration;
+
+/// Longer than a pipe waits before it looks for failures again.
+const A_LOOK: Duration = Duration::from_millis(1100);
+
+/// What a consumer was told.
+#[derive(Debug, Default, PartialEq)]
+struct Told {
+    records: u64,
+    failures: Vec<(u32, FailureClass, u64)>,
+    changes: Vec<String>,
+}
+
+/// Calls `consume` with handlers, and returns what they were told.
+fn told(consume: impl FnOnce(&mut EvHandlers<'_, probe_user::OneThread>)) -> Told {
+    let told = RefCell::new(Told::default());
+    let mut handlers = EvHandlers::local();
+    handlers
+        .on_unknown::<()>(|_, _| told.borrow_mut().records += 1)
+        .on_failure::<()>(|one| {
+            told.borrow_mut().failures.push((one.cpu, one.class, one.records));
+        })
+        .on_cpu_change(|change| told.borrow_mut().changes.push(change.to_string()));
+    consume(&mut handlers);
+    drop(handlers);
+    told.into_inner()
+}
+
+/// Takes the events of a CPU out of the maps, as somebody else may.
+fn delete_slots(object: &Ebpf, cpu: u32) {
+    for name in [EVENTS_MAP, EAGER_MAP] {
+        // The pipe uses only one of them without adaptive wakeups.
+        let deleted = bpf::map_delete(map(object, name), cpu);
+        assert!(deleted.is_ok() || name == EAGER_MAP, "{name}: {deleted:?}");
+    }
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_cpu_whose_slot_was_deleted_is_reported_and_covered_again() {
+    for wakeup in [adaptive(Duration::from_millis(10)), Wakeup::EveryRecord, Wakeup::PollOnly] {
+        let (mut object, mut pipe) = open(&Options::new().wakeup(wakeup));
+        let cpus = online();
+        let cpu = *cpus.last().unwrap();
+        let poll = |pipe: &mut EvPipe| {
+            std::thread::sleep(A_LOOK);
+            told(|handlers| assert!(pipe.poll(Some(Duration::ZERO), handlers).is_ok()))
+        };
+        assert_eq!(poll(&mut pipe), Told::default());
+        delete_slots(&object, cpu);
+        emit_on(&mut object, &[cpu], 3);
+        let failures = vec![(cpu, FailureClass::NoEvent, 3)];
+        let changes = vec![format!("CPU {cpu} is online")];
+        assert_eq!(poll(&mut pipe), Told { failures, changes, records: 0 }, "{wakeup:?}");
+        // Nothing is reported twice, and the CPU's records arrive again.
+        emit_on(&mut object, &cpus, 5);
+        let told = told(|handlers| {
+            std::thread::sleep(A_LOOK);
+            assert!(pipe.drain_all(handlers).is_continue());
+        });
+        let records = 5 * cpus.len() as u64;
+        assert_eq!(told, Told { records, ..Told::default() }, "{wakeup:?}");
+        let ledger = pipe.ledger().unwrap();
+        assert!(ledger.balances() && ledger.failed() == 3, "{ledger}");
+    }
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn whatever_failed_is_reported_at_the_latest_when_the_pipe_is_closed() {
+    let (mut object, mut pipe) = open(&Options::new());
+    let cpus = online();
+    // Each run drops one reservation, and fails to send a record that is too long. That is no failed output.
+    generate_on(classifier(&mut object, "emit_nothing"), &cpus[..1], 10);
+    std::thread::sleep(A_LOOK);
+    let nothing = told(|handlers| assert!(pipe.drain(handlers).flow.is_continue()));
+    assert_eq!(nothing, Told::default());
+    delete_slots(&object, cpus[0]);
+    emit_on(&mut object, &cpus[..1], 2);
+    let told = told(|handlers| drop(pipe.close(handlers)));
+    let expected = [(cpus[0], FailureClass::NoEvent, 2), (cpus[0], FailureClass::TooBig, 10)];
+    assert_eq!(told.failures, expected);
+}
