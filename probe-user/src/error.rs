@@ -13,16 +13,18 @@ use std::path::Path;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The map has another type.
-    #[error("map `{name}` is a {found}, and the pipe needs a BPF_MAP_TYPE_PERF_EVENT_ARRAY")]
-    NotAPerfEventArray {
-        /// The name of the map.
-        name: String,
-        /// The type of the map.
+    /// A descriptor does not belong to the part of a pipe as which it was passed.
+    #[error("the part `{part}` of the pipe is {found}: it has to be {needed}")]
+    WrongPart {
+        /// The part.
+        part: &'static str,
+        /// What the descriptor belongs to.
         found: String,
+        /// What the part has to be.
+        needed: String,
     },
-    /// The descriptor does not belong to a map, or the kernel does not let this process query it.
-    #[error("cannot query the map: {cause}{}", bpf_hint(cause))]
+    /// The kernel does not let this process query a map or a program.
+    #[error("cannot query a part of the pipe: {cause}{}", bpf_hint(cause))]
     MapInfo {
         /// The cause.
         cause: io::Error,
@@ -338,7 +340,7 @@ mod tests {
     fn all() -> impl Iterator<Item = Box<dyn Error>> {
         let pause = || PauseError { cpu: 3, cause: cause() };
         let open = [
-            OpenError::NotAPerfEventArray { name: "M".into(), found: map_type_name(2) },
+            OpenError::WrongPart { part: "M", found: map_type_name(2), needed: map_type_name(4) },
             OpenError::MapInfo { cause: cause() },
             OpenError::Pin { path: "/sys/fs/bpf/M".into(), cause: cause() },
             OpenError::Pinned { path: "/sys/fs/bpf/M".into(), cause: cause() },

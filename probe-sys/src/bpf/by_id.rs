@@ -1,8 +1,10 @@
 //! BPF objects by their ids. The kernel asks for `CAP_SYS_ADMIN`.
 
-use super::{Attr, bpf_fd, bpf_mut, map_id, map_info, object_info};
+use super::load::BPF_PROG_TYPE_RAW_TRACEPOINT;
+use super::{Attr, bpf_fd, bpf_mut, info_of_map, is_map, name_of, object_info};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use zerocopy::IntoBytes;
 
 const BPF_PROG_GET_NEXT_ID: libc::c_int = 11;
 const BPF_PROG_GET_FD_BY_ID: libc::c_int = 13;
@@ -17,12 +19,12 @@ const MAPS: usize = 256;
 ///
 /// If the kernel refuses to list programs or maps, usually without `CAP_SYS_ADMIN`.
 pub fn map_beside(map: BorrowedFd<'_>, name: &str) -> io::Result<Option<OwnedFd>> {
-    let id = map_id(map)?;
+    let id = info_of_map(map)?.id;
     let mut program = 0;
     while let Some(next) = next_program(program)? {
         program = next;
         let maps = match open(BPF_PROG_GET_FD_BY_ID, program) {
-            Ok(program) => maps_of(program.as_fd())?,
+            Ok(program) => info_of_program(program.as_fd())?.maps,
             // It has ended meanwhile.
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => return Err(error),
@@ -32,7 +34,7 @@ pub fn map_beside(map: BorrowedFd<'_>, name: &str) -> io::Result<Option<OwnedFd>
         }
         for id in maps {
             let map = open(BPF_MAP_GET_FD_BY_ID, id)?;
-            if map_info(map.as_fd())?.name == name {
+            if info_of_map(map.as_fd())?.name == name {
                 return Ok(Some(map));
             }
         }
@@ -56,15 +58,39 @@ fn next_program(after: u32) -> io::Result<Option<u32>> {
     }
 }
 
-/// The ids of the maps that a program uses.
-fn maps_of(program: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
+/// A program.
+#[derive(Debug)]
+pub struct Program {
+    /// The first 15 bytes of its name.
+    pub name: String,
+    /// The ids of the maps that it uses.
+    pub maps: Vec<u32>,
+}
+
+/// A program for raw tracepoints; `None` if the descriptor is of anything else.
+pub fn raw_tracepoint(program: BorrowedFd<'_>) -> io::Result<Option<Program>> {
+    if is_map(program)? {
+        return Ok(None);
+    }
+    // The type and the id. A link begins with these, too, but its types are other numbers.
+    let mut head = [0u32; 2];
+    // SAFETY: any bytes are valid numbers, and none of them is a pointer.
+    match unsafe { object_info(program, &mut head) } {
+        Ok(_) if head[0] == BPF_PROG_TYPE_RAW_TRACEPOINT => info_of_program(program).map(Some),
+        Ok(_) => Ok(None),
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn info_of_program(program: BorrowedFd<'_>) -> io::Result<Program> {
     let mut maps = vec![0u32; MAPS];
-    // The head of `struct bpf_prog_info`, up to the number of maps and the pointer to their ids.
-    let mut info = [0u64; 8];
+    // The head of `struct bpf_prog_info`: the number of maps, the pointer to their ids, and the name.
+    let mut info = [0u64; 10];
     info[6] = (MAPS as u64) << 32;
     info[7] = maps.as_mut_ptr().expose_provenance() as u64;
     // SAFETY: any bytes are valid numbers, and the only pointer leads to a buffer of the length that the kernel is given.
     unsafe { object_info(program, &mut info) }?;
     maps.truncate((info[6] >> 32) as usize);
-    Ok(maps)
+    Ok(Program { name: name_of(info[8..].as_bytes()), maps })
 }

@@ -11,7 +11,7 @@ pub use attach::{
     recursion_misses,
 };
 
-pub use by_id::map_beside;
+pub use by_id::{Program, map_beside, raw_tracepoint};
 
 use crate::cpus;
 use crate::memory::Guarded;
@@ -30,6 +30,8 @@ const BPF_PROG_TEST_RUN: libc::c_int = 10;
 const BPF_OBJ_GET_INFO_BY_FD: libc::c_int = 15;
 const BPF_LINK_CREATE: libc::c_int = 28;
 
+/// `BPF_MAP_TYPE_ARRAY`.
+pub const MAP_TYPE_ARRAY: u32 = 2;
 /// `BPF_MAP_TYPE_PERF_EVENT_ARRAY`.
 pub const MAP_TYPE_PERF_EVENT_ARRAY: u32 = 4;
 /// `BPF_MAP_TYPE_PERCPU_ARRAY`.
@@ -117,33 +119,70 @@ unsafe fn object_info<T>(object: BorrowedFd<'_>, info: &mut T) -> io::Result<usi
 pub struct MapInfo {
     /// `enum bpf_map_type`.
     pub map_type: u32,
+    /// The number by which the kernel knows the map.
+    pub id: u32,
     /// Bytes of a key.
     pub key_size: u32,
     /// Bytes of a value.
     pub value_size: u32,
     /// The maximum number of entries.
     pub max_entries: u32,
+    /// `BPF_F_*`, as the map was created.
+    flags: u32,
     /// The first 15 bytes of the name.
     pub name: String,
 }
 
-/// The head of `struct bpf_map_info`.
+impl MapInfo {
+    /// Whether the values can be mapped (`BPF_F_MMAPABLE`, 5.5+).
+    pub fn is_mappable(&self) -> bool {
+        const BPF_F_MMAPABLE: u32 = 1 << 10;
+        self.flags & BPF_F_MMAPABLE != 0
+    }
+}
+
+/// What the kernel says about a map.
+///
+/// # Errors
+///
+/// `InvalidInput` if the descriptor is not of a BPF map.
 pub fn map_info(map: BorrowedFd<'_>) -> io::Result<MapInfo> {
+    match is_map(map)? {
+        true => info_of_map(map),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "not a BPF map")),
+    }
+}
+
+/// Whether a descriptor is of a map. `BPF_OBJ_GET_INFO_BY_FD` also describes programs and links, and does not say which
+/// of them it has described. A lookup needs a map before it needs a key.
+fn is_map(descriptor: BorrowedFd<'_>) -> io::Result<bool> {
+    // The kernel's own, for a type of map that has no lookups.
+    const ENOTSUPP: i32 = 524;
+    // SAFETY: the kernel cannot access null pointers.
+    match unsafe { bpf(BPF_MAP_LOOKUP_ELEM, &Attr::default().fd_at(0, descriptor), 32) } {
+        Ok(_) => Ok(true),
+        Err(error) => match error.raw_os_error() {
+            Some(libc::EFAULT | libc::ENOENT | libc::EOPNOTSUPP | ENOTSUPP) => Ok(true),
+            Some(libc::EINVAL) => Ok(false),
+            _ => Err(error),
+        },
+    }
+}
+
+/// The head of `struct bpf_map_info`, for a descriptor of a map.
+fn info_of_map(map: BorrowedFd<'_>) -> io::Result<MapInfo> {
     let mut info = [0u32; 10];
     // SAFETY: any bytes are valid numbers, and none of them is a pointer.
     unsafe { object_info(map, &mut info) }?;
-    let [map_type, _id, key_size, value_size, max_entries, _flags, name @ ..] = info;
-    let name = name.as_bytes().split(|&b| b == 0).next().unwrap_or_default();
-    let name = String::from_utf8_lossy(name).into_owned();
-    Ok(MapInfo { map_type, key_size, value_size, max_entries, name })
+    let [map_type, id, key_size, value_size, max_entries, flags, name @ ..] = info;
+    let name = name_of(name.as_bytes());
+    Ok(MapInfo { map_type, id, key_size, value_size, max_entries, flags, name })
 }
 
-/// The id of a map.
-fn map_id(map: BorrowedFd<'_>) -> io::Result<u32> {
-    let mut info = [0u32; 2];
-    // SAFETY: any bytes are valid numbers.
-    unsafe { object_info(map, &mut info) }?;
-    Ok(info[1])
+/// The name of an object, which a zero ends.
+fn name_of(bytes: &[u8]) -> String {
+    let name = bytes.split(|&b| b == 0).next().unwrap_or_default();
+    String::from_utf8_lossy(name).into_owned()
 }
 
 /// `BPF_MAP_UPDATE_ELEM` for a map whose keys are `u32` and whose values are descriptors.
@@ -159,7 +198,7 @@ pub fn map_set_fd(map: BorrowedFd<'_>, key: u32, value: BorrowedFd<'_>) -> io::R
 
 /// `BPF_MAP_UPDATE_ELEM` for an array. `value` must have the size of the array's values.
 pub fn map_set_bytes(map: BorrowedFd<'_>, key: u32, value: &[u8]) -> io::Result<()> {
-    let info = map_info(map)?;
+    let info = info_of_map(map)?;
     if info.value_size as usize != value.len() {
         return Err(io::ErrorKind::InvalidInput.into());
     }
@@ -210,7 +249,7 @@ pub fn map_next_key(map: BorrowedFd<'_>, key: &mut [u8], is_first: bool) -> io::
 }
 
 fn check_sizes(map: BorrowedFd<'_>, key: &[u8], value: Option<&[u8]>) -> io::Result<()> {
-    let info = map_info(map)?;
+    let info = info_of_map(map)?;
     let is_value = value.is_none_or(|value| value.len() == info.value_size as usize);
     match info.key_size as usize == key.len() && is_value {
         true => Ok(()),

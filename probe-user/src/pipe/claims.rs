@@ -1,5 +1,6 @@
 //! Which CPUs belong to a pipe, where several use the same maps.
 
+use crate::pipe::part::CONTROL;
 use probe_common::control::CONTROL_MAP;
 use probe_sys::bpf;
 use probe_sys::control_page::{ControlPage, CpuFlags};
@@ -27,6 +28,7 @@ impl Claims {
             None => bpf::map_beside(events, CONTROL_MAP)
                 .ok()
                 .flatten()
+                .filter(|control| CONTROL.check(control.as_fd()).is_ok())
                 .ok_or(None)
                 .and_then(|control| ControlPage::map(control.as_fd()).map_err(Some)),
         };

@@ -2,18 +2,18 @@
 
 use crate::error::OpenError;
 use crate::pipe::options::Options;
-use crate::pipe::parts::AdaptiveParts;
+use crate::pipe::parts::PipeParts;
 use crate::pipe::queues::Queues;
 use crate::pipe::waiting::Waiting;
 use crate::queue::consumer::Consumer;
 use crate::queue::evqueue::EvQueue;
 use crate::queue::notices::{CpuChange, Failure};
 use probe_common::tally::FailureClass;
+use probe_sys::bpf::MapInfo;
 use probe_sys::epoll::Epoll;
 use probe_sys::hotplug::{Changes, CpuWatch};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
+use std::os::fd::AsFd;
 
 /// The queues of a pipe, and the notices of CPUs by which it adds and retires them.
 #[derive(Debug)]
@@ -30,8 +30,8 @@ const WATCH_EVERY: u32 = 8;
 impl Coverage {
     /// Opens a queue for each requested CPU, which `epoll` waits for.
     pub(crate) fn open(
-        events: Arc<OwnedFd>,
-        adaptive: Option<&AdaptiveParts>,
+        parts: &PipeParts,
+        events: MapInfo,
         options: &Options,
         epoll: &Epoll,
     ) -> Result<Self, OpenError> {
@@ -40,7 +40,7 @@ impl Coverage {
         if let Ok(watch) = &watch {
             epoll.add(watch.as_fd()).map_err(|cause| OpenError::Poll { cause })?;
         }
-        Ok(Self { queues: Queues::open(events, adaptive, options, epoll)?, watch, unwatched: 0 })
+        Ok(Self { queues: Queues::open(parts, events, options, epoll)?, watch, unwatched: 0 })
     }
 
     /// Why there are no notices, if there are none.

@@ -9,6 +9,7 @@ mod due;
 pub(crate) mod evpipe;
 mod opening;
 pub(crate) mod options;
+mod part;
 pub(crate) mod parts;
 mod pinning;
 pub(crate) mod queues;

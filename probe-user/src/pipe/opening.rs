@@ -20,8 +20,8 @@ impl EvPipe {
     ///
     /// # Errors
     ///
-    /// If the map is not a perf event array, or events, rings or descriptors cannot be created. The call leaves
-    /// nothing behind then.
+    /// If the map is not a perf event array ([`OpenError::WrongPart`]), or events, rings or descriptors cannot be
+    /// created. The call leaves nothing behind then.
     pub fn from_map(map: impl AsFd, options: &Options) -> Result<Self, OpenError> {
         let parts = PipeParts::new(map).map_err(|cause| OpenError::MapInfo { cause })?;
         Self::open(parts, options)
@@ -31,7 +31,7 @@ impl EvPipe {
     ///
     /// # Errors
     ///
-    /// As [`from_map`](Self::from_map).
+    /// As [`from_map`](Self::from_map), for each of the parts. A wrong part is neither used nor changed.
     pub fn open(parts: PipeParts, options: &Options) -> Result<Self, OpenError> {
         if options.realtime_priority().is_some() {
             let why = "an EvPipe has no threads: open a PerCpuPipe, or set the priority of the thread that drains";
@@ -48,9 +48,10 @@ impl EvPipe {
         options: &Options,
     ) -> Result<Self, OpenError> {
         options.check()?;
+        let events = parts.check()?;
         let poll = |cause| OpenError::Poll { cause };
         let epoll = Epoll::new().map_err(poll)?;
-        let mut coverage = Coverage::open(parts.events, parts.adaptive.as_ref(), options, &epoll)?;
+        let mut coverage = Coverage::open(&parts, events, options, &epoll)?;
         let waiting = Waiting::open(epoll, &mut coverage.queues, parts.adaptive, options)?;
         let mut flight = None;
         if options.overwrites() {

@@ -4,6 +4,8 @@ use crate::error::{OpenError, TallyError};
 use crate::ledger::accounting::ScratchSlots;
 use crate::ledger::accounts::Accounts;
 use crate::ledger::tally::Tally;
+use crate::pipe::part;
+use probe_sys::bpf::MapInfo;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -31,7 +33,8 @@ pub(crate) struct AdaptiveParts {
 }
 
 impl PipeParts {
-    /// Starts with the map [`EVENTS_MAP`](probe_common::control::EVENTS_MAP).
+    /// Starts with the map [`EVENTS_MAP`](probe_common::control::EVENTS_MAP), or another perf event array. The map is
+    /// checked when the pipe is opened.
     ///
     /// # Errors
     ///
@@ -46,8 +49,10 @@ impl PipeParts {
     ///
     /// # Errors
     ///
-    /// If the descriptors do not refer to such maps.
+    /// If the descriptors do not refer to such maps ([`OpenError::WrongPart`]).
     pub fn tally(mut self, tally: impl AsFd, outputs: impl AsFd) -> Result<Self, OpenError> {
+        part::TALLY.check(tally.as_fd())?;
+        part::OUTPUTS.check(outputs.as_fd())?;
         self.tally = Some(Arc::new(Tally::from_maps(tally, outputs)?));
         Ok(self)
     }
@@ -63,15 +68,17 @@ impl PipeParts {
     ///
     /// # Errors
     ///
-    /// If the descriptor does not refer to such a map.
+    /// If the descriptor does not refer to such a map ([`OpenError::WrongPart`]).
     pub fn scratch(mut self, scratch: impl AsFd) -> Result<Self, OpenError> {
+        part::SCRATCH.check(scratch.as_fd())?;
         self.scratch = Some(Arc::new(ScratchSlots::from_map(scratch)?));
         Ok(self)
     }
 
     /// Adds what [`Wakeup::Adaptive`](crate::Wakeup::Adaptive) needs: the maps
     /// [`EAGER_MAP`](probe_common::control::EAGER_MAP) and [`CONTROL_MAP`](probe_common::control::CONTROL_MAP), and
-    /// the loaded program [`FLUSH_PROGRAM`](probe_common::control::FLUSH_PROGRAM).
+    /// the loaded program [`FLUSH_PROGRAM`](probe_common::control::FLUSH_PROGRAM). When the pipe is opened, it checks
+    /// that they are those of one object.
     ///
     /// # Errors
     ///
@@ -88,6 +95,15 @@ impl PipeParts {
             flush: shared(flush)?,
         });
         Ok(self)
+    }
+
+    /// Checks the maps and the program that no earlier call has checked, and returns what the map of events is.
+    pub(crate) fn check(&self) -> Result<MapInfo, OpenError> {
+        let events = part::EVENTS.check(self.events.as_fd())?;
+        if let Some(AdaptiveParts { eager, control, flush }) = &self.adaptive {
+            part::check_adaptive(&events, eager.as_fd(), control.as_fd(), flush.as_fd())?;
+        }
+        Ok(events)
     }
 
     /// Gathers all parts, whatever loaded them: the maps by their names, and the flush program.

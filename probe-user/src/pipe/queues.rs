@@ -1,11 +1,11 @@
 //! The queues of a pipe, and the maps that contain their events.
 
-use crate::error::{OpenError, PauseError, event_hint, map_type_name};
+use crate::error::{OpenError, PauseError, event_hint};
 use crate::ledger::meter::{self, Shared};
 use crate::pipe::adaptive::{Adaptive, Looks};
 use crate::pipe::claims::Claims;
 use crate::pipe::options::Options;
-use crate::pipe::parts::AdaptiveParts;
+use crate::pipe::parts::{AdaptiveParts, PipeParts};
 use crate::queue::event_ring::{EventRing, Writing};
 use crate::queue::evqueue::EvQueue;
 use probe_sys::bpf::{self, MapInfo};
@@ -46,21 +46,16 @@ pub(crate) struct Queues {
 
 impl Queues {
     pub(crate) fn open(
-        map: Arc<OwnedFd>,
-        adaptive: Option<&AdaptiveParts>,
+        parts: &PipeParts,
+        info: MapInfo,
         options: &Options,
         epoll: &Epoll,
     ) -> Result<Self, OpenError> {
-        let info = bpf::map_info(map.as_fd()).map_err(|cause| OpenError::MapInfo { cause })?;
-        if info.map_type != bpf::MAP_TYPE_PERF_EVENT_ARRAY {
-            let found = map_type_name(info.map_type);
-            return Err(OpenError::NotAPerfEventArray { name: info.name, found });
-        }
         let online = cpus::online().map_err(|cause| OpenError::Cpus { cause })?;
-        let control = adaptive.map(|parts| parts.control.as_fd());
-        let claims = Claims::new(map.as_fd(), control);
+        let control = parts.adaptive.as_ref().map(|parts| parts.control.as_fd());
+        let claims = Claims::new(parts.events.as_fd(), control);
         let mut this = Self {
-            map,
+            map: Arc::clone(&parts.events),
             info,
             claims: Arc::new(claims),
             process: Process::this(),

@@ -11,6 +11,7 @@ mod ledger;
 mod nesting;
 mod ordered;
 mod owned;
+mod parts;
 mod per_cpu;
 mod pipe;
 mod restart;

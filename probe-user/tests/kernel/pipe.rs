@@ -17,7 +17,6 @@ use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use std::collections::BTreeMap;
 use std::mem::offset_of;
 use std::ops::ControlFlow;
-use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
@@ -186,23 +185,6 @@ fn from_pinned_opens_a_pinned_map() {
     assert_eq!(pipe.poll(None, &mut EvHandlers::new()).unwrap().records, 1);
     let error = EvPipe::from_pinned(&path, &Options::new()).unwrap_err();
     assert!(error.to_string().starts_with(&format!("cannot open the pinned map {path}: No such")));
-}
-
-#[test]
-#[ignore = "needs root and BPF: cargo xtask test"]
-fn a_map_of_another_type_is_refused_by_name() {
-    let object = load();
-    let error = EvPipe::from_map(map(&object, "PIPE_TALLY"), &Options::new()).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "map `PIPE_TALLY` is a BPF_MAP_TYPE_PERCPU_ARRAY, and the pipe needs a \
-         BPF_MAP_TYPE_PERF_EVENT_ARRAY"
-    );
-    let file = std::fs::File::open("/dev/null").unwrap();
-    assert!(matches!(
-        EvPipe::from_map(file.as_fd(), &Options::new()),
-        Err(OpenError::MapInfo { .. })
-    ));
 }
 
 #[test]

@@ -99,11 +99,11 @@ pub fn open_per_cpu<C: Consumer + Send, M: FnMut(u32) -> C>(
     (object, pipe)
 }
 
-/// A map of the suite object: a perf event array, or a per-CPU array.
+/// A map of the suite object: a perf event array, or an array.
 pub fn map<'o>(object: &'o Ebpf, name: &str) -> BorrowedFd<'o> {
     match object.map(name) {
         Some(Map::PerfEventArray(map)) => map.fd().as_fd(),
-        Some(Map::PerCpuArray(map)) => map.fd().as_fd(),
+        Some(Map::PerCpuArray(map) | Map::Array(map)) => map.fd().as_fd(),
         other => panic!("{name}: {other:?}"),
     }
 }

@@ -1,0 +1,107 @@
+//! Parts that do not belong to a pipe are refused by name before anything is done with them.
+
+use crate::suite::{classifier, emit_one_on, load, load_with, map, online};
+use aya::EbpfLoader;
+use aya::maps::Array;
+use aya::programs::RawTracePoint;
+use probe_user::common::control::{
+    CONTROL_MAP, CpuControl, EAGER_MAP, EVENTS_MAP, FLUSH_PROGRAM, OUTPUTS_MAP, SCRATCH_MAP,
+    TALLY_MAP,
+};
+use probe_user::common::tally::FailureClass;
+use probe_user::{EvPipe, OpenError, Options, PipeParts};
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd};
+
+const MAPS: [&str; 6] = [EVENTS_MAP, EAGER_MAP, CONTROL_MAP, TALLY_MAP, OUTPUTS_MAP, SCRATCH_MAP];
+
+/// Opens a pipe over parts that `find` returns by their names.
+fn open<'m>(find: impl Fn(&'static str) -> BorrowedFd<'m>) -> Result<EvPipe, OpenError> {
+    let parts = PipeParts::new(find(EVENTS_MAP)).unwrap();
+    let parts = parts.adaptive(find(EAGER_MAP), find(CONTROL_MAP), find(FLUSH_PROGRAM)).unwrap();
+    let parts = parts.tally(find(TALLY_MAP), find(OUTPUTS_MAP))?.scratch(find(SCRATCH_MAP))?;
+    EvPipe::open(parts, &Options::new())
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn no_part_can_be_anything_else() {
+    let mut object = load();
+    classifier(&mut object, "emit_numbered");
+    emit_one_on(&mut object, online()[0]);
+    let flush: &mut RawTracePoint = object.program_mut(FLUSH_PROGRAM).unwrap().try_into().unwrap();
+    flush.load().unwrap();
+    let other = load();
+    let program = |name: &str| object.program(name).unwrap().fd().unwrap().as_fd();
+    let right = |name| match name {
+        FLUSH_PROGRAM => program(name),
+        name => map(&object, name),
+    };
+    let file = File::open("/dev/null").unwrap();
+    let parts = || MAPS.into_iter().chain([FLUSH_PROGRAM]);
+    let others = ["NEXT", "STACKS"].map(|name| (name, map(&object, name)));
+    let programs = ["emit_numbered", "emit_numbered_raw"].map(|name| (name, program(name)));
+    let candidates = || {
+        let parts = parts().map(|name| (name, right(name)));
+        parts.chain(others).chain(programs).chain([("/dev/null", file.as_fd())])
+    };
+    for part in parts() {
+        for (name, wrong) in candidates().filter(|(name, _)| *name != part) {
+            let error = open(|of| if of == part { wrong } else { right(of) });
+            let error = error.map(drop).expect_err(&format!("{name} as {part}"));
+            let OpenError::WrongPart { part: named, .. } = error else { panic!("{error}") };
+            assert_eq!(named, part, "{name} as {part}");
+        }
+    }
+    // The flush program of an object does not belong to the maps of another.
+    for part in [EVENTS_MAP, EAGER_MAP, CONTROL_MAP] {
+        let error = open(|of| if of == part { map(&other, of) } else { right(of) })
+            .map(drop)
+            .unwrap_err()
+            .to_string();
+        let begin = format!(
+            "the part `pipe_flush` of the pipe is a program that does not use this `{part}`:"
+        );
+        assert!(error.starts_with(&begin), "{error}");
+    }
+    let control =
+        Array::<_, [u32; size_of::<CpuControl>() / 4]>::try_from(object.map(CONTROL_MAP).unwrap());
+    let control = control.unwrap();
+    assert!(online().iter().all(|cpu| control.get(cpu, 0).unwrap() == [0; 16]));
+
+    let pipe = open(right).unwrap();
+    assert_eq!(pipe.fallback(), None);
+    let tally = pipe.tally().unwrap().total().unwrap();
+    assert_eq!((tally.sent, tally.failed_for(FailureClass::NoEvent)), (0, 1));
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn maps_of_another_layout_are_refused() {
+    let refused = |name, entries| {
+        let mut object = load_with(EbpfLoader::new().map_max_entries(name, entries));
+        let error = EvPipe::from_object(&mut object, &Options::new()).map(drop).unwrap_err();
+        assert!(matches!(error, OpenError::WrongPart { part, .. } if part == name), "{error}");
+        error.to_string()
+    };
+    for (name, entries) in [(CONTROL_MAP, 2048), (TALLY_MAP, 4), (OUTPUTS_MAP, 8), (SCRATCH_MAP, 1)]
+    {
+        refused(name, entries);
+    }
+    assert_eq!(
+        refused(CONTROL_MAP, 1023),
+        "the part `PIPE_CONTROL` of the pipe is the map `PIPE_CONTROL`, a BPF_MAP_TYPE_ARRAY of 1023 entries with \
+         keys of 4 and values of 64 bytes, with BPF_F_MMAPABLE: it has to be a BPF_MAP_TYPE_ARRAY of 1024 entries \
+         with keys of 4 and values of 64 bytes, with BPF_F_MMAPABLE"
+    );
+    let object = load();
+    let not_mappable = EvPipe::open(
+        PipeParts::new(map(&object, EVENTS_MAP))
+            .unwrap()
+            .adaptive(map(&object, EAGER_MAP), map(&object, "STACKS"), map(&object, EVENTS_MAP))
+            .unwrap(),
+        &Options::new(),
+    );
+    let error = not_mappable.map(drop).unwrap_err().to_string();
+    assert!(error.contains("values of 8 bytes, without BPF_F_MMAPABLE"), "{error}");
+}
