@@ -113,7 +113,7 @@ pub enum OpenError {
     },
     /// The map has no entry for a CPU.
     #[error(
-        "map `{name}` has {entries} entries, too few for CPU {cpu}: create it with one for each possible CPU"
+        "map `{name}` has too few entries for CPU {cpu} ({entries}): create it with one for each possible CPU"
     )]
     MapTooSmall {
         /// The CPU.
@@ -185,6 +185,11 @@ impl From<io::Error> for PollError {
 }
 
 impl OpenError {
+    /// Whether the map has no entry for a CPU, so that a pipe over other CPUs can be opened.
+    pub(crate) fn is_of_map(&self) -> bool {
+        matches!(self, Self::MapTooSmall { .. })
+    }
+
     /// The kernel refused the priority.
     pub(crate) fn realtime(cause: &io::Error) -> Self {
         Self::Realtime { why: format!("{cause}{}", realtime_hint(cause)) }

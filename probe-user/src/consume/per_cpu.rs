@@ -72,7 +72,8 @@ use std::thread::{Builder, Scope, ScopedJoinHandle};
 /// ```
 ///
 /// A CPU that goes online later gets its own thread and consumer, and one that comes back keeps what it had. If a new
-/// CPU cannot get a queue, the consumer of the lowest CPU is notified ([`CpuChange::Uncovered`]).
+/// CPU cannot get a queue, or the map has no entry for a CPU, the consumer of the lowest CPU is notified
+/// ([`CpuChange::Uncovered`]).
 pub struct PerCpuPipe<C, F> {
     parts: PipeParts,
     accounts: Option<Arc<Accounts>>,
@@ -128,6 +129,9 @@ impl<C: Consumer + Send, F: FnMut(u32) -> C> PerCpuPipe<C, F> {
                 Ok(pipe) => _ = this.add(cpu, pipe),
                 // A CPU that went offline after the list was read is not an error.
                 Err(OpenError::CpuOffline { .. }) if wanted.is_none() => {}
+                Err(error) if error.is_of_map() && wanted.is_none() && !this.shards.is_empty() => {
+                    this.report_uncovered(cpu, &error);
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -238,12 +242,14 @@ impl<C: Consumer + Send, F: FnMut(u32) -> C> PerCpuPipe<C, F> {
             Ok(pipe) => self.add(cpu, pipe).cpu_changed(CpuChange::Covered { cpu }),
             // The CPU is already offline again.
             Err(OpenError::CpuOffline { .. }) => {}
-            Err(error) => {
-                let change = CpuChange::Uncovered { cpu, error: &error };
-                if let Some(Shard { consumer, .. }) = self.shards.first_mut() {
-                    consumer.cpu_changed(change);
-                }
-            }
+            Err(error) => self.report_uncovered(cpu, &error),
+        }
+    }
+
+    /// Reports a CPU without a queue to the consumer of the lowest CPU.
+    fn report_uncovered(&mut self, cpu: u32, error: &OpenError) {
+        if let Some(Shard { consumer, .. }) = self.shards.first_mut() {
+            consumer.cpu_changed(CpuChange::Uncovered { cpu, error });
         }
     }
 

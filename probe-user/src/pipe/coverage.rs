@@ -62,6 +62,9 @@ impl Coverage {
     /// Gives new CPUs a queue, and stops waiting for those that are offline. Returns whether any changed: a ring that
     /// is no longer waited for may hold records that arrived after the last drain.
     pub(crate) fn follow<C: Consumer>(&mut self, waiting: &mut Waiting, consumer: &mut C) -> bool {
+        for (cpu, error) in std::mem::take(&mut self.queues.uncovered) {
+            consumer.cpu_changed(CpuChange::Uncovered { cpu, error: &error });
+        }
         let mut any = false;
         while let Some(notice) = self.watch.as_ref().ok().and_then(CpuWatch::next) {
             any = true;

@@ -18,10 +18,14 @@ use std::sync::Arc;
 impl EvPipe {
     /// Opens a pipe over a perf event array that any loader has created. A descriptor of the map is enough.
     ///
+    /// If the map has too few entries for all online CPUs, the pipe covers those that have one, and reports the others to
+    /// the consumer ([`CpuChange::Uncovered`](crate::CpuChange::Uncovered)).
+    ///
     /// # Errors
     ///
     /// If the map is not a perf event array ([`OpenError::WrongPart`]), or events, rings or descriptors cannot be
-    /// created. The call leaves nothing behind then.
+    /// created; and if the map has no entry for a requested CPU ([`OpenError::MapTooSmall`]), or for none that is online.
+    /// The call leaves nothing behind then.
     pub fn from_map(map: impl AsFd, options: &Options) -> Result<Self, OpenError> {
         let parts = PipeParts::new(map).map_err(|cause| OpenError::MapInfo { cause })?;
         Self::open(parts, options)

@@ -36,6 +36,8 @@ pub(crate) struct Queues {
     queues: Vec<EvQueue>,
     /// What they have received, for other threads.
     shared: Shared,
+    /// The CPUs that got no queue when the pipe was opened, and why. No consumer knows of them yet.
+    pub(crate) uncovered: Vec<(u32, OpenError)>,
     bytes: usize,
     writing: Writing,
     /// The requested CPUs; `None` for all.
@@ -62,6 +64,7 @@ impl Queues {
             eager: None,
             queues: Vec::new(),
             shared: Shared::default(),
+            uncovered: Vec::new(),
             bytes: options.bytes(),
             writing: options.writing(),
             wanted: options.wanted_cpus().map(<[u32]>::to_vec),
@@ -69,9 +72,17 @@ impl Queues {
             beside: None,
         };
         for &cpu in options.wanted_cpus().unwrap_or(&online) {
-            // A CPU that went offline after the list was read is not an error.
-            if !this.cover(cpu, epoll)? && this.wanted.is_some() {
-                return Err(OpenError::CpuOffline { cpu, online });
+            match this.cover(cpu, epoll) {
+                // A CPU that went offline after the list was read is not an error.
+                Ok(is_online) if is_online || this.wanted.is_none() => {}
+                Ok(_) => return Err(OpenError::CpuOffline { cpu, online }),
+                // The map of somebody else may have room for a few CPUs only.
+                Err(error)
+                    if error.is_of_map() && this.wanted.is_none() && !this.queues.is_empty() =>
+                {
+                    this.uncovered.push((cpu, error));
+                }
+                Err(error) => return Err(error),
             }
         }
         if this.queues.is_empty() {

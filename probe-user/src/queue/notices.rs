@@ -96,7 +96,7 @@ impl fmt::Display for Dump {
     }
 }
 
-/// A CPU went online or offline while the pipe was open.
+/// A CPU went online or offline while the pipe was open, or has had no queue since then.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum CpuChange<'e> {
@@ -111,7 +111,8 @@ pub enum CpuChange<'e> {
         /// The CPU.
         cpu: u32,
     },
-    /// The CPU is online but has no queue. Its records fail, and the failures are counted.
+    /// The CPU is online but has no queue. Its records fail, and the failures are counted. A CPU for which the map had no
+    /// entry when the pipe was opened is reported once, by one of the first drains.
     Uncovered {
         /// The CPU.
         cpu: u32,

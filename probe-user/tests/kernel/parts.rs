@@ -1,6 +1,6 @@
 //! Parts that do not belong to a pipe are refused by name before anything is done with them.
 
-use crate::suite::{classifier, emit_one_on, load, load_with, map, online};
+use crate::suite::{Log, classifier, emit_on, emit_one_on, load, load_with, map, online};
 use aya::EbpfLoader;
 use aya::maps::Array;
 use aya::programs::RawTracePoint;
@@ -9,7 +9,7 @@ use probe_user::common::control::{
     TALLY_MAP,
 };
 use probe_user::common::tally::FailureClass;
-use probe_user::{EvPipe, OpenError, Options, PipeParts};
+use probe_user::{EvPipe, OpenError, Options, PerCpuPipe, PipeParts};
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -84,7 +84,8 @@ fn maps_of_another_layout_are_refused() {
         assert!(matches!(error, OpenError::WrongPart { part, .. } if part == name), "{error}");
         error.to_string()
     };
-    for (name, entries) in [(CONTROL_MAP, 2048), (TALLY_MAP, 4), (OUTPUTS_MAP, 8), (SCRATCH_MAP, 1)]
+    for (name, entries) in
+        [(EAGER_MAP, 1), (CONTROL_MAP, 2048), (TALLY_MAP, 4), (OUTPUTS_MAP, 8), (SCRATCH_MAP, 1)]
     {
         refused(name, entries);
     }
@@ -104,4 +105,50 @@ fn maps_of_another_layout_are_refused() {
     );
     let error = not_mappable.map(drop).unwrap_err().to_string();
     assert!(error.contains("values of 8 bytes, without BPF_F_MMAPABLE"), "{error}");
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_map_with_entries_for_one_cpu_covers_that_one_and_reports_the_others() {
+    let cpus = online();
+    assert!(cpus.len() > 1 && cpus[0] == 0, "this needs CPU 0 and another: {cpus:?}");
+    let uncovered: Vec<String> = cpus[1..]
+        .iter()
+        .map(|cpu| {
+            format!(
+                "CPU {cpu} is online, and its events are lost: map `PIPE_EVENTS` has too few entries for CPU {cpu} \
+                 (1): create it with one for each possible CPU"
+            )
+        })
+        .collect();
+    let mut object = load_with(EbpfLoader::new().map_max_entries(EVENTS_MAP, 1));
+
+    let mut pipe = EvPipe::from_object(&mut object, &Options::new()).unwrap();
+    assert_eq!(pipe.fallback(), None);
+    let mut log = Log::default();
+    for _ in 0..2 {
+        assert!(pipe.drain_all(&mut log).is_continue());
+        assert_eq!(pipe.drain(&mut log).records, 0);
+        assert_eq!(log.changes, uncovered);
+    }
+    emit_on(&mut object, &cpus, 10);
+    let summary = pipe.close(&mut log);
+    log.received.assert_complete(&[0], 10);
+    let ledger = summary.ledger.unwrap();
+    assert_eq!((ledger.attempted(), ledger.handled()), (10 * cpus.len() as u64, 10), "{ledger}");
+    assert!(ledger.balances(), "{ledger}");
+
+    let pipe = PerCpuPipe::from_object(&mut object, &Options::new(), |_| Log::default()).unwrap();
+    let consumers = pipe.close().consumers;
+    let [(0, log)] = &consumers[..] else { panic!("{consumers:?}") };
+    assert_eq!(log.changes, uncovered);
+
+    let last = Options::new().cpus([cpus[cpus.len() - 1]]);
+    let refused = [
+        EvPipe::from_object(&mut object, &last).map(drop),
+        PerCpuPipe::from_object(&mut object, &last, |_| Log::default()).map(drop),
+    ];
+    for refused in refused {
+        assert!(matches!(refused, Err(OpenError::MapTooSmall { entries: 1, .. })), "{refused:?}");
+    }
 }
