@@ -168,7 +168,8 @@ pub enum OpenError {
     Tally(#[from] TallyError),
 }
 
-/// Why waiting for a pipe failed, or why a flight recorder failed to make the requested dump.
+/// Why waiting for a pipe failed, why its rings are too small for its consumer, or why a flight recorder failed to make the
+/// requested dump.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}: {cause}{hint}")]
 pub struct PollError {
@@ -197,6 +198,15 @@ impl OpenError {
 }
 
 impl PollError {
+    /// No record of this length has room in a ring.
+    pub(crate) fn no_room(len: usize, bytes_per_cpu: usize, needed: usize) -> Self {
+        let what = format!("cannot receive records of {len} bytes");
+        let cause = format!(
+            "rings of {bytes_per_cpu} bytes have no room for them. Open the pipe with Options::bytes_per_cpu({needed})"
+        );
+        Self { what, cause: io::Error::new(io::ErrorKind::InvalidInput, cause), hint: "" }
+    }
+
     /// The kernel refused a consumer's priority, which it allowed when the pipe was opened.
     pub(crate) fn realtime(cpu: u32, cause: io::Error) -> Self {
         let hint = realtime_hint(&cause);

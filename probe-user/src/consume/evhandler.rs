@@ -171,6 +171,8 @@ pub struct EvHandlers<'h, M: Threads = AnyThread> {
     by_kind: Box<[Vec<Box<M::OfRecord<'h>>>]>,
     /// The type that each kind stands for, once it has a handler.
     types: Box<[Option<&'static str>]>,
+    /// The size of the longest of these types, in bytes.
+    longest: usize,
     unknown: Option<Box<M::OfUnknown<'h>>>,
     loss: Option<Box<M::OfLoss<'h>>>,
     failure: Option<Box<M::OfFailure<'h>>>,
@@ -222,6 +224,7 @@ impl<'h, M: Threads> EvHandlers<'h, M> {
         Self {
             by_kind: (0..KINDS).map(|_| Vec::new()).collect(),
             types: (0..KINDS).map(|_| None).collect(),
+            longest: 0,
             unknown: None,
             loss: None,
             failure: None,
@@ -239,6 +242,7 @@ impl<'h, M: Threads> EvHandlers<'h, M> {
         let other = *self.types[index].get_or_insert(this);
         assert!(other == this, "{this} and {other} have the same kind, {}", T::KIND);
         self.by_kind[index].push(handler);
+        self.longest = self.longest.max(size_of::<T>());
     }
 
     fn handlers_of(&mut self, kind: RecordKind) -> &mut [Box<M::OfRecord<'h>>] {
@@ -341,6 +345,10 @@ registering!(AnyThread, Send);
 registering!(OneThread);
 
 impl<M: Threads> Consumer for EvHandlers<'_, M> {
+    fn longest(&self) -> usize {
+        self.longest
+    }
+
     fn batch(&mut self, cpu: u32, batch: &mut Batch<'_>) -> ControlFlow<()> {
         while let Some(kind) = batch.next_kind() {
             match self.handlers_of(kind) {

@@ -386,6 +386,10 @@ impl Drive for OrderedPipe {
         self.pipe.epoll()
     }
 
+    fn bytes_per_cpu(&self) -> usize {
+        self.pipe.bytes_per_cpu()
+    }
+
     fn is_pending(&self) -> bool {
         self.pending
     }

@@ -231,8 +231,8 @@ impl EvPipe {
     ///
     /// # Errors
     ///
-    /// If the kernel refuses to wait, or to pause a ring for a dump; or if this process was forked from the one that
-    /// opened the pipe.
+    /// If the kernel refuses to wait, or to pause a ring for a dump; if no ring has room for the longest type of record
+    /// that `consumer` expects ([`Consumer::longest`]); or if this process was forked from the one that opened the pipe.
     pub fn poll<C: Consumer>(
         &mut self,
         timeout: Option<Duration>,
@@ -294,6 +294,10 @@ impl EvPipe {
 impl Drive for EvPipe {
     fn epoll(&self) -> &Epoll {
         &self.waiting.epoll
+    }
+
+    fn bytes_per_cpu(&self) -> usize {
+        self.bytes_per_cpu
     }
 
     fn is_pending(&self) -> bool {

@@ -14,6 +14,7 @@ pub(crate) mod parts;
 mod pinning;
 pub(crate) mod queues;
 mod rate;
+pub(crate) mod room;
 pub(crate) mod stop;
 mod ticker;
 pub(crate) mod trigger;

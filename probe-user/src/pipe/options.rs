@@ -80,6 +80,10 @@ impl Options {
 
     /// Sets the ring size of each CPU, in bytes: 1 to 1 GiB, rounded up to a power of two of at least a page.
     /// The rings count against `kernel.perf_event_mlock_kb` and `RLIMIT_MEMLOCK`.
+    ///
+    /// A record for which even an empty ring has no room is always lost. 16 KiB have room for every record of
+    /// `probe_ebpf`. With smaller rings, waiting fails if the type of a handler is too long
+    /// ([`Consumer::longest`](crate::Consumer::longest)).
     #[must_use]
     pub fn bytes_per_cpu(mut self, bytes: usize) -> Self {
         // Opening refuses 0, and what is above the limit.

@@ -16,6 +16,14 @@ pub trait Consumer {
     /// Receives a record, borrowed from the ring.
     fn record(&mut self, cpu: u32, record: RawRecord<'_>) -> ControlFlow<()>;
 
+    /// The payload of the longest type of record that the consumer expects, in bytes. By default 0: it is not known.
+    ///
+    /// A ring that has no room for such a record loses each of them, and a loss wakes nobody. So waiting for a pipe with
+    /// such rings fails at once ([`PollError`](crate::PollError)).
+    fn longest(&self) -> usize {
+        0
+    }
+
     /// Whether the consumer takes records now. Asked before records are offered: [`ControlFlow::Break`] stops the
     /// drain without consuming any. By default, it always does.
     ///
@@ -85,6 +93,10 @@ pub trait Consumer {
 impl<C: Consumer + ?Sized> Consumer for &mut C {
     fn record(&mut self, cpu: u32, record: RawRecord<'_>) -> ControlFlow<()> {
         (**self).record(cpu, record)
+    }
+
+    fn longest(&self) -> usize {
+        (**self).longest()
     }
 
     fn accepts(&mut self) -> ControlFlow<()> {

@@ -15,4 +15,5 @@ mod parts;
 mod per_cpu;
 mod pipe;
 mod restart;
+mod room;
 mod suite;
