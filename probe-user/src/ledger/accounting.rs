@@ -39,11 +39,10 @@ impl Accounting {
         Self { accounts, scratch, reported, failures }
     }
 
-    /// What has failed for another reason than a full ring since the last call, at most once a second. Nothing if the
+    /// What has failed for another reason than a full ring since the last look. `None` if it is not time to look yet, or the
     /// counts cannot be read.
-    pub(crate) fn failures(&mut self) -> Vec<Failure> {
-        let look = |accounts: &Arc<Accounts>| self.failures.look(accounts).ok();
-        self.accounts.as_ref().and_then(look).unwrap_or_default()
+    pub(crate) fn failures(&mut self) -> Option<Vec<Failure>> {
+        self.failures.look(self.accounts.as_ref()?).ok()?
     }
 
     /// Wraps a consumer, which then receives the number of lost records where the ring reports lost outputs.

@@ -29,19 +29,19 @@ impl Failures {
         Self { cpus, next, outputs: 0, reported: BTreeMap::new() }
     }
 
-    /// What has failed since the last look, if it is time to look.
-    pub(crate) fn look(&mut self, accounts: &Accounts) -> Result<Vec<Failure>, TallyError> {
+    /// What has failed since the last look. `None` if it is not time to look yet.
+    pub(crate) fn look(&mut self, accounts: &Accounts) -> Result<Option<Vec<Failure>>, TallyError> {
         let now = Instant::now();
         if now < self.next {
-            return Ok(Vec::new());
+            return Ok(None);
         }
         self.next = now + LOOK;
         // This is little to read, other than the counts by kind.
         let outputs = accounts.failed_outputs()?;
         if std::mem::replace(&mut self.outputs, outputs) == outputs {
-            return Ok(Vec::new());
+            return Ok(Some(Vec::new()));
         }
-        self.look_now(accounts)
+        self.look_now(accounts).map(Some)
     }
 
     /// What has failed since the last look.

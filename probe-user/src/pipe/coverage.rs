@@ -22,6 +22,8 @@ pub(crate) struct Coverage {
     watch: io::Result<CpuWatch>,
     /// Drains since the pipe last looked for notices.
     unwatched: u32,
+    /// The CPUs that were covered since the last look for failures. What failed there may have failed before that.
+    pub(crate) fresh: Vec<u32>,
 }
 
 /// The most drains that a new CPU waits for its queue while each drain finds records.
@@ -40,7 +42,9 @@ impl Coverage {
         if let Ok(watch) = &watch {
             epoll.add(watch.as_fd()).map_err(|cause| OpenError::Poll { cause })?;
         }
-        Ok(Self { queues: Queues::open(parts, events, options, epoll)?, watch, unwatched: 0 })
+        let queues = Queues::open(parts, events, options, epoll)?;
+        let fresh = queues.as_slice().iter().map(EvQueue::cpu).collect();
+        Ok(Self { queues, watch, unwatched: 0, fresh })
     }
 
     /// Why there are no notices, if there are none.
@@ -104,7 +108,12 @@ impl Coverage {
             Ok(covered)
         });
         match covered {
-            Ok(true) => consumer.cpu_changed(CpuChange::Covered { cpu }),
+            Ok(true) => {
+                if !self.fresh.contains(&cpu) {
+                    self.fresh.push(cpu);
+                }
+                consumer.cpu_changed(CpuChange::Covered { cpu });
+            }
             // Not requested, or offline again.
             Ok(false) => {}
             Err(error) => consumer.cpu_changed(CpuChange::Uncovered { cpu, error: &error }),

@@ -176,11 +176,15 @@ impl EvPipe {
     /// Reports records that failed for another reason than a full ring, and covers CPUs again whose events are gone.
     fn report_failures<C: Consumer>(&mut self, consumer: &mut C) -> ControlFlow<()> {
         let mut flow = ControlFlow::Continue(());
-        for failure in self.accounting.failures() {
+        let Some(failures) = self.accounting.failures() else { return flow };
+        let fresh = std::mem::take(&mut self.coverage.fresh);
+        for failure in failures {
             if flow.is_continue() {
                 flow = consumer.failed(failure);
             }
-            if self.coverage.repair(failure, &mut self.waiting, consumer) {
+            if !fresh.contains(&failure.cpu)
+                && self.coverage.repair(failure, &mut self.waiting, consumer)
+            {
                 self.waiting.look_at_all();
             }
         }
