@@ -123,12 +123,8 @@ impl Counter {
     /// EINVAL for a map of another type, or if the counter counts threads; E2BIG if the map has no entry for a CPU.
     pub fn put_into(&self, map: BorrowedFd<'_>) -> Result<(), PerfError> {
         let put = |site: &Site, event: &PerfEvent| {
-            let is_array = match bpf::map_info(map) {
-                Ok(info) => info.map_type == bpf::MAP_TYPE_PERF_EVENT_ARRAY,
-                // It is no map at all.
-                Err(error) if error.kind() == io::ErrorKind::InvalidInput => false,
-                Err(error) => return Err(error),
-            };
+            let is_array = bpf::map_info(map)?
+                .is_some_and(|info| info.map_type == bpf::MAP_TYPE_PERF_EVENT_ARRAY);
             match site.cpu.filter(|_| is_array) {
                 Some(cpu) => bpf::map_set_fd(map, cpu, event.as_fd()),
                 None => Err(io::Error::from_raw_os_error(libc::EINVAL)),

@@ -141,16 +141,9 @@ impl MapInfo {
     }
 }
 
-/// What the kernel says about a map.
-///
-/// # Errors
-///
-/// `InvalidInput` if the descriptor is not of a BPF map.
-pub fn map_info(map: BorrowedFd<'_>) -> io::Result<MapInfo> {
-    match is_map(map)? {
-        true => info_of_map(map),
-        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "not a BPF map")),
-    }
+/// What the kernel says about a map; `None` if the descriptor is of anything else.
+pub fn map_info(descriptor: BorrowedFd<'_>) -> io::Result<Option<MapInfo>> {
+    is_map(descriptor)?.then(|| info_of_map(descriptor)).transpose()
 }
 
 /// Whether a descriptor is of a map. `BPF_OBJ_GET_INFO_BY_FD` also describes programs and links, and does not say which
@@ -281,7 +274,8 @@ impl PerCpuArray {
         map: BorrowedFd<'_>,
         is_wanted: impl FnOnce(&MapInfo) -> bool,
     ) -> io::Result<Result<Self, MapInfo>> {
-        let info = map_info(map)?;
+        let no_map = || io::Error::new(io::ErrorKind::InvalidInput, "not a BPF map");
+        let info = map_info(map)?.ok_or_else(no_map)?;
         if info.map_type != MAP_TYPE_PERCPU_ARRAY || info.key_size != 4 || !is_wanted(&info) {
             return Ok(Err(info));
         }

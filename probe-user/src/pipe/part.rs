@@ -10,7 +10,6 @@ use probe_common::slot::SlotHead;
 use probe_common::tally::{OutputTally, TallyBank};
 use probe_sys::bpf::{self, MapInfo};
 use std::fmt;
-use std::io;
 use std::os::fd::BorrowedFd;
 
 /// What the map of one part must be. All keys have 4 bytes.
@@ -92,13 +91,8 @@ const MAPS: [&str; 6] = [EVENTS_MAP, EAGER_MAP, CONTROL_MAP, TALLY_MAP, OUTPUTS_
 impl Part {
     /// Checks that a map can be this part, and returns what it is.
     pub(crate) fn check(&self, map: BorrowedFd<'_>) -> Result<MapInfo, OpenError> {
-        let info = match bpf::map_info(map) {
-            Ok(info) => info,
-            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
-                return Err(self.wrong("not a BPF map".to_owned()));
-            }
-            Err(cause) => return Err(OpenError::MapInfo { cause }),
-        };
+        let info = bpf::map_info(map).map_err(|cause| OpenError::MapInfo { cause })?;
+        let info = info.ok_or_else(|| self.wrong("not a BPF map".to_owned()))?;
         // Other loaders choose names of their own.
         let is_another = info.name != self.name && MAPS.contains(&&*info.name);
         if !is_another
