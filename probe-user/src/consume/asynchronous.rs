@@ -195,9 +195,7 @@ impl RecordStream {
     ///
     /// As [`EvPipe::ledger`].
     pub fn ledger(&self) -> Result<Ledger, TallyError> {
-        let mut ledger = self.pipe.get_ref().ledger()?;
-        self.collector.correct(&mut ledger);
-        Ok(ledger)
+        self.pipe.get_ref().ledger().map(|ledger| self.collector.corrected(ledger))
     }
 }
 

@@ -116,13 +116,15 @@ impl Collector {
         self.items.into()
     }
 
-    /// Corrects a ledger, for which all collected records are handled: they are unread before somebody takes them.
-    pub(crate) fn correct(&self, ledger: &mut Ledger) {
+    /// Corrects the ledger of the pipe, in which all collected records are handled: they are unread until somebody takes
+    /// them.
+    pub(crate) fn corrected(&self, mut ledger: Ledger) -> Ledger {
         for item in &self.items {
             if let Item::Record(record) = item {
                 ledger.not_delivered(record.cpu, record.kind);
             }
         }
+        ledger
     }
 
     fn push(&mut self, item: Item) -> ControlFlow<()> {

@@ -76,9 +76,7 @@ impl OwnedRecords {
     ///
     /// As [`EvPipe::ledger`].
     pub fn ledger(&self) -> Result<Ledger, TallyError> {
-        let mut ledger = self.pipe.ledger()?;
-        self.collector.correct(&mut ledger);
-        Ok(ledger)
+        self.pipe.ledger().map(|ledger| self.collector.corrected(ledger))
     }
 
     /// Returns the pipe, and the items that were taken out of its rings but not by you. For the pipe, their records are
@@ -91,11 +89,9 @@ impl OwnedRecords {
     /// Closes the pipe. What you have not taken is lost, and unread in the ledger.
     pub fn close(mut self) -> Summary {
         self.forget_stop();
-        let mut summary = self.pipe.close(&mut Refusal);
-        if let Ok(ledger) = &mut summary.ledger {
-            self.collector.correct(ledger);
-        }
-        summary
+        let summary = self.pipe.close(&mut Refusal);
+        let ledger = summary.ledger.map(|ledger| self.collector.corrected(ledger));
+        Summary { ledger, ..summary }
     }
 
     /// The next item before a time; `None` waits without a limit.

@@ -164,8 +164,7 @@ impl<C: Consumer + Send, F: FnMut(u32) -> C> PerCpuPipe<C, F> {
     /// Adds a CPU, and returns its new consumer.
     fn add(&mut self, cpu: u32, pipe: EvPipe) -> &mut C {
         let consumer = (self.make)(cpu);
-        let queues = pipe.queues().iter().map(|queue| (queue.cpu(), Arc::clone(queue.received())));
-        meter::share(&self.shared, queues);
+        meter::share(&self.shared, pipe.queues());
         let at = self.shards.partition_point(|shard| shard.cpu < cpu);
         self.shards.insert(at, Shard { cpu, pipe, consumer });
         &mut self.shards[at].consumer

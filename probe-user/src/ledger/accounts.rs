@@ -71,10 +71,7 @@ impl Accounts {
     pub(crate) fn failed(&self) -> Result<BTreeMap<(u32, FailureClass), u64>, TallyError> {
         let mut failed = BTreeMap::new();
         for (of, now) in self.tally.by_kind()? {
-            let now = match self.before.records.get(&of) {
-                Some(before) => now.since(before),
-                None => now,
-            };
+            let now = self.records_since(of, &now);
             for class in others() {
                 *failed.entry((of.0, class)).or_default() += now.failed_for(class);
             }
@@ -83,18 +80,18 @@ impl Accounts {
         Ok(failed)
     }
 
+    fn records_since(&self, of: (u32, RecordKind), now: &KindTally) -> KindTally {
+        now.since(self.before.records.get(&of).unwrap_or(&KindTally::default()))
+    }
+
     fn outputs_since(&self, cpu: u32, now: &OutputTally) -> OutputTally {
         now.since(self.before.outputs.get(&cpu).unwrap_or(&OutputTally::default()))
     }
 
     /// How many records of each kind each CPU has sent.
     pub(crate) fn sent(&self) -> Result<BTreeMap<(u32, RecordKind), u64>, TallyError> {
-        let counted = Counted::read(&self.tally)?;
-        let sent = counted.records.into_iter().map(|(of, now)| {
-            let before = self.before.records.get(&of).map_or(0, |before| before.sent);
-            (of, now.sent.wrapping_sub(before))
-        });
-        Ok(sent.collect())
+        let counted = self.tally.by_kind()?;
+        Ok(counted.iter().map(|(&of, now)| (of, self.records_since(of, now).sent)).collect())
     }
 
     /// Reads the accounts, together with what the queues have counted.
@@ -133,9 +130,8 @@ impl Accounts {
     fn add_counted(&self, draft: &mut Draft) -> Result<(), TallyError> {
         let counted = Counted::read(&self.tally)?;
         for (&(cpu, kind), now) in &counted.records {
-            let nothing = KindTally::default();
-            let before = self.before.records.get(&(cpu, kind)).unwrap_or(&nothing);
-            LedgerEntry::of(&mut draft.entries, cpu, kind).tally += now.since(before);
+            LedgerEntry::of(&mut draft.entries, cpu, kind).tally +=
+                self.records_since((cpu, kind), now);
         }
         for (&cpu, now) in &counted.outputs {
             LedgerCpu::of(&mut draft.cpus, cpu).outputs = self.outputs_since(cpu, now);
@@ -170,7 +166,7 @@ impl Draft {
         }
         let entry = LedgerCpu::of(&mut self.cpus, cpu);
         entry.overwritten_bytes = received.overwritten_bytes.get();
-        entry.malformed = received.counts().malformed;
+        entry.malformed = received.malformed.get();
         entry.foreign = received.given.other();
         entry
     }

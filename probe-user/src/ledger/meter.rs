@@ -4,6 +4,7 @@ use crate::error::TallyError;
 use crate::ledger::accounts::Accounts;
 use crate::ledger::balance::Ledger;
 use crate::queue::counts::{QueueCounts, Received};
+use crate::queue::evqueue::EvQueue;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,8 @@ use std::time::{Duration, Instant};
 pub(crate) type Shared = Arc<Mutex<Vec<(u32, Arc<Received>)>>>;
 
 /// Adds queues to the list.
-pub(crate) fn share(shared: &Shared, queues: impl IntoIterator<Item = (u32, Arc<Received>)>) {
+pub(crate) fn share<'q>(shared: &Shared, queues: impl IntoIterator<Item = &'q EvQueue>) {
+    let queues = queues.into_iter().map(|queue| (queue.cpu(), Arc::clone(queue.received())));
     // The list is whole even after a panic elsewhere: one entry is added to it at once.
     shared.lock().unwrap_or_else(PoisonError::into_inner).extend(queues);
 }

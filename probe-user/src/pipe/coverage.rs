@@ -12,6 +12,7 @@ use probe_common::tally::FailureClass;
 use probe_sys::bpf::MapInfo;
 use probe_sys::epoll::Epoll;
 use probe_sys::hotplug::{Changes, CpuWatch};
+use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::AsFd;
 
@@ -23,7 +24,7 @@ pub(crate) struct Coverage {
     /// Drains since the pipe last looked for notices.
     unwatched: u32,
     /// The CPUs that were covered since the last look for failures. What failed there may have failed before that.
-    pub(crate) fresh: Vec<u32>,
+    pub(crate) fresh: BTreeSet<u32>,
 }
 
 /// The most drains that a new CPU waits for its queue while each drain finds records.
@@ -109,9 +110,7 @@ impl Coverage {
         });
         match covered {
             Ok(true) => {
-                if !self.fresh.contains(&cpu) {
-                    self.fresh.push(cpu);
-                }
+                self.fresh.insert(cpu);
                 consumer.cpu_changed(CpuChange::Covered { cpu });
             }
             // Not requested, or offline again.

@@ -139,7 +139,7 @@ impl Queues {
             }
             Err(at) => {
                 let queue = EvQueue::new(cpu, ring);
-                meter::share(&self.shared, [(cpu, Arc::clone(queue.received()))]);
+                meter::share(&self.shared, [&queue]);
                 self.queues.insert(at, queue);
             }
         }

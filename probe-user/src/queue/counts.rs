@@ -49,7 +49,7 @@ pub(crate) struct Received {
     /// Bytes of ring that were overwritten before a dump.
     pub(crate) overwritten_bytes: Count,
     lost: Count,
-    malformed: Count,
+    pub(crate) malformed: Count,
     malformed_bytes: Count,
 }
 

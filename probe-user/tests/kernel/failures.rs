@@ -12,27 +12,27 @@ use std::time::Duration;
 /// Longer than a pipe waits before it looks for failures again.
 const A_LOOK: Duration = Duration::from_millis(1100);
 
-/// What a consumer was told.
+/// What a consumer has received.
 #[derive(Debug, Default, PartialEq)]
-struct Told {
+struct Received {
     records: u64,
     failures: Vec<(u32, FailureClass, u64)>,
     changes: Vec<String>,
 }
 
-/// Calls `consume` with handlers, and returns what they were told.
-fn told(consume: impl FnOnce(&mut EvHandlers<'_, probe_user::OneThread>)) -> Told {
-    let told = RefCell::new(Told::default());
+/// Runs `consume`, and returns everything that it passed to its handlers.
+fn received_by(consume: impl FnOnce(&mut EvHandlers<'_, probe_user::OneThread>)) -> Received {
+    let received = RefCell::new(Received::default());
     let mut handlers = EvHandlers::local();
     handlers
-        .on_unknown::<()>(|_, _| told.borrow_mut().records += 1)
+        .on_unknown::<()>(|_, _| received.borrow_mut().records += 1)
         .on_failure::<()>(|one| {
-            told.borrow_mut().failures.push((one.cpu, one.class, one.records));
+            received.borrow_mut().failures.push((one.cpu, one.class, one.records));
         })
-        .on_cpu_change(|change| told.borrow_mut().changes.push(change.to_string()));
+        .on_cpu_change(|change| received.borrow_mut().changes.push(change.to_string()));
     consume(&mut handlers);
     drop(handlers);
-    told.into_inner()
+    received.into_inner()
 }
 
 /// Takes the events of a CPU out of the maps, as somebody else may.
@@ -53,22 +53,22 @@ fn a_cpu_whose_slot_was_deleted_is_reported_and_covered_again() {
         let cpu = *cpus.last().unwrap();
         let poll = |pipe: &mut EvPipe| {
             std::thread::sleep(A_LOOK);
-            told(|handlers| assert!(pipe.poll(Some(Duration::ZERO), handlers).is_ok()))
+            received_by(|handlers| assert!(pipe.poll(Some(Duration::ZERO), handlers).is_ok()))
         };
-        assert_eq!(poll(&mut pipe), Told::default());
+        assert_eq!(poll(&mut pipe), Received::default());
         delete_slots(&object, cpu);
         emit_on(&mut object, &[cpu], 3);
         let failures = vec![(cpu, FailureClass::NoEvent, 3)];
         let changes = vec![format!("CPU {cpu} is online")];
-        assert_eq!(poll(&mut pipe), Told { failures, changes, records: 0 }, "{wakeup:?}");
+        assert_eq!(poll(&mut pipe), Received { failures, changes, records: 0 }, "{wakeup:?}");
         // Nothing is reported twice, and the CPU's records arrive again.
         emit_on(&mut object, &cpus, 5);
-        let told = told(|handlers| {
+        let received = received_by(|handlers| {
             std::thread::sleep(A_LOOK);
             assert!(pipe.drain_all(handlers).is_continue());
         });
         let records = 5 * cpus.len() as u64;
-        assert_eq!(told, Told { records, ..Told::default() }, "{wakeup:?}");
+        assert_eq!(received, Received { records, ..Received::default() }, "{wakeup:?}");
         let ledger = pipe.ledger().unwrap();
         assert!(ledger.balances() && ledger.failed() == 3, "{ledger}");
     }
@@ -82,11 +82,11 @@ fn whatever_failed_is_reported_at_the_latest_when_the_pipe_is_closed() {
     // Each run drops one reservation, and fails to send a record that is too long. That is no failed output.
     generate_on(classifier(&mut object, "emit_nothing"), &cpus[..1], 10);
     std::thread::sleep(A_LOOK);
-    let nothing = told(|handlers| assert!(pipe.drain(handlers).flow.is_continue()));
-    assert_eq!(nothing, Told::default());
+    let nothing = received_by(|handlers| assert!(pipe.drain(handlers).flow.is_continue()));
+    assert_eq!(nothing, Received::default());
     delete_slots(&object, cpus[0]);
     emit_on(&mut object, &cpus[..1], 2);
-    let told = told(|handlers| drop(pipe.close(handlers)));
+    let received = received_by(|handlers| drop(pipe.close(handlers)));
     let expected = [(cpus[0], FailureClass::NoEvent, 2), (cpus[0], FailureClass::TooBig, 10)];
-    assert_eq!(told.failures, expected);
+    assert_eq!(received.failures, expected);
 }
