@@ -352,7 +352,7 @@ fn counts_are_those_of_perf_stat() {
     if counted("major-faults", &copies) > 0 {
         return;
     }
-    // Counts vary slightly between runs, so compare the medians with all counts.
+    // Counts vary slightly between runs, so compare each median with the range of the others.
     let often = |count: &dyn Fn() -> u64| {
         let mut counts: Vec<_> = (0..15).map(|_| count()).collect();
         counts.sort_unstable();
@@ -360,7 +360,8 @@ fn counts_are_those_of_perf_stat() {
     };
     let ours = often(&|| counted(faults, &copies));
     let theirs = often(&|| perf_stat(faults, &copies).expect("perf counts it"));
-    assert!(ours.contains(&theirs[7]) && theirs.contains(&ours[7]), "{ours:?}, perf: {theirs:?}");
+    let among = |counts: &[u64], median| (counts[0]..=counts[14]).contains(&median);
+    assert!(among(&ours, theirs[7]) && among(&theirs, ours[7]), "{ours:?}, perf: {theirs:?}");
 }
 
 #[test]
