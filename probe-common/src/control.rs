@@ -14,15 +14,15 @@ pub const EVENTS_MAP: &str = "PIPE_EVENTS";
 pub const EAGER_MAP: &str = "PIPE_EAGER";
 
 /// A per-CPU array of [`TALLY_BANKS`](crate::limits::TALLY_BANKS)
-/// [`TallyBank`](crate::tally::TallyBank)s, which a few system calls read as a whole.
+/// [`TallyBank`](crate::tally::TallyBank)s, indexed by [`Bank::index`](crate::tally::Bank::index).
 pub const TALLY_MAP: &str = "PIPE_TALLY";
 
-/// A per-CPU array of [`DEPTH`](crate::limits::DEPTH)
-/// [`OutputTally`](crate::tally::OutputTally)s.
+/// A per-CPU array of one [`OutputTally`](crate::tally::OutputTally).
 pub const OUTPUTS_MAP: &str = "PIPE_OUTPUTS";
 
 /// A per-CPU array of [`DEPTH`](crate::limits::DEPTH) scratch slots. Each begins with a
-/// [`SlotHead`](crate::slot::SlotHead). Only the first slot keeps a block open.
+/// [`SlotHead`](crate::slot::SlotHead). Only the first slot keeps a block open. Where programs never interrupt each other,
+/// a loader may create it with fewer slots, at least one.
 pub const SCRATCH_MAP: &str = "PIPE_SCRATCH";
 
 /// A memory-mappable array of [`CpuControl`], indexed by CPU.
@@ -114,8 +114,16 @@ pub struct CpuControl {
     /// The consumer that has set the events of this CPU, by a number that it has chosen, or 0 if there is none. Written by
     /// the consumer.
     pub owner: u32,
+    /// Records in outputs for which the ring had no room, as [`OutputTally::lost_records`] counts them. The CPU adds to
+    /// this atomically.
+    ///
+    /// [`OutputTally::lost_records`]: crate::tally::OutputTally::lost_records
+    pub lost_records: u64,
+    /// How many times an output or a record failed for another reason. The CPU adds to this atomically, after it has
+    /// tallied the failure.
+    pub failures: u64,
     /// Zero.
-    pub reserved: [u32; 8],
+    pub reserved: [u32; 4],
 }
 
 const _: () = assert!(size_of::<CpuControl>() == 64);

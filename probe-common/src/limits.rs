@@ -35,16 +35,17 @@ pub const MAX_PACKED: u32 = 8 << 10;
 pub const DEPTH: u32 = 4;
 
 /// The number of kinds that the toolkit reserves for itself: `0 .. BUILTIN_KINDS`.
-pub const BUILTIN_KINDS: u32 = 64;
+pub const BUILTIN_KINDS: u32 = 32;
 
 /// The first kind that belongs to users.
 pub const FIRST_USER_KIND: u32 = 0x1000;
 
 /// The number of kinds that users have: `FIRST_USER_KIND .. FIRST_USER_KIND + USER_KINDS`.
-pub const USER_KINDS: u32 = 192;
+pub const USER_KINDS: u32 = 96;
 
 /// The number of all kinds, which is the length of every table that a kind indexes.
 pub const KINDS: u32 = BUILTIN_KINDS + USER_KINDS;
 
-/// The number of banks in a tally: one for each level of [`DEPTH`], and one for records without a slot.
-pub const TALLY_BANKS: u32 = DEPTH + 1;
+/// The number of banks in a tally: one for the records of the first slot that were sent, one for those of all other slots,
+/// and one for the failures of each class.
+pub const TALLY_BANKS: u32 = 2 + crate::tally::FailureClass::COUNT as u32;

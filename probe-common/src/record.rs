@@ -34,7 +34,7 @@ impl RecordKind {
     /// If `n` is not below [`USER_KINDS`]. In a `const`, where kinds are usually defined, this is a
     /// compile error.
     pub const fn user(n: u32) -> Self {
-        assert!(n < USER_KINDS, "there are 192 user kinds: RecordKind::user(0) to user(191)");
+        assert!(n < USER_KINDS, "there are 96 user kinds: RecordKind::user(0) to user(95)");
         Self(FIRST_USER_KIND + n)
     }
 
@@ -44,7 +44,7 @@ impl RecordKind {
     ///
     /// If `n` is not below [`BUILTIN_KINDS`].
     pub const fn builtin(n: u32) -> Self {
-        assert!(n < BUILTIN_KINDS, "the toolkit has 64 kinds");
+        assert!(n < BUILTIN_KINDS, "the toolkit has 32 kinds");
         Self(n)
     }
 

@@ -73,14 +73,11 @@ impl FailureClass {
     }
 }
 
-/// One CPU's counts for one kind, in records.
+/// What was counted for one kind, in records.
 ///
 /// A record is counted when its block is sent or fails. Until then it is in an open block, and not
 /// counted.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
-)]
-#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KindTally {
     /// Records that the kernel accepted.
     pub sent: u64,
@@ -89,6 +86,15 @@ pub struct KindTally {
 }
 
 impl KindTally {
+    /// Adds what one bank has counted.
+    pub fn add(&mut self, bank: Bank, records: u64) {
+        let sum = match bank {
+            Bank::SentFirst | Bank::SentNested => &mut self.sent,
+            Bank::Failed(class) => &mut self.failed[class as usize],
+        };
+        *sum = sum.wrapping_add(records);
+    }
+
     /// Records that failed for any reason.
     pub fn failed(&self) -> u64 {
         self.failed.iter().fold(0, |sum, n| sum.wrapping_add(*n))
@@ -129,7 +135,7 @@ impl core::ops::AddAssign for KindTally {
 }
 
 /// One CPU's counts of the outputs that the kernel refused. Each output is a block of one or more
-/// records.
+/// records. Programs add to it atomically.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
@@ -141,12 +147,39 @@ pub struct OutputTally {
     pub failed: [u64; FailureClass::COUNT],
 }
 
-/// One CPU's counts at one level of nesting, where no other program counts. Indexed by
-/// [`RecordKind::index`](crate::RecordKind::index).
-pub type TallyBank = [KindTally; KINDS as usize];
+/// One CPU's counts of one sort, in records. Indexed by [`RecordKind::index`](crate::RecordKind::index).
+///
+/// Every program adds to a bank atomically, except to [`Bank::SentFirst`].
+pub type TallyBank = [u64; KINDS as usize];
 
-// The kernel's PCPU_MIN_UNIT_SIZE.
-const _: () = assert!(size_of::<TallyBank>() <= 32 << 10);
+/// What a bank counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bank {
+    /// Records of the first slot that the kernel accepted. Only the program that holds the slot counts here.
+    SentFirst,
+    /// Records of all other slots that the kernel accepted.
+    SentNested,
+    /// Records that failed.
+    Failed(FailureClass),
+}
+
+impl Bank {
+    /// All banks, in the order of their indexes in the map.
+    pub fn all() -> impl Iterator<Item = Self> {
+        let failed = FailureClass::ALL.into_iter().map(Self::Failed);
+        [Self::SentFirst, Self::SentNested].into_iter().chain(failed)
+    }
+
+    /// The index of the bank in the map.
+    #[inline(always)]
+    pub const fn index(self) -> u32 {
+        match self {
+            Self::SentFirst => 0,
+            Self::SentNested => 1,
+            Self::Failed(class) => 2 + class as u32,
+        }
+    }
+}
 
 impl OutputTally {
     /// What was counted since the tally was `earlier`.
@@ -177,11 +210,19 @@ impl core::ops::AddAssign for OutputTally {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::TALLY_BANKS;
+    use std::vec::Vec;
 
     #[test]
     fn classes_index_their_counters() {
         for (at, class) in FailureClass::ALL.into_iter().enumerate() {
             assert_eq!(class as usize, at);
         }
+    }
+
+    #[test]
+    fn banks_are_in_the_order_of_their_indexes() {
+        let indexes: Vec<u32> = Bank::all().map(Bank::index).collect();
+        assert_eq!(indexes, (0..TALLY_BANKS).collect::<Vec<_>>());
     }
 }

@@ -13,9 +13,9 @@ use core::ffi::c_void;
 use probe_common::{
     BlockPrefix,
     control::{CONTROL_CPUS, CpuControl, MOST_UNANSWERED},
-    limits::{DEPTH, KINDS, MAX_PACKED, RECORD_ALIGN, TALLY_BANKS},
+    limits::{KINDS, MAX_PACKED, RECORD_ALIGN, TALLY_BANKS},
     slot::{BLOCK_KINDS, KindCount},
-    tally::{FailureClass, KindTally, OutputTally, TallyBank},
+    tally::{Bank, FailureClass, OutputTally, TallyBank},
 };
 
 /// Blocks are written here. User space puts one perf event for each CPU into this map.
@@ -26,14 +26,13 @@ static PIPE_EVENTS: PerfEventByteArray = PerfEventByteArray::new(0);
 #[map]
 static PIPE_EAGER: PerfEventByteArray = PerfEventByteArray::new(0);
 
-/// Which records were sent and which failed: a bank for each slot, so that a program shares no counter
-/// with one that interrupts it, and a bank for programs that found no slot.
+/// Which records were sent and which failed.
 #[map]
 static PIPE_TALLY: PerCpuArray<TallyBank> = PerCpuArray::with_max_entries(TALLY_BANKS, 0);
 
-/// Which outputs failed, for each slot.
+/// Which outputs failed.
 #[map]
-static PIPE_OUTPUTS: PerCpuArray<OutputTally> = PerCpuArray::with_max_entries(DEPTH, 0);
+static PIPE_OUTPUTS: PerCpuArray<OutputTally> = PerCpuArray::with_max_entries(1, 0);
 
 /// What the consumer asks of each CPU.
 #[map]
@@ -79,7 +78,9 @@ pub(crate) fn send_one(
     let errno = offer(ctx, slot, span, depth, control);
     step(slot);
     if errno == 0 {
-        count_as(depth, index, 1, None);
+        // Hidden from the compiler, which would combine the depth and a pointer into one word to compare both at once. The
+        // verifier of 5.10 allows no such arithmetic.
+        count_sent(core::hint::black_box(depth), index, 1);
     } else {
         pipe_tally(depth, KindCount::one(index).word(), errno);
     }
@@ -233,7 +234,7 @@ fn empty(slot: *mut Slot, uncounted: KindCount, control: Option<*mut CpuControl>
     match first.get() {
         Some((index, count)) if errno == 0 && *second == KindCount::NONE => {
             *first = KindCount::NONE;
-            count_as(FIRST, index, count, None);
+            count_sent(FIRST, index, count);
         }
         _ => {
             pipe_tally(FIRST, uncounted.word(), errno);
@@ -258,10 +259,14 @@ fn step(slot: *mut Slot) {
 extern "C" fn pipe_tally(depth: u32, uncounted: u32, errno: i64) -> u32 {
     let Some(slot) = slot::get(depth) else { return 0 };
     let failure = (errno != 0).then(|| FailureClass::of(errno));
+    let count_kind = |index, count| match failure {
+        None => count_sent(depth, index, count),
+        Some(class) => add(Bank::Failed(class), index, count),
+    };
     let mut records = 0;
     if let Some((index, count)) = KindCount::of_word(uncounted).get() {
         records += count;
-        count_as(depth, index, count, failure);
+        count_kind(index, count);
     }
     for at in 0..BLOCK_KINDS {
         // SAFETY: the caller holds the slot.
@@ -269,76 +274,79 @@ extern "C" fn pipe_tally(depth: u32, uncounted: u32, errno: i64) -> u32 {
         let Some((index, count)) = kind.get() else { break };
         *kind = KindCount::NONE;
         records += count;
-        count_as(depth, index, count, failure);
+        count_kind(index, count);
     }
     if let Some(class) = failure {
-        count_output(depth, records, class);
+        count_output(records, class);
     }
     0
 }
 
 /// Counts an output that the kernel refused, with `records` records in it.
 #[inline(always)]
-fn count_output(depth: u32, records: u32, class: FailureClass) {
-    let Some(tally) = PIPE_OUTPUTS.get_ptr_mut(depth) else { return };
-    if matches!(class, FailureClass::NoSpace) {
-        // SAFETY: the map value is this CPU's, and nobody else counts at this depth.
-        unsafe { (*tally).lost_records += u64::from(records) };
+fn count_output(records: u32, class: FailureClass) {
+    let records = u64::from(records);
+    let is_loss = matches!(class, FailureClass::NoSpace);
+    if let Some(tally) = PIPE_OUTPUTS.get_ptr_mut(0) {
+        // The compiler knows that a class is below COUNT and would remove the mask. The verifier does not know that, and
+        // needs the mask.
+        let class = core::hint::black_box(class as usize) & (FailureClass::COUNT - 1);
+        // SAFETY: the counters are in this CPU's map value, and every addition to them is atomic.
+        unsafe {
+            if is_loss {
+                atomic::add(&raw mut (*tally).lost_records, records);
+            }
+            atomic::add((&raw mut (*tally).failed).cast::<u64>().add(class), 1);
+        }
     }
-    // SAFETY: as above.
-    unsafe { add_failed(&raw mut (*tally).failed, class, 1) };
+    let Some(control) = control() else { return };
+    // SAFETY: the map value lives as long as the map, and only this CPU adds to the counters.
+    unsafe {
+        if is_loss {
+            atomic::add(&raw mut (*control).lost_records, records);
+        } else {
+            atomic::add(&raw mut (*control).failures, 1);
+        }
+    }
 }
 
-/// The counts of the kind at `index`, at a depth.
+/// This CPU's counter of the kind at `index` in a bank.
 #[inline(always)]
-fn tally_of(depth: u32, index: u32) -> Option<*mut KindTally> {
-    let bank = PIPE_TALLY.get_ptr_mut(depth)?;
+fn counter(bank: Bank, index: u32) -> Option<*mut u64> {
+    let bank = PIPE_TALLY.get_ptr_mut(bank.index())?;
     // It never exceeds KINDS - 1, but the verifier does not know that.
     let index = index & (KINDS - 1);
-    // SAFETY: the bank has KINDS entries.
-    Some(unsafe { bank.cast::<KindTally>().add(index as usize) })
-}
-
-/// Counts records of the kind at `index`, in the bank of a slot that the caller holds.
-#[inline(always)]
-fn count_as(depth: u32, index: u32, count: u32, failure: Option<FailureClass>) {
-    let Some(tally) = tally_of(depth, index) else { return };
-    let count = u64::from(count);
-    match failure {
-        // SAFETY: the map value is this CPU's, and nobody else counts at this depth.
-        None => unsafe { (*tally).sent += count },
-        // SAFETY: as above.
-        Some(class) => unsafe { add_failed(&raw mut (*tally).failed, class, count) },
-    }
-}
-
-/// Adds to one of the failure counters.
-///
-/// # Safety
-///
-/// The counters must be in a map value that nobody else writes at the same time.
-#[inline(always)]
-unsafe fn add_failed(failed: *mut [u64; FailureClass::COUNT], class: FailureClass, count: u64) {
-    // SAFETY: the caller's promise.
-    unsafe { *counter_of(failed, class) += count };
-}
-
-/// The counter of a failure class.
-#[inline(always)]
-fn counter_of(failed: *mut [u64; FailureClass::COUNT], class: FailureClass) -> *mut u64 {
-    // The compiler knows that a class is below COUNT and would remove the mask. The verifier does not
-    // know that, and needs the mask.
-    let class = core::hint::black_box(class as usize) & (FailureClass::COUNT - 1);
-    failed.cast::<u64>().wrapping_add(class)
+    // SAFETY: the bank has KINDS counters.
+    Some(unsafe { bank.cast::<u64>().add(index as usize) })
 }
 
 const _: () = assert!(FailureClass::COUNT.is_power_of_two() && KINDS.is_power_of_two());
 
-/// Tallies a refused record of the kind at `index`, in the bank for records without a slot.
+/// Counts records of the kind at `index` that the kernel accepted. The caller holds the slot at this depth.
+#[inline(always)]
+fn count_sent(depth: u32, index: u32, count: u32) {
+    if depth != FIRST {
+        return add(Bank::SentNested, index, count);
+    }
+    let Some(counter) = counter(Bank::SentFirst, index) else { return };
+    // SAFETY: the counter is in this CPU's map value, and only the holder of the first slot counts there.
+    unsafe { *counter += u64::from(count) };
+}
+
+/// Adds to a bank in which several programs count.
+#[inline(always)]
+fn add(bank: Bank, index: u32, count: u32) {
+    let Some(counter) = counter(bank, index) else { return };
+    // SAFETY: the counter is in this CPU's map value, and every addition to it is atomic.
+    unsafe { atomic::add(counter, u64::from(count)) };
+}
+
+/// Tallies a record of the kind at `index` that the pipe refuses.
 #[inline(always)]
 pub(crate) fn refuse(index: u32, class: FailureClass) {
-    let Some(tally) = tally_of(DEPTH, index) else { return };
-    // SAFETY: the counter is in this CPU's map value. Refusals can interrupt each other, so the
-    // addition is atomic.
-    unsafe { atomic::add(counter_of(&raw mut (*tally).failed, class), 1) };
+    add(Bank::Failed(class), index, 1);
+    if let Some(control) = control() {
+        // SAFETY: the map value lives as long as the map, and only this CPU adds to the counter.
+        unsafe { atomic::add(&raw mut (*control).failures, 1) };
+    }
 }

@@ -9,8 +9,9 @@ use core::mem::offset_of;
 use probe_common::{
     BlockPrefix,
     block::record_span,
-    limits::{DEPTH, MAX_EMIT, MAX_PACKED, RECORD_ALIGN},
+    limits::{DEPTH, MAX_EMIT, MAX_PACKED, RECORD_ALIGN, TALLY_BANKS},
     slot::SlotHead,
+    tally::{OutputTally, TallyBank},
 };
 
 #[map]
@@ -37,8 +38,9 @@ const _: () = {
     assert!(ROOM.is_multiple_of(RECORD_ALIGN) && ROOM / RECORD_ALIGN <= u16::MAX as usize);
     assert!(offset_of!(Slot, records).is_multiple_of(RECORD_ALIGN));
     assert!(PREFIX_AT + size_of::<BlockPrefix>() == offset_of!(Slot, records));
-    // The kernel's PCPU_MIN_UNIT_SIZE.
-    assert!(size_of::<Slot>() <= 32 << 10);
+    // All maps have this much for each possible CPU, and each further slot adds to it.
+    let counts = size_of::<TallyBank>() * TALLY_BANKS as usize + size_of::<OutputTally>();
+    assert!(size_of::<Slot>() + counts <= 32 << 10);
 };
 
 /// A slot of this CPU.

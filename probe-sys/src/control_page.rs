@@ -5,7 +5,7 @@ use probe_common::control::{CONTROL_CPUS, CpuControl};
 use std::io;
 use std::mem::offset_of;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// The mapped control page: the values of a memory-mappable array of [`CpuControl`].
 #[derive(Debug)]
@@ -34,6 +34,13 @@ impl ControlPage {
         let field = unsafe { self.mapping.address().add(at) }.cast();
         // SAFETY: it is a 4-aligned u32 that both sides access with single loads and stores.
         unsafe { AtomicU32::from_ptr(field.as_ptr()) }
+    }
+
+    fn counter(&self, at: usize) -> &AtomicU64 {
+        // SAFETY: CpuFlags has checked that the entry is in the page.
+        let counter = unsafe { self.mapping.address().add(at) }.cast();
+        // SAFETY: it is an 8-aligned u64 that both sides access atomically.
+        unsafe { AtomicU64::from_ptr(counter.as_ptr()) }
     }
 }
 
@@ -99,5 +106,17 @@ impl CpuFlags<'_> {
     pub fn open(&self) -> u32 {
         // ORDERING: the number only decides whether a flush is worth while.
         self.page.field(self.at + offset_of!(CpuControl, open)).load(Ordering::Acquire)
+    }
+
+    /// How many records were lost because the ring had no room for them.
+    pub fn lost_records(&self) -> u64 {
+        // ORDERING: this is a count by itself.
+        self.page.counter(self.at + offset_of!(CpuControl, lost_records)).load(Ordering::Relaxed)
+    }
+
+    /// How many times an output or a record failed for another reason.
+    pub fn failures(&self) -> u64 {
+        // ORDERING: what is read after a change was tallied before it.
+        self.page.counter(self.at + offset_of!(CpuControl, failures)).load(Ordering::Acquire)
     }
 }

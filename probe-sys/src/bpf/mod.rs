@@ -17,7 +17,6 @@ use crate::cpus;
 use crate::memory::Guarded;
 use crate::{affinity, call};
 use std::io;
-use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::OnceLock;
 use zerocopy::IntoBytes;
@@ -290,15 +289,13 @@ impl PerCpuArray {
         &self.cpus
     }
 
-    /// Calls `each` with every CPU and its value, for each of `keys`.
-    pub fn read(&self, keys: Range<u32>, mut each: impl FnMut(u32, &[u64])) -> io::Result<()> {
+    /// Calls `each` with every CPU and its value of the entry `key`.
+    pub fn read(&self, key: u32, mut each: impl FnMut(u32, &[u64])) -> io::Result<()> {
         let mut values = vec![0u64; self.words * self.cpus.len()];
-        for key in keys {
-            // SAFETY: there is room for a value of each possible CPU; open() has counted how many the kernel writes.
-            unsafe { lookup_per_cpu(self.fd.as_fd(), key, values.as_mut_ptr()) }?;
-            let values = values.chunks_exact(self.words);
-            self.cpus.iter().zip(values).for_each(|(&cpu, value)| each(cpu, value));
-        }
+        // SAFETY: there is room for a value of each possible CPU; open() has counted how many the kernel writes.
+        unsafe { lookup_per_cpu(self.fd.as_fd(), key, values.as_mut_ptr()) }?;
+        let values = values.chunks_exact(self.words);
+        self.cpus.iter().zip(values).for_each(|(&cpu, value)| each(cpu, value));
         Ok(())
     }
 }

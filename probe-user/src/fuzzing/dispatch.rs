@@ -37,7 +37,7 @@ impl Record for Long {
 struct Empty;
 
 impl Record for Empty {
-    const KIND: RecordKind = RecordKind::user(191);
+    const KIND: RecordKind = RecordKind::user(95);
 }
 
 /// Which handler was called, and with what.

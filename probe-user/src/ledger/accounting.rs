@@ -9,8 +9,8 @@ use crate::queue::evqueue::EvQueue;
 use crate::queue::notices::{CpuChange, Dump, Failure, Loss, Malformed};
 use probe_common::RawRecord;
 use probe_common::control::SCRATCH_MAP;
-use probe_common::limits::DEPTH;
 use probe_sys::bpf::PerCpuArray;
+use probe_sys::control_page::ControlPage;
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::ControlFlow;
@@ -18,13 +18,23 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use zerocopy::IntoBytes;
 
+/// Lost records that have been reported.
+#[derive(Clone, Copy, Debug, Default)]
+struct Reported {
+    records: u64,
+    /// What the CPU's entry in the control page showed then.
+    page: u64,
+}
+
 /// The accounts of a pipe, as far as it has the eBPF side's maps.
 #[derive(Debug)]
 pub(crate) struct Accounting {
     pub(crate) accounts: Option<Arc<Accounts>>,
     scratch: Option<Arc<ScratchSlots>>,
-    /// How many lost records have been reported for each CPU.
-    reported: BTreeMap<u32, u64>,
+    /// Where CPUs count, too, what is lost and what fails.
+    page: Option<Arc<ControlPage>>,
+    /// The lost records of each CPU that have been reported.
+    reported: BTreeMap<u32, Reported>,
     failures: Failures,
 }
 
@@ -33,10 +43,11 @@ impl Accounting {
     pub(crate) fn new(
         accounts: Option<Arc<Accounts>>,
         scratch: Option<Arc<ScratchSlots>>,
+        page: Option<Arc<ControlPage>>,
         cpus: Option<&[u32]>,
     ) -> Self {
-        let (reported, failures) = (BTreeMap::new(), Failures::new(cpus));
-        Self { accounts, scratch, reported, failures }
+        let (reported, failures) = (BTreeMap::new(), Failures::new(page.clone(), cpus));
+        Self { accounts, scratch, page, reported, failures }
     }
 
     /// What has failed for another reason than a full ring since the last look. `None` if it is not time to look yet, or the
@@ -47,7 +58,8 @@ impl Accounting {
 
     /// Wraps a consumer, which then receives the number of lost records where the ring reports lost outputs.
     pub(crate) fn before<'t, C>(&'t mut self, consumer: &'t mut C) -> InRecords<'t, C> {
-        InRecords { reported: &mut self.reported, accounts: self.accounts.as_deref(), consumer }
+        let Self { accounts, page, reported, .. } = self;
+        InRecords { reported, page: page.as_deref(), accounts: accounts.as_deref(), consumer }
     }
 
     /// Reports losses on these queues that no ring has reported. No program may emit any more.
@@ -97,7 +109,7 @@ pub(crate) struct ScratchSlots {
 
 impl ScratchSlots {
     pub(crate) fn from_map(map: impl AsFd) -> Result<Self, OpenError> {
-        let map = PerCpuArray::open(map.as_fd(), |info| info.max_entries == DEPTH)
+        let map = PerCpuArray::open(map.as_fd(), |_| true)
             .map_err(|cause| OpenError::MapInfo { cause })?
             .map_err(|_| OpenError::NoMap { name: SCRATCH_MAP })?;
         Ok(Self { map })
@@ -110,7 +122,7 @@ impl ScratchSlots {
     /// The first slot of a CPU that does not write to it now, because it is offline or emits no more.
     fn first_of(&self, cpu: u32) -> io::Result<Vec<u64>> {
         let mut slot = Vec::new();
-        self.map.read(0..1, |of, value| {
+        self.map.read(0, |of, value| {
             if of == cpu {
                 slot = value.to_vec();
             }
@@ -121,17 +133,32 @@ impl ScratchSlots {
 
 /// A consumer that adds the number of lost records to each loss.
 pub(crate) struct InRecords<'t, C> {
-    reported: &'t mut BTreeMap<u32, u64>,
+    reported: &'t mut BTreeMap<u32, Reported>,
+    page: Option<&'t ControlPage>,
     accounts: Option<&'t Accounts>,
     consumer: &'t mut C,
 }
 
 impl<C: Consumer> InRecords<'_, C> {
-    /// How many records the eBPF side has counted as lost on a CPU since the last call.
+    /// How many records the eBPF side has counted as lost on a CPU since the last call, as the control page shows it: the
+    /// tally takes a system call, and has to be read for all CPUs.
     fn newly_lost(&mut self, cpu: u32) -> Option<u64> {
-        let lost = self.accounts?.outputs_of(cpu).ok()?.lost_records;
-        let reported = self.reported.insert(cpu, lost).unwrap_or(0);
-        Some(lost.wrapping_sub(reported))
+        let entry = self.page.and_then(|page| page.cpu(cpu));
+        if let (Some(entry), Some(reported)) = (entry, self.reported.get_mut(&cpu)) {
+            let page = entry.lost_records();
+            let lost = page.wrapping_sub(std::mem::replace(&mut reported.page, page));
+            reported.records = reported.records.wrapping_add(lost);
+            return Some(lost);
+        }
+        self.newly_tallied(cpu)
+    }
+
+    /// The same from the tally. A CPU adds to the tally first, so the page may show less, which is reported later.
+    fn newly_tallied(&mut self, cpu: u32) -> Option<u64> {
+        let records = self.accounts?.outputs_of(cpu).ok()?.lost_records;
+        let page = self.page.and_then(|page| page.cpu(cpu)).map_or(0, |entry| entry.lost_records());
+        let before = self.reported.insert(cpu, Reported { records, page });
+        Some(records.wrapping_sub(before.unwrap_or_default().records))
     }
 
     /// Reports lost outputs that the queue's rings have not reported.
@@ -142,7 +169,7 @@ impl<C: Consumer> InRecords<'_, C> {
 
     /// Reports records that were counted only after their lost outputs had been reported.
     fn settle_records(&mut self, cpu: u32) -> ControlFlow<()> {
-        match self.newly_lost(cpu) {
+        match self.newly_tallied(cpu) {
             None | Some(0) => ControlFlow::Continue(()),
             records => self.consumer.lost(Loss { cpu, count: 0, records }),
         }

@@ -2,8 +2,8 @@
 
 use crate::error::TallyError;
 use probe_common::RecordKind;
-use probe_common::limits::{DEPTH, KINDS, TALLY_BANKS};
-use probe_common::tally::{KindTally, OutputTally, TallyBank};
+use probe_common::limits::{KINDS, TALLY_BANKS};
+use probe_common::tally::{Bank, FailureClass, KindTally, OutputTally, TallyBank};
 use probe_sys::bpf::PerCpuArray;
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -47,13 +47,18 @@ impl Tally {
     /// If the maps are not of this form.
     pub fn from_maps(tally: impl AsFd, outputs: impl AsFd) -> Result<Self, TallyError> {
         let kinds = open::<TallyBank>(tally.as_fd(), TALLY_BANKS)?;
-        let outputs = open::<OutputTally>(outputs.as_fd(), DEPTH)?;
+        let outputs = open::<OutputTally>(outputs.as_fd(), 1)?;
         Ok(Self { kinds, outputs })
     }
 
     /// The maps.
     pub(crate) fn maps(&self) -> (BorrowedFd<'_>, BorrowedFd<'_>) {
         (self.kinds.as_fd(), self.outputs.as_fd())
+    }
+
+    /// The possible CPUs.
+    pub(crate) fn cpus(&self) -> &[u32] {
+        self.outputs.cpus()
     }
 
     /// What each possible CPU has counted for a kind so far.
@@ -73,13 +78,33 @@ impl Tally {
     /// What each possible CPU has counted for each kind, without the kinds that it has not counted.
     pub(crate) fn by_kind(&self) -> Result<BTreeMap<(u32, RecordKind), KindTally>, TallyError> {
         let mut counted: BTreeMap<_, KindTally> = BTreeMap::new();
-        read(&self.kinds, TALLY_BANKS, |cpu, bank: &TallyBank| {
-            let kinds = (0..KINDS).filter_map(RecordKind::at).zip(bank);
-            for (kind, &tally) in kinds.filter(|(_, tally)| **tally != KindTally::default()) {
-                *counted.entry((cpu, kind)).or_default() += tally;
+        let failed = self.failed_classes()?;
+        for bank in Bank::all()
+            .filter(|bank| !matches!(bank, Bank::Failed(class) if !failed[*class as usize]))
+        {
+            read(&self.kinds, bank.index(), |cpu, counts: &TallyBank| {
+                let kinds = (0..KINDS).filter_map(RecordKind::at).zip(counts);
+                for (kind, &records) in kinds.filter(|(_, records)| **records != 0) {
+                    counted.entry((cpu, kind)).or_default().add(bank, records);
+                }
+            })?;
+        }
+        Ok(counted)
+    }
+
+    /// Which classes of failures may have counts. Most have none, and each takes a bank of every possible CPU to read.
+    fn failed_classes(&self) -> Result<[bool; FailureClass::COUNT], TallyError> {
+        let mut failed = [false; FailureClass::COUNT];
+        read(&self.outputs, 0, |_, tally: &OutputTally| {
+            for (failed, outputs) in failed.iter_mut().zip(tally.failed) {
+                *failed |= outputs != 0;
             }
         })?;
-        Ok(counted)
+        // What the pipe itself refuses is no output.
+        for refused in [FailureClass::Nested, FailureClass::TooBig] {
+            failed[refused as usize] = true;
+        }
+        Ok(failed)
     }
 
     /// What each possible CPU has counted about failed outputs so far.
@@ -88,11 +113,9 @@ impl Tally {
     ///
     /// If the map cannot be read.
     pub fn outputs(&self) -> Result<Vec<CpuOutputs>, TallyError> {
-        let empty = self.outputs.cpus().iter().map(|&cpu| (cpu, OutputTally::default()));
-        let mut sums: BTreeMap<_, _> = empty.collect();
-        let add = |cpu, tally: &OutputTally| *sums.entry(cpu).or_default() += *tally;
-        read(&self.outputs, DEPTH, add)?;
-        Ok(sums.into_iter().map(|(cpu, tally)| CpuOutputs { cpu, tally }).collect())
+        let mut counted = Vec::new();
+        read(&self.outputs, 0, |cpu, &tally| counted.push(CpuOutputs { cpu, tally }))?;
+        Ok(counted)
     }
 
     /// The sum over all CPUs and kinds.
@@ -116,15 +139,15 @@ fn open<T>(map: BorrowedFd<'_>, entries: u32) -> Result<PerCpuArray, TallyError>
     .map_err(|info| TallyError::NotATally { name: info.name, entries, value_size })
 }
 
-/// Passes each CPU's value of each entry to `add`.
+/// Passes each CPU's value of an entry to `each`.
 fn read<T: FromBytes + Immutable + KnownLayout>(
     map: &PerCpuArray,
-    entries: u32,
-    mut add: impl FnMut(u32, &T),
+    entry: u32,
+    mut each: impl FnMut(u32, &T),
 ) -> Result<(), TallyError> {
-    map.read(0..entries, |cpu, value| {
+    map.read(entry, |cpu, value| {
         if let Ok(value) = T::ref_from_bytes(value.as_bytes()) {
-            add(cpu, value);
+            each(cpu, value);
         }
     })?;
     Ok(())

@@ -7,6 +7,7 @@ use probe_sys::control_page::{ControlPage, CpuFlags};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 
 /// The control page, and the number by which this pipe notes there that a CPU belongs to it.
 ///
@@ -15,7 +16,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 #[derive(Debug)]
 pub(crate) struct Claims {
     /// The page, or why there is none: an error, or that nobody knows of one.
-    page: Result<ControlPage, Option<io::Error>>,
+    page: Result<Arc<ControlPage>, Option<io::Error>>,
     owner: u32,
 }
 
@@ -23,17 +24,22 @@ impl Claims {
     /// With the map of the control page. Without one, looks for it among the maps of the programs that use `events`.
     pub(crate) fn new(events: BorrowedFd<'_>, control: Option<BorrowedFd<'_>>) -> Self {
         let page = match control {
-            Some(control) => ControlPage::map(control).map_err(Some),
+            Some(control) => ControlPage::map(control).map(Arc::new).map_err(Some),
             // Any program may use the map: other loaders have no control page. And not everyone may look.
             None => bpf::map_beside(events, CONTROL_MAP)
                 .ok()
                 .flatten()
                 .filter(|control| CONTROL.check(control.as_fd()).is_ok())
                 .ok_or(None)
-                .and_then(|control| ControlPage::map(control.as_fd()).map_err(Some)),
+                .and_then(|control| ControlPage::map(control.as_fd()).map(Arc::new).map_err(Some)),
         };
         let owner = RandomState::new().build_hasher().finish() as u32;
         Self { page, owner: owner.max(1) }
+    }
+
+    /// The page, if it can be used.
+    pub(crate) fn page(&self) -> Option<Arc<ControlPage>> {
+        self.page.as_ref().ok().cloned()
     }
 
     /// Why the page cannot be used, if it cannot.

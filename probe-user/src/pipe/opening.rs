@@ -63,10 +63,11 @@ impl EvPipe {
             waiting.epoll.add(trigger.as_fd()).map_err(poll)?;
             flight = Some(Flight { trigger, dumps: 0 });
         }
+        let page = coverage.queues.control_page();
         Ok(Self {
             waiting,
             coverage,
-            accounting: Accounting::new(accounts, parts.scratch, options.wanted_cpus()),
+            accounting: Accounting::new(accounts, parts.scratch, page, options.wanted_cpus()),
             budget: options.budget_bytes(),
             bytes_per_cpu: options.bytes(),
             flight,

@@ -26,6 +26,7 @@ pub(crate) struct Part {
 enum Amount {
     Exactly(u32),
     AtLeast(u32),
+    UpTo(u32),
 }
 
 impl Amount {
@@ -33,6 +34,7 @@ impl Amount {
         match self {
             Self::Exactly(this) => number == this,
             Self::AtLeast(least) => number >= least,
+            Self::UpTo(most) => (1..=most).contains(&number),
         }
     }
 }
@@ -42,6 +44,7 @@ impl fmt::Display for Amount {
         match self {
             Self::Exactly(this) => write!(f, "{this}"),
             Self::AtLeast(least) => write!(f, "at least {least}"),
+            Self::UpTo(most) => write!(f, "1 to {most}"),
         }
     }
 }
@@ -75,13 +78,14 @@ pub(crate) const TALLY: Part = Part {
 
 pub(crate) const OUTPUTS: Part = Part {
     name: OUTPUTS_MAP,
-    entries: Amount::Exactly(DEPTH),
+    entries: Amount::Exactly(1),
     value_bytes: Amount::Exactly(size_of::<OutputTally>() as u32),
     ..TALLY
 };
 
 pub(crate) const SCRATCH: Part = Part {
     name: SCRATCH_MAP,
+    entries: Amount::UpTo(DEPTH),
     value_bytes: Amount::AtLeast(size_of::<SlotHead>() as u32 + MAX_PACKED),
     ..OUTPUTS
 };

@@ -9,6 +9,7 @@ use crate::pipe::parts::{AdaptiveParts, PipeParts};
 use crate::queue::event_ring::{EventRing, Writing};
 use crate::queue::evqueue::EvQueue;
 use probe_sys::bpf::{self, MapInfo};
+use probe_sys::control_page::ControlPage;
 use probe_sys::cpus;
 use probe_sys::epoll::Epoll;
 use probe_sys::hint::descriptor_hint;
@@ -253,6 +254,11 @@ impl Queues {
         let cpus = self.queues.iter().map(EvQueue::cpu);
         Adaptive::new(Arc::clone(&self.claims), flush, cpus, looks, max_latency, self.bytes)
             .map_err(|error| failed(&error))
+    }
+
+    /// The page that the programs share with the pipe, if it can be used.
+    pub(crate) fn control_page(&self) -> Option<Arc<ControlPage>> {
+        self.claims.page()
     }
 
     pub(crate) fn as_slice(&self) -> &[EvQueue] {

@@ -80,13 +80,17 @@ fn whatever_failed_is_reported_at_the_latest_when_the_pipe_is_closed() {
     let (mut object, mut pipe) = open(&Options::new());
     let cpus = online();
     // Each run drops one reservation, and fails to send a record that is too long. That is no failed output.
-    generate_on(classifier(&mut object, "emit_nothing"), &cpus[..1], 10);
+    let refuse = |object: &mut Ebpf| {
+        generate_on(classifier(object, "emit_nothing"), &cpus[..1], 10);
+        (cpus[0], FailureClass::TooBig, 10)
+    };
+    let refused = refuse(&mut object);
     std::thread::sleep(A_LOOK);
-    let nothing = received_by(|handlers| assert!(pipe.drain(handlers).flow.is_continue()));
-    assert_eq!(nothing, Received::default());
+    let drained = received_by(|handlers| assert!(pipe.drain(handlers).flow.is_continue()));
+    assert_eq!(drained.failures, [refused]);
+    let refused = refuse(&mut object);
     delete_slots(&object, cpus[0]);
     emit_on(&mut object, &cpus[..1], 2);
     let received = received_by(|handlers| drop(pipe.close(handlers)));
-    let expected = [(cpus[0], FailureClass::NoEvent, 2), (cpus[0], FailureClass::TooBig, 10)];
-    assert_eq!(received.failures, expected);
+    assert_eq!(received.failures, [(cpus[0], FailureClass::NoEvent, 2), refused]);
 }

@@ -4,13 +4,15 @@ use crate::suite::{Log, classifier, emit_on, emit_one_on, load, load_with, map, 
 use aya::EbpfLoader;
 use aya::maps::Array;
 use aya::programs::RawTracePoint;
+use probe_sys::bpf;
 use probe_user::common::control::{
     CONTROL_MAP, CpuControl, EAGER_MAP, EVENTS_MAP, FLUSH_PROGRAM, OUTPUTS_MAP, SCRATCH_MAP,
     TALLY_MAP,
 };
 use probe_user::common::tally::FailureClass;
-use probe_user::{EvPipe, OpenError, Options, PerCpuPipe, PipeParts};
+use probe_user::{EvHandlers, EvPipe, OpenError, Options, PerCpuPipe, PipeParts};
 use std::fs::File;
+use std::mem::offset_of;
 use std::os::fd::{AsFd, BorrowedFd};
 
 const MAPS: [&str; 6] = [EVENTS_MAP, EAGER_MAP, CONTROL_MAP, TALLY_MAP, OUTPUTS_MAP, SCRATCH_MAP];
@@ -67,7 +69,9 @@ fn no_part_can_be_anything_else() {
     let control =
         Array::<_, [u32; size_of::<CpuControl>() / 4]>::try_from(object.map(CONTROL_MAP).unwrap());
     let control = control.unwrap();
-    assert!(online().iter().all(|cpu| control.get(cpu, 0).unwrap() == [0; 16]));
+    let asked =
+        |cpu| control.get(cpu, 0).unwrap()[..offset_of!(CpuControl, lost_records) / 4].to_vec();
+    assert!(online().iter().all(|cpu| asked(cpu) == [0; 8]));
 
     let pipe = open(right).unwrap();
     assert_eq!(pipe.fallback(), None);
@@ -85,7 +89,7 @@ fn maps_of_another_layout_are_refused() {
         error.to_string()
     };
     for (name, entries) in
-        [(EAGER_MAP, 1), (CONTROL_MAP, 2048), (TALLY_MAP, 4), (OUTPUTS_MAP, 8), (SCRATCH_MAP, 1)]
+        [(EAGER_MAP, 1), (CONTROL_MAP, 2048), (TALLY_MAP, 4), (OUTPUTS_MAP, 4), (SCRATCH_MAP, 5)]
     {
         refused(name, entries);
     }
@@ -151,4 +155,27 @@ fn a_map_with_entries_for_one_cpu_covers_that_one_and_reports_the_others() {
     for refused in refused {
         assert!(matches!(refused, Err(OpenError::MapTooSmall { entries: 1, .. })), "{refused:?}");
     }
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn programs_that_do_not_nest_need_one_slot_and_little_memory() {
+    let mut object = load_with(EbpfLoader::new().map_max_entries(SCRATCH_MAP, 1));
+    let bytes = [TALLY_MAP, OUTPUTS_MAP, SCRATCH_MAP].map(|name| {
+        let info = bpf::map_info(map(&object, name)).unwrap().unwrap();
+        info.max_entries * info.value_size
+    });
+    assert!(bytes.iter().sum::<u32>() <= 32 << 10, "{bytes:?}");
+    let mut pipe = EvPipe::from_object(&mut object, &Options::new()).unwrap();
+    assert_eq!(pipe.fallback(), None);
+    emit_on(&mut object, &online(), 100);
+    let mut records = 0;
+    let ledger = {
+        let mut handlers = EvHandlers::local();
+        handlers.on_unknown::<()>(|_, _| records += 1);
+        assert!(pipe.drain_all(&mut handlers).is_continue());
+        pipe.close(&mut handlers).ledger.unwrap()
+    };
+    assert_eq!(records, 100 * online().len());
+    assert!(ledger.is_complete(), "{ledger}");
 }

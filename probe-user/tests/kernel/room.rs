@@ -18,7 +18,7 @@ fn records_without_room_in_any_ring_are_refused_by_size() {
     struct Longest([u8; MAX_EMIT]);
 
     impl Record for Longest {
-        const KIND: RecordKind = RecordKind::user(100);
+        const KIND: RecordKind = RecordKind::user(90);
     }
 
     let object = load();

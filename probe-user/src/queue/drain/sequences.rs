@@ -14,7 +14,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// The drain counts each of these separately: two user kinds, one kind of the toolkit, and one that no
 /// program can emit.
 const KINDS: [RecordKind; 4] =
-    [RecordKind::user(0), RecordKind::user(191), RecordKind(1), RecordKind(u32::MAX)];
+    [RecordKind::user(0), RecordKind::user(95), RecordKind(1), RecordKind(u32::MAX)];
 
 #[derive(Clone, Debug)]
 enum Step {

@@ -15,8 +15,8 @@ use aya::programs::{
 use aya::{Ebpf, EbpfLoader};
 use probe_testing::left::{Held, KernelObjects};
 use probe_user::common::control::TALLY_MAP;
-use probe_user::common::limits::{DEPTH, KINDS};
-use probe_user::common::tally::KindTally;
+use probe_user::common::limits::KINDS;
+use probe_user::common::tally::Bank;
 use probe_user::common::{RawRecord, Record, RecordKind};
 use probe_user::{
     Consumer, CpuChange, Emitted, EvHandlers, EvPipe, Flow, Loss, Malformed, Options, PerCpuPipe,
@@ -291,16 +291,12 @@ pub fn detach_clock(object: &mut Ebpf, program: &str) {
 }
 
 /// Number of `kind` records from programs that interrupted another one in the middle of a record,
-/// without those that failed for lack of a slot. Sums all banks of the tally but the first and the
-/// last, as described at `probe_common::control::TALLY_MAP`.
+/// without those that failed.
 pub fn nested(object: &Ebpf, kind: RecordKind) -> u64 {
-    const WORDS: usize = size_of::<KindTally>() / size_of::<u64>();
     let map = object.map(TALLY_MAP).unwrap();
-    let map = aya::maps::PerCpuArray::<_, [[u64; WORDS]; KINDS as usize]>::try_from(map).unwrap();
+    let map = aya::maps::PerCpuArray::<_, [u64; KINDS as usize]>::try_from(map).unwrap();
     let index = kind.index().unwrap() as usize;
-    let attempted =
-        |bank| map.get(&bank, 0).unwrap().iter().map(|kinds| kinds[index][0]).sum::<u64>();
-    (1..DEPTH).map(attempted).sum()
+    map.get(&Bank::SentNested.index(), 0).unwrap().iter().map(|kinds| kinds[index]).sum()
 }
 
 /// What each CPU delivered. Checks contents and order on arrival.

@@ -39,7 +39,7 @@ impl<T: Default + FromBytes> PerCpu<T> {
                     add(&mut sum, &one);
                 }
             };
-            self.array.read(number..number + 1, add_one).map_err(TraceError::Counts)?;
+            self.array.read(number, add_one).map_err(TraceError::Counts)?;
             Ok(sum)
         };
         (0..probes as u32).map(sum).collect()
