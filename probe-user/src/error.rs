@@ -79,6 +79,17 @@ pub enum OpenError {
         /// The largest size, in bytes.
         most: usize,
     },
+    /// The limit for all rings leaves less than a page for each of them.
+    #[error(
+        "a limit of {total} bytes for all rings leaves less than a page for each of {cpus} CPUs: raise \
+         Options::total_bytes, or select CPUs with Options::cpus"
+    )]
+    RingLimit {
+        /// The limit for all rings, in bytes.
+        total: usize,
+        /// The number of CPUs.
+        cpus: usize,
+    },
     /// The wakeup policy is not valid.
     #[error("invalid wakeup policy: {what}")]
     Wakeup {
@@ -364,6 +375,7 @@ mod tests {
             OpenError::Program { name: "P", why: cause().to_string() },
             OpenError::Reported { message: cause().to_string() },
             OpenError::RingSize { bytes: 5, most: 4 },
+            OpenError::RingLimit { total: 5, cpus: 4 },
             OpenError::Wakeup { what: "it never wakes" },
             OpenError::realtime(&cause()),
             OpenError::Cpus { cause: cause() },

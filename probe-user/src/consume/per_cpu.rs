@@ -105,6 +105,7 @@ impl<C: Consumer + Send, F: FnMut(u32) -> C> PerCpuPipe<C, F> {
             let what = "a flight recorder has no consumers: open an EvPipe";
             return Err(OpenError::Wakeup { what });
         }
+        let options = options.within_limit()?;
         options.check()?;
         if let Some(priority) = options.realtime_priority() {
             try_priority(priority).map_err(|cause| OpenError::realtime(&cause))?;
@@ -113,7 +114,6 @@ impl<C: Consumer + Send, F: FnMut(u32) -> C> PerCpuPipe<C, F> {
         let watch = CpuWatch::new();
         let accounts = parts.open_accounts()?;
         let online = cpus::online().map_err(|cause| OpenError::Cpus { cause })?;
-        let options = options.clone();
         let mut this = Self {
             parts,
             accounts,

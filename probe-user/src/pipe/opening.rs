@@ -51,6 +51,7 @@ impl EvPipe {
         accounts: Option<Arc<Accounts>>,
         options: &Options,
     ) -> Result<Self, OpenError> {
+        let options = &options.within_limit()?;
         options.check()?;
         let events = parts.check()?;
         let poll = |cause| OpenError::Poll { cause };

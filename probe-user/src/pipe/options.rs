@@ -2,13 +2,20 @@
 
 use crate::error::OpenError;
 use crate::queue::event_ring::Writing;
+use probe_sys::cpus;
+use probe_sys::memory::page_size;
 use probe_sys::perf_event::WakeAt;
 use probe_sys::realtime;
 use probe_sys::ring::page::rounded_up;
+use std::io;
 use std::time::Duration;
 
 /// The largest ring, in bytes. The kernel's limit is half the address space, but 2 GiB is already a typing error.
 const MOST: usize = 1 << 30;
+
+/// The default size of a ring, in bytes, and the limit for all rings together.
+const DEFAULT: usize = 256 << 10;
+const DEFAULT_TOTAL: usize = 64 << 20;
 
 /// When the kernel wakes the consumer.
 ///
@@ -49,7 +56,8 @@ pub enum Wakeup {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Options {
-    bytes_per_cpu: usize,
+    bytes_per_cpu: Option<usize>,
+    total_bytes: Option<usize>,
     wakeup: Wakeup,
     cpus: Option<Vec<u32>>,
     sweep: Duration,
@@ -65,10 +73,12 @@ impl Default for Options {
 }
 
 impl Options {
-    /// 256 KiB for each online CPU, and adaptive wakeups with a latency of at most 10 ms.
+    /// 256 KiB for each online CPU, less on machines with more than 256 CPUs, and adaptive wakeups with a latency of at
+    /// most 10 ms.
     pub fn new() -> Self {
         Self {
-            bytes_per_cpu: 256 << 10,
+            bytes_per_cpu: None,
+            total_bytes: None,
             wakeup: Wakeup::Adaptive { max_latency: Duration::from_millis(10) },
             cpus: None,
             sweep: Duration::from_millis(10),
@@ -79,7 +89,8 @@ impl Options {
     }
 
     /// Sets the ring size of each CPU, in bytes: 1 to 1 GiB, rounded up to a power of two of at least a page.
-    /// The rings count against `kernel.perf_event_mlock_kb` and `RLIMIT_MEMLOCK`.
+    /// The rings count against `kernel.perf_event_mlock_kb` and `RLIMIT_MEMLOCK`. All rings together may then have more
+    /// than the default limit; [`total_bytes`](Self::total_bytes) sets another one.
     ///
     /// A record for which even an empty ring has no room is always lost. 16 KiB have room for every record of
     /// `probe_ebpf`. With smaller rings, waiting fails if the type of a handler is too long
@@ -87,7 +98,16 @@ impl Options {
     #[must_use]
     pub fn bytes_per_cpu(mut self, bytes: usize) -> Self {
         // Opening refuses 0, and what is above the limit.
-        self.bytes_per_cpu = rounded_up(bytes).filter(|size| *size <= MOST).unwrap_or(bytes);
+        self.bytes_per_cpu = rounded_up(bytes).filter(|size| *size <= MOST).or(Some(bytes));
+        self
+    }
+
+    /// Limits the size of all rings together, in bytes. Where the rings of all CPUs that may go online (or of the
+    /// [requested](Self::cpus) ones) would take more, each gets the largest power of two that its share allows. The default
+    /// is 64 MiB.
+    #[must_use]
+    pub fn total_bytes(mut self, bytes: usize) -> Self {
+        self.total_bytes = Some(bytes);
         self
     }
 
@@ -165,9 +185,34 @@ impl Options {
         self.overwrites
     }
 
-    /// The ring size of each CPU, in bytes.
+    /// The requested ring size of each CPU, in bytes. The limit for all rings may allow less.
     pub fn bytes(&self) -> usize {
-        self.bytes_per_cpu
+        self.bytes_per_cpu.unwrap_or(DEFAULT)
+    }
+
+    /// The options with the ring size that the limit for all rings allows on this machine.
+    pub(crate) fn within_limit(&self) -> Result<Self, OpenError> {
+        let len = |cpus: io::Result<Vec<u32>>| cpus.map_or(0, |cpus| cpus.len());
+        let cpus = match &self.cpus {
+            Some(cpus) => cpus.len(),
+            // In a container, the list of possible CPUs may be too short.
+            None => len(cpus::possible()).max(len(cpus::online())),
+        };
+        self.of_cpus(cpus)
+    }
+
+    fn of_cpus(&self, cpus: usize) -> Result<Self, OpenError> {
+        let mut this = self.clone();
+        let default = self.bytes_per_cpu.is_none().then_some(DEFAULT_TOTAL);
+        if let Some(total) = self.total_bytes.or(default) {
+            let share = (total / cpus.max(1)).checked_ilog2().map_or(0, |log| 1 << log);
+            if share < page_size() {
+                return Err(OpenError::RingLimit { total, cpus });
+            }
+            // The options of single CPUs are made of these.
+            (this.bytes_per_cpu, this.total_bytes) = (Some(self.bytes().min(share)), None);
+        }
+        Ok(this)
     }
 
     pub(crate) fn wanted_cpus(&self) -> Option<&[u32]> {
@@ -217,7 +262,7 @@ impl Options {
     /// to be scheduled, the rest of the ring is still free.
     pub(crate) fn watermark(&self) -> u32 {
         let parts = if self.realtime.is_some() { 2 } else { 4 };
-        u32::try_from(self.bytes_per_cpu / parts).unwrap_or(u32::MAX)
+        u32::try_from(self.bytes() / parts).unwrap_or(u32::MAX)
     }
 
     pub(crate) fn check(&self) -> Result<(), OpenError> {
@@ -227,7 +272,7 @@ impl Options {
             let why = format!("{priority} is out of range; use 1 to 99 (sched(7))");
             return Err(OpenError::Realtime { why });
         }
-        let bytes = self.bytes_per_cpu;
+        let bytes = self.bytes();
         if !(1..=MOST).contains(&bytes) {
             return Err(OpenError::RingSize { bytes, most: MOST });
         }
@@ -254,7 +299,6 @@ impl Options {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use probe_sys::memory::page_size;
 
     #[test]
     fn ring_sizes_round_up_and_are_limited() {
@@ -266,6 +310,34 @@ mod tests {
         for asked in [0, MOST + 1, usize::MAX] {
             let refused = Options::new().bytes_per_cpu(asked).check();
             assert!(matches!(refused, Err(OpenError::RingSize { bytes, .. }) if bytes == asked));
+        }
+    }
+
+    #[test]
+    fn all_rings_together_stay_within_a_limit() {
+        let of_each = |options: &Options, cpus| options.of_cpus(cpus).unwrap().bytes();
+        let default = Options::new();
+        for (cpus, bytes) in [(1, 256 << 10), (256, 256 << 10), (257, 128 << 10), (4096, 16 << 10)]
+        {
+            assert_eq!(of_each(&default, cpus), bytes, "{cpus}");
+        }
+        // A size for each CPU is what was asked for, whatever the order of both.
+        assert_eq!(of_each(&Options::new().bytes_per_cpu(8 << 20), 1000), 8 << 20);
+        for limited in [
+            Options::new().bytes_per_cpu(8 << 20).total_bytes(100 << 20),
+            Options::new().total_bytes(100 << 20).bytes_per_cpu(8 << 20),
+        ] {
+            // Of the default size, too.
+            let default = limited.clone().total_bytes(64 << 20);
+            assert_eq!(of_each(&default, 9), 4 << 20);
+            assert_eq!(
+                [1, 12, 13, 1000].map(|cpus| of_each(&limited, cpus) >> 10),
+                [8192, 8192, 4096, 64]
+            );
+        }
+        for (total, cpus) in [(0, 1), (page_size() - 1, 1), (page_size() * 3, 4)] {
+            let error = Options::new().total_bytes(total).of_cpus(cpus).unwrap_err();
+            assert!(matches!(error, OpenError::RingLimit { total: of, .. } if of == total));
         }
     }
 

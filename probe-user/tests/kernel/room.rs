@@ -2,7 +2,9 @@
 
 use crate::pipe::runtime;
 use crate::suite::records::Numbered;
-use crate::suite::{load, map};
+use crate::suite::{load, map, online};
+use probe_sys::cpus;
+use probe_sys::memory::page_size;
 use probe_user::common::control::EVENTS_MAP;
 use probe_user::common::limits::MAX_EMIT;
 use probe_user::common::{Record, RecordKind};
@@ -63,4 +65,34 @@ fn records_without_room_in_any_ring_are_refused_by_size() {
     let recorder = Options::new().bytes_per_cpu(8 << 10).overwrite();
     let mut recorder = EvPipe::open(parts(), &recorder).unwrap();
     assert!(recorder.poll(soon, &mut handlers()).is_err());
+}
+
+/// The sizes of the rings that this process has mapped, without their control pages.
+fn mapped_rings() -> Vec<usize> {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let size = |line: &str| {
+        let (start, end) = line.split_once(' ')?.0.split_once('-')?;
+        let address = |text| usize::from_str_radix(text, 16).ok();
+        Some(address(end)? - address(start)? - page_size())
+    };
+    let rings = maps.lines().filter(|line| line.ends_with("anon_inode:[perf_event]"));
+    rings.map(|line| size(line).unwrap()).collect()
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn all_rings_together_are_within_the_limit() {
+    let possible = cpus::possible().unwrap().len();
+    let options = Options::new().bytes_per_cpu(1 << 20).total_bytes((64 << 10) * possible);
+    let mut object = load();
+    let expected = vec![64 << 10; online().len()];
+    let pipe = EvPipe::from_object(&mut object, &options).unwrap();
+    assert_eq!((pipe.bytes_per_cpu(), mapped_rings()), (64 << 10, expected.clone()));
+    drop(pipe);
+    let pipe = PerCpuPipe::from_object(&mut object, &options, |_| EvHandlers::new()).unwrap();
+    assert_eq!(mapped_rings(), expected);
+    drop(pipe);
+    let error = EvPipe::from_object(&mut object, &options.total_bytes(page_size() * possible - 1));
+    let error = error.map(drop).unwrap_err().to_string();
+    assert!(error.contains("leaves less than a page for each of"), "{error}");
 }

@@ -122,12 +122,15 @@ impl Trial {
     fn pipe(&mut self, options: &Options) -> [Outcome; 3] {
         let Some(object) = &mut self.object else { return [(); 3].map(|()| self.untried()) };
         let limits = memory_limits(self.held);
-        let ring = format!("{} KiB of ring for each CPU; {limits}", options.bytes() >> 10);
+        let ring = format!("{} KiB of ring for each CPU", options.bytes() >> 10);
         let (memory, pipe) = match open(object, options) {
-            Ok(pipe) => (yes(ring), Ok(pipe)),
+            Ok(pipe) => {
+                let (each, cpus) = (pipe.bytes_per_cpu() >> 10, pipe.queues().len());
+                (yes(format!("{ring}, {} KiB in all; {limits}", each * cpus)), Ok(pipe))
+            }
             Err(error) => {
                 let smallest = options.clone().bytes_per_cpu(page_size());
-                (no_memory(&error, &ring), open(object, &smallest))
+                (no_memory(&error, &format!("{ring}; {limits}")), open(object, &smallest))
             }
         };
         match pipe {
