@@ -530,7 +530,11 @@ fn may_load() -> bool {
     held.missing_to_trace() == Capabilities::NONE
 }
 
-/// An error and its causes in one line, even those of a verifier's log.
+/// The lines of a message that are shown: the first ones, and the last ones, in which a verifier says why it refuses.
+const FIRST: usize = 2;
+const LAST: usize = 8;
+
+/// An error and its causes in one line. A verifier's log may have thousands of lines: most are left out.
 fn chain(error: &(dyn Error + Send + Sync + 'static)) -> String {
     let mut text = error.to_string();
     for next in causes(error).map(ToString::to_string) {
@@ -538,7 +542,13 @@ fn chain(error: &(dyn Error + Send + Sync + 'static)) -> String {
             text = format!("{text}: {next}");
         }
     }
-    text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ")
+    let mut lines: Vec<_> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    if let Some(others) = lines.len().checked_sub(FIRST + LAST).filter(|others| *others > 0) {
+        let left_out = format!("({others} lines are left out)");
+        lines.splice(FIRST..FIRST + others, [&*left_out]);
+        return lines.join("; ");
+    }
+    lines.join("; ")
 }
 
 /// The error itself, and its causes.
@@ -552,6 +562,15 @@ fn causes<'e>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn most_of_a_long_log_is_left_out() {
+        let log = |lines| (1..=lines).map(|line| format!("{line}:\n")).collect::<String>();
+        let shown = |lines| TraceError::load(io::Error::other(log(lines))).to_string();
+        assert!(shown(10).ends_with("object: 1:; 2:; 3:; 4:; 5:; 6:; 7:; 8:; 9:; 10:"));
+        let end = "object: 1:; 2:; (9990 lines are left out); 9993:; 9994:; 9995:; 9996:; 9997:; 9998:; 9999:; 10000:";
+        assert!(shown(10_000).ends_with(end), "{}", shown(10_000));
+    }
 
     #[test]
     fn errors_of_loading_name_the_limit_to_raise() {
