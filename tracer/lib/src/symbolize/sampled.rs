@@ -5,10 +5,13 @@ use crate::symbolize::Symbols;
 use crate::symbolize::stack::{Stack, StackTable, TaskStacks};
 use probe_perf::record::{Body, Record, Sample, Thread};
 use probe_tracer_common::trace::{COMM_LEN, Task};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 /// The id of a thread that has exited but is still running in the kernel.
 const EXITED: u32 = u32::MAX;
+
+/// The number of ended threads whose names are kept: a thread may still be sampled after its end was reported.
+const ENDED: usize = 4096;
 
 /// Counts the samples of a [`Sampler`](probe_perf::Sampler) by task and stack. It needs samples with callchains
 /// and, with [`Flags::COMM`](probe_perf::Flags::COMM) and [`Flags::TASK`](probe_perf::Flags::TASK), the names,
@@ -19,6 +22,8 @@ pub struct SampledStacks {
     counts: StackTable,
     /// Names of threads, by thread id.
     names: HashMap<u32, [u8; COMM_LEN]>,
+    /// The last threads that have ended.
+    ended: VecDeque<u32>,
     /// A process whose samples are left out, and their number.
     without: Option<u32>,
     left_out: u64,
@@ -27,7 +32,8 @@ pub struct SampledStacks {
 impl SampledStacks {
     /// Counts samples; `symbols` resolves their addresses.
     pub fn new(symbols: Symbols) -> Self {
-        Self { counts: StackTable::new(symbols), names: HashMap::new(), without: None, left_out: 0 }
+        let (counts, names, ended) = (StackTable::new(symbols), HashMap::new(), VecDeque::new());
+        Self { counts, names, ended, without: None, left_out: 0 }
     }
 
     /// Leaves out the samples of a process, like those of the one that samples, and of the processes that read symbols.
@@ -52,7 +58,19 @@ impl SampledStacks {
                 let name = self.name(task.parent);
                 self.names.insert(task.thread.tid, name);
             }
+            Body::Exit(task) => self.end(task.thread.tid),
             _ => {}
+        }
+    }
+
+    /// Forgets the name of a thread that ended some time ago. If its id has been used again, the name of the new thread is
+    /// looked up with its next sample.
+    fn end(&mut self, tid: u32) {
+        self.ended.push_back(tid);
+        if self.ended.len() > ENDED
+            && let Some(first) = self.ended.pop_front()
+        {
+            self.names.remove(&first);
         }
     }
 
@@ -117,6 +135,18 @@ fn padded(name: &[u8]) -> [u8; COMM_LEN] {
 mod tests {
     use super::*;
     use probe_perf::record::SampleId;
+
+    #[test]
+    fn names_of_threads_are_forgotten_some_time_after_their_end() {
+        let mut stacks = SampledStacks::new(Symbols::none());
+        for tid in 1..=100_000 {
+            stacks.names.insert(tid, padded(b"churn"));
+            stacks.end(tid);
+            // The last one is remembered.
+            assert!(stacks.names.contains_key(&tid));
+        }
+        assert_eq!((stacks.names.len(), stacks.ended.len()), (ENDED, ENDED));
+    }
 
     #[test]
     fn samples_are_counted_by_the_names_of_their_events() {
