@@ -7,7 +7,8 @@ use probe_sys::process::HeldChild;
 use rustix::process::getppid;
 use rustix::thread::gettid;
 use std::hint::black_box;
-use std::process::{Command, Stdio};
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 pub const PAGE: u64 = 4096;
@@ -89,16 +90,24 @@ pub fn held(command: &[&str]) -> HeldChild {
 
 /// Runs a command to its end, and passes each record of it and its children to `each`. Returns the
 /// number of samples.
-pub fn sampled(
-    builder: SamplerBuilder,
-    command: &[&str],
+pub fn sampled(builder: SamplerBuilder, command: &[&str], each: impl FnMut(&Record<'_>)) -> u64 {
+    let held = held(command);
+    let builder = of_command(builder, &held).flags(Flags::ENABLE_ON_EXEC);
+    sampled_to_the_end(builder.open().unwrap(), held, each)
+}
+
+/// Samples a held command and its children.
+pub fn of_command(builder: SamplerBuilder, held: &HeldChild) -> SamplerBuilder {
+    // The rings are large enough for anything that a command does.
+    builder.target(Target::ProcessAndChildren(held.pid())).bytes_per_ring(4 << 20)
+}
+
+/// Releases a command that the sampler observes. The rest is as in [`sampled`].
+pub fn sampled_to_the_end(
+    mut sampler: Sampler,
+    held: HeldChild,
     mut each: impl FnMut(&Record<'_>),
 ) -> u64 {
-    let held = held(command);
-    let target = Target::ProcessAndChildren(held.pid());
-    // The rings are large enough for anything that a command does.
-    let builder = builder.target(target).flags(Flags::ENABLE_ON_EXEC).bytes_per_ring(4 << 20);
-    let mut sampler = builder.open().unwrap();
     let mut child = held.release().unwrap();
     loop {
         match sampler.next_blocking(Some(LONG)).unwrap() {
@@ -113,12 +122,39 @@ pub fn sampled(
     counts.samples
 }
 
-/// The count that `perf stat` reports, or `None` without perf.
-pub fn perf_stat(name: &str, command: &[&str]) -> Option<u64> {
-    let mut perf = Command::new("perf");
-    perf.args(["stat", "-x,", "-e", name, "--"]).args(command);
-    let output = perf.stdout(Stdio::null()).output().ok()?;
-    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
-    let line = printed.lines().find(|line| line.contains(name))?;
-    line.split(',').next()?.parse().ok()
+/// `perf stat` of a held command and its children: perf counts the same run as the test does, so that
+/// the counts are equal whatever happens on the machine.
+pub struct PerfStat {
+    perf: Child,
+    name: String,
+}
+
+impl PerfStat {
+    /// Returns once perf counts. `None` without perf, or if it cannot count the event.
+    pub fn begin(name: &str, held: &HeldChild) -> Option<Self> {
+        let mut perf = Command::new("perf");
+        perf.args(["stat", "-x,", "-e", name, "-p", &held.pid().to_string()]);
+        // It starts disabled, and takes commands from standard input.
+        perf.args(["-D", "-1", "--control", "fd:0,1"]);
+        perf.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut perf = perf.spawn().ok()?;
+        let mut answer = String::new();
+        if perf.stdin.as_mut()?.write_all(b"enable\n").is_ok() {
+            BufReader::new(perf.stdout.as_mut()?).read_line(&mut answer).ok()?;
+        }
+        if answer != "ack\n" {
+            perf.wait().unwrap();
+            return None;
+        }
+        Some(Self { perf, name: name.to_owned() })
+    }
+
+    /// The count, once the command has ended.
+    pub fn count(self) -> u64 {
+        let output = self.perf.wait_with_output().unwrap();
+        let printed = String::from_utf8_lossy(&output.stderr);
+        let line = printed.lines().find(|line| line.contains(&self.name));
+        let count = line.and_then(|line| line.split(',').next()?.parse().ok());
+        count.unwrap_or_else(|| panic!("perf stat: {printed}"))
+    }
 }
