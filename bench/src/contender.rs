@@ -42,6 +42,8 @@ pub(crate) enum Contender {
     LibbpfRingbufPercpu,
     /// `LibbpfRingbufPercpu` with a real-time consumer on each CPU and an eighth of the ring.
     LibbpfRingbufPercpuRealtime,
+    /// `LibbpfRingbufPercpu` with the pipe's packing: one entry holds a block of records.
+    LibbpfRingbufPercpuPacked,
     /// The baseline: writes the record and its timestamp, but outputs nothing. No contender can be
     /// cheaper.
     NoOutput,
@@ -56,6 +58,7 @@ pub(crate) enum Emitter {
     RingNowake,
     RingNowakeUntimed,
     RingPerCpu,
+    RingPerCpuPacked,
     Floor,
 }
 
@@ -149,6 +152,7 @@ impl Contender {
             Self::LibbpfRingbufNowakeUntimed => of(By::RingNowakeUntimed).libbpf().untimed(),
             Self::LibbpfRingbufPercpu => of(By::RingPerCpu).libbpf(),
             Self::LibbpfRingbufPercpuRealtime => of(By::RingPerCpu).libbpf().on_each_cpu(),
+            Self::LibbpfRingbufPercpuPacked => of(By::RingPerCpuPacked).libbpf(),
             Self::NoOutput => of(By::Floor).unread(),
         }
     }
@@ -184,6 +188,7 @@ impl Emitter {
             Self::RingNowake => "nowake",
             Self::RingNowakeUntimed => "untimed",
             Self::RingPerCpu => "ring_percpu",
+            Self::RingPerCpuPacked => "packed",
             Self::Floor => "floor",
         };
         let burst = if records == 1 { "" } else { "_burst" };

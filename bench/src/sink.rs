@@ -88,6 +88,17 @@ impl Sink {
             self.record(header.time, payload);
         }
     }
+
+    /// Takes a block of equal records in the pipe's format.
+    #[cfg(feature = "libbpf")]
+    #[inline(always)]
+    pub(crate) fn block(&mut self, bytes: &[u8]) {
+        if let Ok(records) = probe_common::Records::new(bytes)
+            && let Some((kind, len)) = records.next_shape()
+        {
+            records.alike(kind, len).for_each(|record| self.record(record.time, record.payload));
+        }
+    }
 }
 
 #[cfg(test)]

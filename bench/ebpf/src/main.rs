@@ -4,6 +4,7 @@
 #![no_std]
 #![no_main]
 
+mod packed;
 #[path = "../../src/payload.rs"]
 mod payload;
 
@@ -12,9 +13,9 @@ use aya_ebpf::{
     bindings::{BPF_F_CURRENT_CPU, BPF_RB_NO_WAKEUP},
     btf_maps,
     helpers::{bpf_get_smp_processor_id, bpf_ktime_get_ns, bpf_perf_event_output},
-    macros::{btf_map, classifier, map},
+    macros::{btf_map, classifier, map, raw_tracepoint},
     maps::{PerCpuArray, PerfEventByteArray, RingBuf, ring_buf::RingBufBytes},
-    programs::TcContext,
+    programs::{RawTracePointContext, TcContext},
 };
 use core::mem::MaybeUninit;
 use payload::{BURST, Payload};
@@ -33,8 +34,9 @@ static PEER_RING: RingBuf = RingBuf::with_byte_size(1 << 24, 0);
 
 /// One ring per CPU. User space creates the rings and sets the array's size.
 #[btf_map]
-static PEER_RINGS: btf_maps::ArrayOfMaps<btf_maps::RingBuf<u8, { 1 << 12 }>, 1> =
-    btf_maps::ArrayOfMaps::new();
+static PEER_RINGS: btf_maps::ArrayOfMaps<RingOfCpu, 1> = btf_maps::ArrayOfMaps::new();
+
+type RingOfCpu = btf_maps::RingBuf<u8, { 1 << 12 }>;
 
 /// Scratch memory for records that do not fit on the stack.
 #[map]
@@ -128,11 +130,15 @@ fn submit<const WORDS: usize>(time: impl FnOnce() -> u64, flags: u64) {
 /// The same for the ring of this CPU.
 #[inline(always)]
 fn submit_per_cpu<const WORDS: usize>(time: impl FnOnce() -> u64, flags: u64) {
-    // SAFETY: the helper has no preconditions.
-    let cpu = unsafe { bpf_get_smp_processor_id() };
-    let Some(ring) = PEER_RINGS.get(cpu) else { return };
+    let Some(ring) = ring_of_this_cpu() else { return };
     let Some(entry) = ring.reserve_bytes(size_of::<Framed<WORDS>>(), 0) else { return };
     submit_entry::<WORDS>(entry, time, flags);
+}
+
+#[inline(always)]
+fn ring_of_this_cpu() -> Option<&'static RingOfCpu> {
+    // SAFETY: the helper has no preconditions.
+    PEER_RINGS.get(unsafe { bpf_get_smp_processor_id() })
 }
 
 #[inline(always)]
@@ -208,6 +214,16 @@ programs!(untimed_64 | untimed_burst_64, |_ctx| submit::<8>(|| 0, u64::from(BPF_
 
 // One ring buffer per CPU.
 submitters!(submit_per_cpu, 8, ring_percpu_64 | ring_percpu_burst_64, BPF_RB_NO_WAKEUP.into());
+
+// The same, with the pipe's packing.
+programs!(packed_64 | packed_burst_64, |_ctx| packed::append::<8>());
+
+/// Sends the open block of this CPU.
+#[raw_tracepoint]
+pub fn packed_flush(_ctx: RawTracePointContext) -> i32 {
+    packed::flush();
+    0
+}
 
 // Reads the clock and writes the record, but outputs nothing.
 programs!(floor_64 | floor_burst_64, |_ctx| write_to_scratch::<8>());

@@ -1,5 +1,6 @@
 //! libbpf's `perf_buffer` and `ring_buffer`.
 
+mod packed;
 mod perf_buffer;
 mod ring_buffer;
 mod ring_per_cpu;
@@ -45,6 +46,7 @@ pub(super) fn open(
         Contender::LibbpfRingbufPercpu => {
             ring_per_cpu::open(&take(object, PEER_RINGS)?, SWEEP, sizes)
         }
+        Contender::LibbpfRingbufPercpuPacked => packed::open(object, SWEEP, sizes),
         Contender::LibbpfRingbufPercpuRealtime => {
             let (rings, sizes) = (take(object, PEER_RINGS)?, realtime_part(sizes));
             ring_per_cpu::open_realtime(&rings, REALTIME_SWEEP, sizes, REALTIME_PRIORITY)
@@ -54,7 +56,8 @@ pub(super) fn open(
                 bail!("{PEER_RING} has the wrong type")
             };
             let sweep = (contender != Contender::LibbpfRingbuf).then_some(SWEEP);
-            Ok(Box::new(RingBuffer::open(&[ring.fd().as_fd()], sweep, sizes)?))
+            let entry = Entry::Record(sizes.payload);
+            Ok(Box::new(RingBuffer::open(&[ring.fd().as_fd()], sweep, entry)?))
         }
     }
 }
@@ -63,13 +66,22 @@ pub(super) fn open(
 /// keeps its address.
 struct SinkContext {
     sink: *mut Sink,
-    payload: usize,
+    entry: Entry,
+}
+
+/// What an entry of the ring holds.
+#[derive(Clone, Copy)]
+enum Entry {
+    /// A record with a payload of this many bytes.
+    Record(usize),
+    /// A block of records, after a word that aligns them.
+    Block,
 }
 
 impl SinkContext {
     /// No sink yet.
-    fn new(sizes: Sizes) -> Box<Self> {
-        Box::new(Self { sink: null_mut(), payload: sizes.payload })
+    fn new(entry: Entry) -> Box<Self> {
+        Box::new(Self { sink: null_mut(), entry })
     }
 }
 
@@ -84,7 +96,10 @@ unsafe fn take_sample(context: *mut c_void, data: *mut c_void, size: usize) {
     let sink = unsafe { &mut *context.sink };
     // SAFETY: as above.
     let bytes = unsafe { std::slice::from_raw_parts(data.cast(), size) };
-    sink.framed(bytes, context.payload);
+    match context.entry {
+        Entry::Record(payload) => sink.framed(bytes, payload),
+        Entry::Block => sink.block(bytes.get(size_of::<u32>()..).unwrap_or_default()),
+    }
 }
 
 fn millis(timeout: Duration) -> c_int {

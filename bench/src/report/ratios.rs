@@ -35,6 +35,9 @@ pub(super) fn write(report: &Report, f: &mut fmt::Formatter<'_>) -> fmt::Result 
     for ours in [EvpipePercpu, EvpipePercpuRealtime] {
         line("producer's cost", Side(ours, 1, &cost), Side(LibbpfRingbufNowake, 1, &cost))?;
     }
+    // Both send blocks; the maps differ.
+    let packed = LibbpfRingbufPercpuPacked;
+    line("producer's cost", Side(ours, 1, &cost), Side(packed, 1, &cost))?;
     let peer = Side(LibbpfRingbufPercpuRealtime, 1, &cost);
     line("producer's cost", Side(EvpipePercpuRealtime, 1, &cost), peer)?;
     let bursts = |row: &Row| row.producer_burst_ns_net;
@@ -47,9 +50,11 @@ pub(super) fn write(report: &Report, f: &mut fmt::Formatter<'_>) -> fmt::Result 
     line("producer's cost, unpacked", Side(EvpipeWatermark, 1, &cost), peer)?;
     if all > 1 {
         line("delivered", Side(ours, all, &rate), Side(LibbpfRingbufNowake, all, &rate))?;
-        for (ours, peer) in
-            [(ours, LibbpfRingbufPercpu), (EvpipePercpuRealtime, LibbpfRingbufPercpuRealtime)]
-        {
+        for (ours, peer) in [
+            (ours, LibbpfRingbufPercpu),
+            (ours, packed),
+            (EvpipePercpuRealtime, LibbpfRingbufPercpuRealtime),
+        ] {
             line("delivered", Side(ours, all, &rate), Side(peer, all, &rate))?;
         }
         line("delivered", Side(ours, all, &rate), Side(ours, 1, &rate))?;
@@ -60,7 +65,7 @@ pub(super) fn write(report: &Report, f: &mut fmt::Formatter<'_>) -> fmt::Result 
         line("delivered", Side(EvpipeAdaptiveBlocktime, all, &rate), peer)?;
     }
     line("drain / bare walk", Side(ours, 1, &drain), Side(ours, 1, &|row| row.walk_ns))?;
-    for peer in [LibbpfPerf, LibbpfRingbuf, Aya] {
+    for peer in [LibbpfPerf, LibbpfRingbuf, packed, Aya] {
         line("drain", Side(ours, 1, &drain), Side(peer, 1, &drain))?;
     }
     line("median latency, 1/s", Side(ours, 1, &idle), Side(LibbpfPerf, 1, &idle))?;

@@ -1,6 +1,6 @@
 //! libbpf's `perf_buffer`.
 
-use super::{SinkContext, check, made, millis, take_sample};
+use super::{Entry, SinkContext, check, made, millis, take_sample};
 use crate::reader::{PEER_EVENTS, Reader, Sizes};
 use crate::sink::Sink;
 use anyhow::{Result, bail};
@@ -74,7 +74,7 @@ unsafe extern "C" fn perf_event(
 impl PerfBuffer {
     pub(super) fn open(map: Map, wakeup: Wakeup, sizes: Sizes) -> Result<Self> {
         let Map::PerfEventArray(data) = &map else { bail!("{PEER_EVENTS} has the wrong type") };
-        let mut context = SinkContext::new(sizes);
+        let mut context = SinkContext::new(Entry::Record(sizes.payload));
         let address: *mut SinkContext = &raw mut *context;
         let fd = data.fd().as_fd().as_raw_fd();
         let pages = (sizes.bytes_per_cpu / rustix::param::page_size()) as u64;

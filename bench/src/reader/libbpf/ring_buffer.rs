@@ -1,7 +1,7 @@
 //! libbpf's `ring_buffer`, over one ring or several.
 
-use super::{SinkContext, check, made, millis, take_sample};
-use crate::reader::{Reader, Sizes};
+use super::{Entry, SinkContext, check, made, millis, take_sample};
+use crate::reader::Reader;
 use crate::sink::Sink;
 use anyhow::{Context, Result};
 use libbpf_sys as sys;
@@ -32,9 +32,9 @@ impl RingBuffer {
     pub(super) fn open(
         maps: &[BorrowedFd<'_>],
         sweep: Option<Duration>,
-        sizes: Sizes,
+        entry: Entry,
     ) -> Result<Self> {
-        let mut context = SinkContext::new(sizes);
+        let mut context = SinkContext::new(entry);
         let address: *mut SinkContext = &raw mut *context;
         let sample = Some(ring_sample as _);
         let (first, more) = maps.split_first().context("no ring buffer given")?;

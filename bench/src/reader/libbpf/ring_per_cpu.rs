@@ -1,7 +1,7 @@
 //! One BPF ring buffer per CPU, in an array of maps.
 
-use super::check;
 use super::ring_buffer::RingBuffer;
+use super::{Entry, check};
 use crate::generator::{self, join};
 use crate::reader::threads::{Inboxes, Threads};
 use crate::reader::{PEER_RINGS, Reader, Sizes};
@@ -19,8 +19,17 @@ use std::time::Duration;
 /// All rings, read by one consumer.
 pub(super) fn open(rings: &Map, sweep: Duration, sizes: Sizes) -> Result<Box<dyn Reader>> {
     let rings = create(rings, sizes)?;
+    Ok(Box::new(consumer(&rings, sweep, Entry::Record(sizes.payload))?))
+}
+
+/// A consumer of all these rings.
+pub(super) fn consumer(
+    rings: &[(u32, OwnedFd)],
+    sweep: Duration,
+    entry: Entry,
+) -> Result<RingBuffer> {
     let fds: Vec<BorrowedFd<'_>> = rings.iter().map(|(_, ring)| ring.as_fd()).collect();
-    Ok(Box::new(RingBuffer::open(&fds, Some(sweep), sizes)?))
+    RingBuffer::open(&fds, Some(sweep), entry)
 }
 
 /// Each ring read on its own CPU by a real-time consumer.
@@ -31,7 +40,7 @@ pub(super) fn open_realtime(
     priority: u32,
 ) -> Result<Box<dyn Reader>> {
     let consumers = create(rings, sizes)?.into_iter().map(|(cpu, ring)| {
-        let ring = RingBuffer::open(&[ring.as_fd()], Some(sweep), sizes)?;
+        let ring = RingBuffer::open(&[ring.as_fd()], Some(sweep), Entry::Record(sizes.payload))?;
         Ok(Local { cpu, ring, priority })
     });
     let consumers = consumers.collect::<Result<Vec<_>>>()?;
@@ -50,7 +59,7 @@ pub(super) fn open_realtime(
 }
 
 /// Creates a ring for each online CPU and stores it in the array that the programs read.
-fn create(rings: &Map, sizes: Sizes) -> Result<Vec<(u32, OwnedFd)>> {
+pub(super) fn create(rings: &Map, sizes: Sizes) -> Result<Vec<(u32, OwnedFd)>> {
     let Map::ArrayOfMaps(array) = rings else { bail!("{PEER_RINGS} has the wrong type") };
     let array = array.fd().as_fd().as_raw_fd();
     let bytes = u32::try_from(sizes.bytes_per_cpu)?;
