@@ -19,16 +19,23 @@ fn adaptive(max_latency: Duration) -> Options {
 }
 
 /// Polls until every CPU is eager, that is, until no sweep ends a wait. Gives up after 10 seconds.
-fn lull(pipe: &mut EvPipe) {
+pub fn lull(mut poll: impl FnMut(Duration)) {
     const WAIT: Duration = Duration::from_millis(200);
     let until = Instant::now() + Duration::from_secs(10);
     while Instant::now() < until {
         let start = Instant::now();
-        let _ = pipe.poll(Some(WAIT), &mut EvHandlers::new()).unwrap();
+        poll(WAIT);
         if start.elapsed() >= WAIT {
             return;
         }
     }
+}
+
+/// [`lull`], for a pipe whose records are not looked at.
+fn lull_of(pipe: &mut EvPipe) {
+    lull(|wait| {
+        let _ = pipe.poll(Some(wait), &mut EvHandlers::new()).unwrap();
+    });
 }
 
 fn poll(pipe: &mut EvPipe, received: &mut Received) -> Progress {
@@ -101,7 +108,7 @@ fn interrupts(object: &Ebpf) -> u64 {
 fn a_slow_cpu_interrupts_nobody_and_a_burst_only_its_own() {
     let _stats = aya::sys::enable_stats(aya::sys::Stats::RunTime).unwrap();
     let (mut object, mut pipe) = open(&adaptive(Duration::from_millis(10)));
-    lull(&mut pipe);
+    lull_of(&mut pipe);
     let cpu = online()[0];
     let before = interrupts(&object);
     for _ in 0..50 {
@@ -111,7 +118,7 @@ fn a_slow_cpu_interrupts_nobody_and_a_burst_only_its_own() {
     }
     assert_eq!(interrupts(&object), before);
     make_lazy(&mut object, &mut pipe, &[cpu]);
-    lull(&mut pipe);
+    lull_of(&mut pipe);
     // One makes the CPU eager again. Others may find a program in the middle of a record: here, there is none.
     assert_eq!(interrupts(&object), before + 1);
 }
@@ -121,7 +128,7 @@ fn a_slow_cpu_interrupts_nobody_and_a_burst_only_its_own() {
 fn an_idle_pipe_does_not_wake() {
     let (mut object, mut pipe) = open(&adaptive(Duration::from_millis(2)));
     emit_one_on(&mut object, online()[0]);
-    lull(&mut pipe);
+    lull_of(&mut pipe);
     let (before, until) = (waits(), Instant::now() + Duration::from_secs(10));
     let mut polls = 0;
     // A sweep would end a poll early, so poll until the full time has passed.
@@ -144,7 +151,7 @@ fn an_idle_pipe_does_not_wake() {
 fn a_waiting_consumer_is_woken_by_every_cpu() {
     let (mut object, mut pipe) = open(&adaptive(Duration::from_millis(2)));
     for cpu in online() {
-        lull(&mut pipe);
+        lull_of(&mut pipe);
         emit_one_on(&mut object, cpu);
         let mut received = Received::default();
         let start = Instant::now();

@@ -76,16 +76,20 @@ fn a_sleeping_consumer_receives_records() {
     assert_each_complete(&pipe.close(), 5);
 }
 
-/// Voluntary context switches of all consumer threads.
-fn waits() -> u64 {
+/// The directories of the consumer threads in `/proc`.
+fn consumers() -> Vec<String> {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
     let tasks = tasks.map(|task| task.unwrap().path().display().to_string());
     // Threads that end meanwhile are not consumers.
     let name = |task: &str| std::fs::read_to_string(format!("{task}/comm"));
-    let ours = tasks.filter(|task| name(task).is_ok_and(|name| name.starts_with("evpipe/")));
-    let waits: Vec<_> = ours.map(|task| waits_of(&task)).collect();
-    assert_eq!(waits.len(), online().len());
-    waits.into_iter().sum()
+    tasks.filter(|task| name(task).is_ok_and(|name| name.starts_with("evpipe/"))).collect()
+}
+
+/// Voluntary context switches of all consumer threads.
+fn waits() -> u64 {
+    let consumers = consumers();
+    assert_eq!(consumers.len(), online().len());
+    consumers.iter().map(|task| waits_of(task)).sum()
 }
 
 #[test]
@@ -95,7 +99,14 @@ fn idle_consumers_do_not_wake() {
     let (mut object, mut pipe) = open_per_cpu(&options, new_log);
     let act = || {
         online().into_iter().for_each(|cpu| emit_one_on(&mut object, cpu));
-        std::thread::sleep(Duration::from_secs(1));
+        wait_until(|| consumers().len() == online().len());
+        // They sweep until their CPUs are eager again.
+        let is_quiet = || {
+            let before = waits();
+            std::thread::sleep(Duration::from_millis(300));
+            waits() == before
+        };
+        wait_until(is_quiet);
         let before = waits();
         std::thread::sleep(Duration::from_secs(3));
         // A single periodic timer would have fired thousands of times.
