@@ -1,7 +1,7 @@
 //! The binary `probe` as a flight recorder: triggers, and reports about dumps.
 
 use crate::probe::busy::Busy;
-use crate::probe::{EXEC, Run, all_json_lines, ledger, printed, probe, stderr};
+use crate::probe::{EXEC, Run, all_json_lines, json_line, ledger, printed, probe, stderr};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::process::Output;
@@ -58,18 +58,41 @@ fn dumps(output: &Output) -> Vec<u64> {
 fn a_signal_and_the_end_each_cause_a_dump() {
     let load = Busy::start();
     let args = ["trace"].into_iter().chain(RECORDED);
-    let run = Run::start(args.chain(["jsonl", "-p", &load.pid()]));
+    let mut run = Run::start(args.chain(["jsonl", "-p", &load.pid()]));
+    // The load fills the rings.
     std::thread::sleep(Duration::from_secs(1));
     run.signal(Signal::USR2);
-    std::thread::sleep(Duration::from_secs(2));
+    let read = run.heading.clone() + &first_dump(&mut run);
+    // Both dumps have events.
+    std::thread::sleep(Duration::from_secs(1));
     run.signal(Signal::INT);
-    let heading = run.heading.clone();
     let mut output = run.finish();
-    output.stdout.splice(..0, heading.into_bytes());
+    output.stdout.splice(..0, read.into_bytes());
     let dumps = dumps(&output);
     assert_eq!(dumps.len(), 2, "{}", stderr(&output));
     assert!(dumps.iter().all(|events| *events > 0) && ledger(&output).overwritten > 0);
 }
+
+/// Reads the lines of a run up to the last event of its first dump.
+fn first_dump(run: &mut Run) -> String {
+    let (mut read, mut left) = (String::new(), None);
+    while left != Some(0) {
+        let line = run.read_line();
+        assert_ne!(line, "", "no whole dump: {read}");
+        let parsed = json_line(&line);
+        match (parsed["type"].as_str().unwrap(), &mut left) {
+            ("dump", _) => left = parsed["records"].as_u64(),
+            ("rawtp", Some(left)) => *left -= 1,
+            _ => {}
+        }
+        read += &line;
+    }
+    read
+}
+
+/// Waits in a script until the trace has reported its first dump in `$0`, for a minute at most.
+const UNTIL_DUMPED: &str =
+    "n=0; until grep -q 'dump 1:' \"$0\" || [ $((n+=1)) -gt 600 ]; do sleep 0.1; done";
 
 /// The number of events in each dump of a command, with these triggers.
 fn of_command(triggers: &[&str], script: &str) -> Vec<u64> {
@@ -78,17 +101,21 @@ fn of_command(triggers: &[&str], script: &str) -> Vec<u64> {
     for trigger in triggers {
         run.args(["--trigger", trigger]);
     }
-    dumps(&run.args(["--", "sh", "-c", script]).output().unwrap())
+    let errors = tempfile::NamedTempFile::new().unwrap();
+    run.args(["--", "sh", "-c", script]).arg(errors.path()).stderr(errors.reopen().unwrap());
+    let output = run.output().unwrap();
+    dumps(&Output { stderr: std::fs::read(errors.path()).unwrap(), ..output })
 }
 
 #[test]
 #[ignore = "needs root and BPF: cargo xtask test"]
 fn a_hit_of_a_trigger_causes_a_dump_if_its_condition_holds() {
-    // Slow enough to finish a dump before the next trigger, on any machine.
-    let script = "sleep 1; cat /dev/null; sleep 1; true";
+    let script = "cat /dev/null; true";
     assert_eq!(of_command(&[], script).len(), 1);
     assert_eq!(of_command(&[&format!("{EXEC}/comm == \"none\"/")], script).len(), 1);
-    let dumps = of_command(&[&format!("{EXEC}/comm == \"cat\"/")], script);
+    // The end of the command would otherwise be reached before the dump.
+    let script = format!("cat /dev/null; {UNTIL_DUMPED}");
+    let dumps = of_command(&[&format!("{EXEC}/comm == \"cat\"/")], &script);
     assert!(dumps.len() == 2 && dumps.iter().all(|events| *events > 0), "{dumps:?}");
     // Execs of other processes are no triggers.
     let _other = Busy::repeat("cat /dev/null");

@@ -152,9 +152,12 @@ fn targets_are_selected_as_for_perf() {
 #[test]
 #[ignore = "needs root: cargo xtask test"]
 fn the_trace_of_a_process_ends_with_it() {
-    let mut sleeping = Command::new("sleep").arg("5").spawn().unwrap();
-    let output = probe(["sample", "-p", &sleeping.id().to_string()]).output().unwrap();
+    let mut sleeping = Command::new("sleep").arg("300").spawn().unwrap();
+    let run = Run::spawn(["sample", "-p", &sleeping.id().to_string()]);
+    run.wait_for_thread("signals");
+    sleeping.kill().unwrap();
     sleeping.wait().unwrap();
+    let output = run.finish();
     assert!(output.status.success(), "{}", stderr(&output));
 }
 
