@@ -5,6 +5,7 @@
 
 use probe_sys::escape::Escaped;
 use probe_sys::hint::{descriptor_hint, errno, map_hint};
+use std::fmt;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -174,6 +175,18 @@ pub enum OpenError {
         /// The cause.
         cause: io::Error,
     },
+    /// A flight recorder without packing cannot wait until programs have written their records, so a dump could read
+    /// a record that is being written.
+    #[error(
+        "cannot open a flight recorder without packing: {}: {cause}{}, or open it with all parts of the pipe and with \
+         Wakeup::Adaptive",
+        WAITING,
+        barrier_hint(cause)
+    )]
+    Recorder {
+        /// The cause.
+        cause: io::Error,
+    },
     /// The tally could not be opened.
     #[error(transparent)]
     Tally(#[from] TallyError),
@@ -227,21 +240,51 @@ impl PollError {
 }
 
 impl From<PauseError> for PollError {
-    fn from(PauseError { cpu, cause }: PauseError) -> Self {
-        let hint = bpf_hint(&cause);
-        Self { what: format!("cannot pause the ring of CPU {cpu} for a dump"), cause, hint }
+    fn from(PauseError { step, cause }: PauseError) -> Self {
+        let (what, hint) = match step {
+            PauseStep::Ring(cpu) => {
+                (format!("cannot pause the ring of CPU {cpu} for a dump"), bpf_hint(&cause))
+            }
+            PauseStep::Writers => (format!("cannot dump: {WAITING}"), barrier_hint(&cause)),
+        };
+        Self { what, cause, hint }
     }
 }
 
 /// Why a pipe could not be paused or resumed.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot pause or resume the ring of CPU {cpu}: {cause}{}", bpf_hint(cause))]
+#[derive(Debug)]
 pub struct PauseError {
-    /// The CPU.
-    pub(crate) cpu: u32,
-    /// The cause.
+    pub(crate) step: PauseStep,
     pub(crate) cause: io::Error,
 }
+
+/// What failed of a pause.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum PauseStep {
+    /// The ring of this CPU cannot be paused or resumed.
+    Ring(u32),
+    /// There is no waiting for programs that write.
+    Writers,
+}
+
+impl fmt::Display for PauseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { step, cause } = self;
+        match step {
+            PauseStep::Ring(cpu) => {
+                let hint = bpf_hint(cause);
+                write!(f, "cannot pause or resume the ring of CPU {cpu}: {cause}{hint}")
+            }
+            PauseStep::Writers => {
+                write!(f, "cannot pause: {WAITING}: {cause}{}", barrier_hint(cause))
+            }
+        }
+    }
+}
+
+impl std::error::Error for PauseError {}
+
+const WAITING: &str = "waiting until programs have written their records failed";
 
 /// Why the tally could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -318,6 +361,17 @@ pub(crate) fn event_hint(error: &io::Error) -> &'static str {
     }
 }
 
+/// The hint for an errno of `membarrier(2)`.
+fn barrier_hint(error: &io::Error) -> &'static str {
+    match errno(error) {
+        libc::EINVAL => ". This kernel refuses membarrier(2), because it runs with nohz_full",
+        _ => {
+            ". Allow membarrier(2) in the seccomp filter of this process; the kernel needs \
+             CONFIG_MEMBARRIER"
+        }
+    }
+}
+
 /// The hint for an errno of `sched_setscheduler(2)`.
 fn realtime_hint(error: &io::Error) -> &'static str {
     match errno(error) {
@@ -364,7 +418,7 @@ mod tests {
 
     /// One error of each kind.
     fn all() -> impl Iterator<Item = Box<dyn Error>> {
-        let pause = || PauseError { cpu: 3, cause: cause() };
+        let pause = || PauseError { step: PauseStep::Ring(3), cause: cause() };
         let open = [
             OpenError::WrongPart { part: "M", found: map_type_name(2), needed: map_type_name(4) },
             OpenError::MapInfo { cause: cause() },
@@ -387,6 +441,7 @@ mod tests {
             OpenError::Enable { cpu: 3, cause: cause() },
             OpenError::MapEntry { cpu: 3, cause: cause() },
             OpenError::Poll { cause: cause() },
+            OpenError::Recorder { cause: cause() },
             OpenError::Tally(cause().into()),
         ];
         let tally = [
@@ -394,10 +449,11 @@ mod tests {
             TallyError::NoTally,
             cause().into(),
         ];
-        let poll = [cause().into(), PollError::realtime(3, cause()), pause().into()];
+        let wait = || PauseError { step: PauseStep::Writers, cause: cause() };
+        let poll = [cause().into(), PollError::realtime(3, cause()), pause().into(), wait().into()];
         let open = open.into_iter().map(Box::<dyn Error>::from);
         let others = tally.map(Box::<dyn Error>::from).into_iter().chain(poll.map(Box::from));
-        open.chain(others).chain([pause().into()])
+        open.chain(others).chain([pause().into(), wait().into()])
     }
 
     #[test]

@@ -5,7 +5,7 @@ mod tail;
 pub use crate::pipe::trigger::Trigger;
 pub use crate::queue::notices::Dump;
 
-use crate::error::PauseError;
+use crate::error::{PauseError, PauseStep};
 use crate::pipe::adaptive::Adaptive;
 use crate::pipe::evpipe::{EvPipe, Progress};
 use crate::queue::consumer::Consumer;
@@ -34,8 +34,8 @@ impl EvPipe {
     ///
     /// # Errors
     ///
-    /// If the kernel refuses to pause a ring (before 4.7), or if this process was forked from the one that
-    /// opened the pipe. In both cases the pipe is not paused.
+    /// If the kernel refuses to pause a ring (before 4.7) or to wait for programs (`membarrier(2)`), or if this
+    /// process was forked from the one that opened the pipe. In all cases the pipe is not paused.
     pub fn pause(&mut self) -> Result<(), PauseError> {
         self.check_rings()?;
         if self.coverage.queues.is_paused() {
@@ -44,12 +44,13 @@ impl EvPipe {
         if let Some(adaptive) = &mut self.waiting.adaptive {
             adaptive.hold();
         }
-        if let Err(error) = self.coverage.queues.pause() {
+        let paused = self.coverage.queues.pause().and_then(|()| self.wait_for_writers());
+        if paused.is_err() {
+            // An event that cannot be resumed no longer exists.
+            let _ = self.coverage.queues.resume();
             self.pack();
-            return Err(error);
         }
-        self.wait_for_writers();
-        Ok(())
+        paused
     }
 
     /// Resumes the output of the rings. Does nothing if the pipe is not paused.
@@ -75,7 +76,8 @@ impl EvPipe {
         if self.coverage.queues.are_here() {
             return Ok(());
         }
-        Err(PauseError { cpu: self.queues().first().map_or(0, EvQueue::cpu), cause: forked() })
+        let cpu = self.queues().first().map_or(0, EvQueue::cpu);
+        Err(PauseError { step: PauseStep::Ring(cpu), cause: forked() })
     }
 
     /// Lets programs pack records again.
@@ -86,14 +88,14 @@ impl EvPipe {
     }
 
     /// Waits until every program that began to write before the pause has finished.
-    pub(crate) fn wait_for_writers(&self) {
+    fn wait_for_writers(&self) -> Result<(), PauseError> {
         // The flush program interrupts its CPU, and reports whether any program there is between the
         // beginning of a record and the end of its output. Nothing is packed, so it sends nothing.
         if self.waiting.adaptive.as_ref().is_some_and(Adaptive::flush_all) {
-            return;
+            return Ok(());
         }
-        // If the kernel cannot wait for programs, a writer may still be running.
-        let _ = membarrier::wait_for_programs();
+        membarrier::wait_for_programs()
+            .map_err(|cause| PauseError { step: PauseStep::Writers, cause })
     }
 
     /// A handle that requests dumps of this pipe. `None` unless the pipe is a flight recorder
@@ -118,8 +120,8 @@ impl EvPipe {
     ///
     /// # Errors
     ///
-    /// If the kernel refuses to pause a ring: nothing is delivered, and the next dump has the records. Also
-    /// if this process was forked from the one that opened the pipe.
+    /// If the kernel refuses to pause a ring or to wait for programs: nothing is delivered, and the next dump has the
+    /// records. Also if this process was forked from the one that opened the pipe.
     pub fn dump<C: Consumer>(&mut self, consumer: &mut C) -> Result<Progress, PauseError> {
         if self.flight.is_none() {
             let before = self.given();

@@ -11,6 +11,7 @@ use crate::pipe::pinning::open_pinned;
 use crate::pipe::trigger::Trigger;
 use crate::pipe::waiting::Waiting;
 use probe_sys::epoll::Epoll;
+use probe_sys::membarrier;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
@@ -62,6 +63,10 @@ impl EvPipe {
         if options.overwrites() {
             let trigger = Trigger::new().map_err(poll)?;
             waiting.epoll.add(trigger.as_fd()).map_err(poll)?;
+            if waiting.adaptive.is_none() {
+                // Better now than when the first dump is needed.
+                membarrier::wait_for_programs().map_err(|cause| OpenError::Recorder { cause })?;
+            }
             flight = Some(Flight { trigger, dumps: 0 });
         }
         let page = coverage.queues.control_page();

@@ -1,6 +1,6 @@
 //! The queues of a pipe, and the maps that contain their events.
 
-use crate::error::{OpenError, PauseError, event_hint};
+use crate::error::{OpenError, PauseError, PauseStep, event_hint};
 use crate::ledger::meter::{self, Shared};
 use crate::pipe::adaptive::{Adaptive, Looks};
 use crate::pipe::claims::Claims;
@@ -182,7 +182,7 @@ impl Queues {
             if let Err(cause) = queue.ring().pause(true) {
                 // Resume the rings that are already paused.
                 let _ = self.resume();
-                return Err(PauseError { cpu, cause });
+                return Err(PauseError { step: PauseStep::Ring(cpu), cause });
             }
         }
         Ok(())
@@ -197,7 +197,7 @@ impl Queues {
         for queue in self.queues.iter().filter(|queue| queue.is_online()) {
             let cpu = queue.cpu();
             if let (Err(cause), Ok(())) = (queue.ring().pause(false), &result) {
-                result = Err(PauseError { cpu, cause });
+                result = Err(PauseError { step: PauseStep::Ring(cpu), cause });
             }
         }
         self.is_paused = result.is_err();

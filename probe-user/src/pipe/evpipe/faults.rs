@@ -414,6 +414,49 @@ fn a_call_that_fails_while_a_pipe_runs_does_not_keep_it_from_running() {
     assert!(pipe.close(&mut received).ledger.unwrap().balances());
 }
 
+/// Runs something with each of its calls failing in turn, as under a seccomp filter, up to `membarrier(2)`. Returns what
+/// it returned then, or `None` if it does not make that call.
+fn without_membarrier<T>(mut run: impl FnMut() -> T) -> Option<T> {
+    for after in 0.. {
+        match fail(Fault { after, errno: libc::ENOSYS }, &mut run) {
+            (result, Some("membarrier")) => return Some(result),
+            (_, Some(_)) => {}
+            (_, None) => break,
+        }
+    }
+    None
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_recorder_that_cannot_wait_for_programs_does_not_open_or_dump() {
+    let mut object = load();
+    let packed = options().overwrite();
+    let unpacked = packed.clone().wakeup(Wakeup::PollOnly);
+    let mut open = |options| EvPipe::from_object(&mut object, options);
+    let error = without_membarrier(|| open(&unpacked).map(drop)).expect("it waits").unwrap_err();
+    assert!(matches!(error, OpenError::Recorder { .. }), "{error}");
+    assert!(error.to_string().contains(". Allow membarrier(2) in the seccomp filter"), "{error}");
+    // The flush program finds out whether a program is in the middle of a record.
+    assert!(without_membarrier(|| open(&packed).map(drop)).is_none());
+
+    let mut pipe = open(&unpacked).unwrap();
+    let (mut received, mut emitted) = (Received::default(), 0);
+    let before = without_membarrier(|| {
+        online().into_iter().for_each(|cpu| emit_one_on(&mut object, cpu));
+        emitted += online().len() as u64;
+        let before = received.total();
+        let error = pipe.dump(&mut received).err().map(|error| PollError::from(error).to_string());
+        (before, error)
+    });
+    let (before, error) = before.expect("it waits");
+    let error = error.expect("it fails");
+    assert!(error.starts_with("cannot dump: waiting until programs have written"), "{error}");
+    assert!(!pipe.is_paused() && received.total() == before);
+    assert!(pipe.dump(&mut received).unwrap().flow.is_continue());
+    assert_eq!(received.total(), emitted);
+}
+
 /// As above, including the calls of other crates.
 #[test]
 #[ignore = "needs root and BPF: cargo xtask test"]
