@@ -77,7 +77,10 @@ impl FailureClass {
 ///
 /// A record is counted when its block is sent or fails. Until then it is in an open block, and not
 /// counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
 pub struct KindTally {
     /// Records that the kernel accepted.
     pub sent: u64,

@@ -123,6 +123,15 @@ pub enum OpenError {
         /// The CPUs that are online.
         online: Vec<u32>,
     },
+    /// Another consumer, which still lives, receives the records of these CPUs from the same map.
+    #[error(
+        "another consumer has the CPUs {cpus:?}: end it, choose other CPUs with Options::cpus, or take these over with \
+         Options::take_over"
+    )]
+    InUse {
+        /// The CPUs.
+        cpus: Vec<u32>,
+    },
     /// The map has no entry for a CPU.
     #[error(
         "map `{name}` has too few entries for CPU {cpu} ({entries}): create it with one for each possible CPU"
@@ -435,6 +444,7 @@ mod tests {
             OpenError::Cpus { cause: cause() },
             OpenError::NoCpu { online: vec![0] },
             OpenError::CpuOffline { cpu: 3, online: vec![0] },
+            OpenError::InUse { cpus: vec![3] },
             OpenError::MapTooSmall { cpu: 3, name: "M".into(), entries: 2 },
             OpenError::Event { cpu: 3, cause: cause() },
             OpenError::Mmap { cpu: 3, bytes: 4096, cause: cause() },

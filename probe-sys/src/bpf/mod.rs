@@ -3,6 +3,7 @@
 mod attach;
 pub mod btf;
 mod by_id;
+mod event_slot;
 pub mod load;
 pub mod multi;
 
@@ -12,6 +13,7 @@ pub use attach::{
 };
 
 pub use by_id::{Program, map_beside, raw_tracepoint};
+pub use event_slot::{SlotProbe, write_zeros};
 
 use crate::cpus;
 use crate::memory::Guarded;
@@ -358,8 +360,16 @@ pub fn run_on(program: BorrowedFd<'_>, cpu: u32) -> io::Result<u32> {
 /// As [`run_on`], with arguments. There must be as many as the program reads.
 pub fn run_with(program: BorrowedFd<'_>, cpu: u32, arguments: &[u64]) -> io::Result<u32> {
     const BPF_F_TEST_RUN_ON_CPU: u32 = 1;
-    let mut attr =
-        Attr::default().fd_at(0, program).u32_at(64, BPF_F_TEST_RUN_ON_CPU).u32_at(68, cpu);
+    run(Attr::default().u32_at(64, BPF_F_TEST_RUN_ON_CPU).u32_at(68, cpu), program, arguments)
+}
+
+/// As [`run_with`], on the CPU of the caller, where nothing is interrupted.
+pub fn run_here(program: BorrowedFd<'_>, arguments: &[u64]) -> io::Result<u32> {
+    run(Attr::default(), program, arguments)
+}
+
+fn run(attr: Attr, program: BorrowedFd<'_>, arguments: &[u64]) -> io::Result<u32> {
+    let mut attr = attr.fd_at(0, program);
     if !arguments.is_empty() {
         attr = attr.u32_at(40, size_of_val(arguments) as u32).pointer_at(48, arguments.as_ptr());
     }

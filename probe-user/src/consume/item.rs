@@ -67,6 +67,8 @@ pub enum CpuState {
         /// Why it has no queue.
         why: String,
     },
+    /// Another consumer has taken over the CPU. What was sent before that is still delivered.
+    TakenOver,
 }
 
 impl From<CpuChange<'_>> for CpuState {
@@ -75,6 +77,7 @@ impl From<CpuChange<'_>> for CpuState {
             CpuChange::Covered { .. } => Self::Covered,
             CpuChange::Offline { .. } => Self::Offline,
             CpuChange::Uncovered { error, .. } => Self::Uncovered { why: error.to_string() },
+            CpuChange::TakenOver { .. } => Self::TakenOver,
         }
     }
 }
@@ -180,11 +183,13 @@ mod tests {
             CpuChange::Covered { cpu: 1 },
             CpuChange::Offline { cpu: 2 },
             CpuChange::Uncovered { cpu: 3, error },
+            CpuChange::TakenOver { cpu: 4 },
         ];
         changes.into_iter().for_each(|change| collector.cpu_changed(change));
         assert!(matches!(collector.pop(), Some(Item::Record(_))));
         let why = error.to_string();
-        let states = [CpuState::Covered, CpuState::Offline, CpuState::Uncovered { why }];
+        let uncovered = CpuState::Uncovered { why };
+        let states = [CpuState::Covered, CpuState::Offline, uncovered, CpuState::TakenOver];
         for (cpu, state) in (1..).zip(states) {
             assert_eq!(collector.pop(), Some(Item::CpuChanged { cpu, state }));
         }

@@ -112,7 +112,7 @@ impl<C: Consumer + Send, F: FnMut(u32) -> C> PerCpuPipe<C, F> {
         }
         // This has to happen before the list of online CPUs is read.
         let watch = CpuWatch::new();
-        let accounts = parts.open_accounts()?;
+        let accounts = parts.open_accounts(options.wanted_cpus())?;
         let online = cpus::online().map_err(|cause| OpenError::Cpus { cause })?;
         let mut this = Self {
             parts,
@@ -239,8 +239,8 @@ impl<C: Consumer + Send, F: FnMut(u32) -> C> PerCpuPipe<C, F> {
         }
         match self.open_on(cpu) {
             Ok(pipe) => self.add(cpu, pipe).cpu_changed(CpuChange::Covered { cpu }),
-            // The CPU is already offline again.
-            Err(OpenError::CpuOffline { .. }) => {}
+            // The CPU is already offline again, or another consumer's.
+            Err(OpenError::CpuOffline { .. } | OpenError::InUse { .. }) => {}
             Err(error) => self.report_uncovered(cpu, &error),
         }
     }

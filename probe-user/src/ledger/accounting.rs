@@ -89,6 +89,8 @@ impl Accounting {
         for queue in queues {
             let cpu = queue.cpu();
             if (!queue.is_online() || kept.contains(&cpu))
+                // Its consumer receives what the CPU has kept.
+                && !queue.is_taken_over()
                 && let Some(scratch) = &scratch
                 && let Ok(mut slot) = scratch.first_of(cpu)
             {
@@ -158,7 +160,8 @@ impl<C: Consumer> InRecords<'_, C> {
         let records = self.accounts?.outputs_of(cpu).ok()?.lost_records;
         let page = self.page.and_then(|page| page.cpu(cpu)).map_or(0, |entry| entry.lost_records());
         let before = self.reported.insert(cpu, Reported { records, page });
-        Some(records.wrapping_sub(before.unwrap_or_default().records))
+        // The accounts may have begun later meanwhile.
+        Some(records.saturating_sub(before.unwrap_or_default().records))
     }
 
     /// Reports lost outputs that the queue's rings have not reported.

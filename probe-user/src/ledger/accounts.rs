@@ -8,21 +8,32 @@ use crate::queue::evqueue::EvQueue;
 use probe_common::RecordKind;
 use probe_common::tally::{FailureClass, KindTally, OutputTally};
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What the eBPF side has counted since a pipe was opened on its maps.
 #[derive(Debug)]
 pub(crate) struct Accounts {
     tally: Arc<Tally>,
+    /// The CPUs of the pipe; `None` for all.
+    cpus: Option<Vec<u32>>,
+    bounds: Mutex<Bounds>,
+}
+
+/// Between which counts the records of a pipe lie.
+#[derive(Clone, Debug)]
+struct Bounds {
     /// What had been counted before the pipe was opened, for earlier pipes or for none.
     before: Counted,
+    /// What had been counted on CPUs that another consumer has taken over, when the pipe noticed that.
+    end: Counted,
 }
 
 /// What the eBPF side has counted.
-#[derive(Debug, Default)]
-struct Counted {
-    records: BTreeMap<(u32, RecordKind), KindTally>,
-    outputs: BTreeMap<u32, OutputTally>,
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counted {
+    pub(crate) records: BTreeMap<(u32, RecordKind), KindTally>,
+    /// Each CPU that is counted at all is in here.
+    pub(crate) outputs: BTreeMap<u32, OutputTally>,
 }
 
 impl Counted {
@@ -31,24 +42,103 @@ impl Counted {
         let outputs = tally.outputs()?.into_iter().map(|counted| (counted.cpu, counted.tally));
         Ok(Self { records, outputs: outputs.collect() })
     }
+
+    fn retain(&mut self, is_wanted: impl Fn(u32) -> bool) {
+        self.records.retain(|&(cpu, _), _| is_wanted(cpu));
+        self.outputs.retain(|&cpu, _| is_wanted(cpu));
+    }
+
+    /// Replaces the counts of the CPUs in `other` by those.
+    fn replace(&mut self, other: &Self) {
+        self.retain(|cpu| !other.outputs.contains_key(&cpu));
+        self.records.extend(&other.records);
+        self.outputs.extend(&other.outputs);
+    }
+
+    fn since(mut self, before: &Self) -> Self {
+        for (of, now) in &mut self.records {
+            *now = now.since(before.records.get(of).unwrap_or(&KindTally::default()));
+        }
+        for (cpu, now) in &mut self.outputs {
+            *now = now.since(before.outputs.get(cpu).unwrap_or(&OutputTally::default()));
+        }
+        self
+    }
 }
 
 impl Accounts {
-    /// Opens empty accounts. Call this before any map has events.
-    pub(crate) fn open(tally: Arc<Tally>) -> Result<Self, TallyError> {
+    /// Opens empty accounts of some CPUs, or of all without a list. Call this before any map has events.
+    pub(crate) fn open(tally: Arc<Tally>, cpus: Option<&[u32]>) -> Result<Self, TallyError> {
         let before = Counted::read(&tally)?;
-        Ok(Self { tally, before })
+        let bounds = Mutex::new(Bounds { before, end: Counted::default() });
+        Ok(Self { tally, cpus: cpus.map(<[u32]>::to_vec), bounds })
     }
 
     pub(crate) fn tally(&self) -> &Tally {
         &self.tally
     }
 
+    fn bounds(&self) -> MutexGuard<'_, Bounds> {
+        // The bounds are whole even after a panic elsewhere.
+        self.bounds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What `now` means for this pipe.
+    fn ours(&self, mut now: Counted) -> Counted {
+        let bounds = self.bounds();
+        now.retain(|cpu| self.cpus.as_ref().is_none_or(|cpus| cpus.contains(&cpu)));
+        now.replace(&bounds.end);
+        now.since(&bounds.before)
+    }
+
+    /// What was counted for this pipe.
+    fn counted(&self) -> Result<Counted, TallyError> {
+        Ok(self.ours(Counted::read(&self.tally)?))
+    }
+
+    /// What was counted for this pipe about failed outputs. This is little to read.
+    fn outputs(&self) -> Result<BTreeMap<u32, OutputTally>, TallyError> {
+        let outputs = self.tally.outputs()?.into_iter().map(|counted| (counted.cpu, counted.tally));
+        let now = Counted { records: BTreeMap::new(), outputs: outputs.collect() };
+        Ok(self.ours(now).outputs)
+    }
+
+    /// Ends the accounts of CPUs that another consumer has taken over. What it has lost itself since then is in these
+    /// accounts, and not in its own.
+    pub(crate) fn end(&self, cpus: &[u32]) -> Result<(), TallyError> {
+        let mut now = Counted::read(&self.tally)?;
+        now.retain(|cpu| cpus.contains(&cpu));
+        self.bounds().end.replace(&now);
+        Ok(())
+    }
+
+    /// Begins the accounts of some CPUs where those of an earlier consumer end.
+    pub(crate) fn begin_at(&self, end: &Counted) {
+        self.bounds().before.replace(end);
+    }
+
+    /// Where the accounts of the CPUs end that another consumer has taken over.
+    pub(crate) fn ends(&self, ledger: &Ledger) -> Counted {
+        let Bounds { mut before, end } = { self.bounds().clone() };
+        before.retain(|cpu| end.outputs.contains_key(&cpu));
+        for entry in ledger.entries.iter().filter(|entry| end.outputs.contains_key(&entry.cpu)) {
+            *before.records.entry((entry.cpu, entry.kind)).or_default() += entry.tally;
+        }
+        for (&cpu, &now) in &end.outputs {
+            let at = before.outputs.entry(cpu).or_default();
+            let mut outputs = now.since(at);
+            let lost = ledger.cpus.iter().find(|entry| entry.cpu == cpu);
+            let lost = lost.map_or(Some(0), |entry| entry.kernel_lost);
+            let counted = &mut outputs.failed[FailureClass::NoSpace as usize];
+            *counted = lost.unwrap_or(*counted).min(*counted);
+            *at += outputs;
+        }
+        before
+    }
+
     /// What a CPU has counted about failed outputs.
     pub(crate) fn outputs_of(&self, cpu: u32) -> Result<OutputTally, TallyError> {
-        let outputs = self.tally.outputs()?;
-        let counted = outputs.iter().find(|counted| counted.cpu == cpu);
-        Ok(counted.map(|counted| self.outputs_since(cpu, &counted.tally)).unwrap_or_default())
+        Ok(self.outputs()?.get(&cpu).copied().unwrap_or_default())
     }
 
     /// The number of outputs on a CPU that found no room, as the eBPF side counted. `None` if the count
@@ -59,39 +149,25 @@ impl Accounts {
 
     /// The number of outputs of all CPUs that failed for another reason than a full ring.
     pub(crate) fn failed_outputs(&self) -> Result<u64, TallyError> {
-        let outputs = self.tally.outputs()?;
-        let failed = outputs.iter().map(|counted| {
-            let failed = self.outputs_since(counted.cpu, &counted.tally);
-            others().map(|class| failed.failed_for(class)).sum::<u64>()
-        });
-        Ok(failed.sum())
+        let failed = self.outputs()?.into_values();
+        Ok(failed.map(|failed| others().map(|class| failed.failed_for(class)).sum::<u64>()).sum())
     }
 
     /// The number of records that failed for another reason than a full ring, by CPU.
     pub(crate) fn failed(&self) -> Result<BTreeMap<(u32, FailureClass), u64>, TallyError> {
         let mut failed = BTreeMap::new();
-        for (of, now) in self.tally.by_kind()? {
-            let now = self.records_since(of, &now);
+        for ((cpu, _), now) in self.counted()?.records {
             for class in others() {
-                *failed.entry((of.0, class)).or_default() += now.failed_for(class);
+                *failed.entry((cpu, class)).or_default() += now.failed_for(class);
             }
         }
         failed.retain(|_, records| *records > 0);
         Ok(failed)
     }
 
-    fn records_since(&self, of: (u32, RecordKind), now: &KindTally) -> KindTally {
-        now.since(self.before.records.get(&of).unwrap_or(&KindTally::default()))
-    }
-
-    fn outputs_since(&self, cpu: u32, now: &OutputTally) -> OutputTally {
-        now.since(self.before.outputs.get(&cpu).unwrap_or(&OutputTally::default()))
-    }
-
     /// How many records of each kind each CPU has sent.
     pub(crate) fn sent(&self) -> Result<BTreeMap<(u32, RecordKind), u64>, TallyError> {
-        let counted = self.tally.by_kind()?;
-        Ok(counted.iter().map(|(&of, now)| (of, self.records_since(of, now).sent)).collect())
+        Ok(self.counted()?.records.into_iter().map(|(of, now)| (of, now.sent)).collect())
     }
 
     /// Reads the accounts, together with what the queues have counted.
@@ -107,7 +183,11 @@ impl Accounts {
         self.add_counted(&mut draft)?;
         // Read this last: what is in no ring now was not sent after the consumer's counts were read.
         for queue in queues {
-            LedgerCpu::of(&mut draft.cpus, queue.cpu()).pending = queue.has_records();
+            let cpu = LedgerCpu::of(&mut draft.cpus, queue.cpu());
+            cpu.pending = queue.has_records();
+            if queue.is_taken_over() && !cpu.pending {
+                draft.settle(queue.cpu());
+            }
         }
         Ok(draft.into())
     }
@@ -128,13 +208,12 @@ impl Accounts {
 
     /// Adds what the eBPF side has counted.
     fn add_counted(&self, draft: &mut Draft) -> Result<(), TallyError> {
-        let counted = Counted::read(&self.tally)?;
-        for (&(cpu, kind), now) in &counted.records {
-            LedgerEntry::of(&mut draft.entries, cpu, kind).tally +=
-                self.records_since((cpu, kind), now);
+        let counted = self.counted()?;
+        for ((cpu, kind), now) in counted.records {
+            LedgerEntry::of(&mut draft.entries, cpu, kind).tally += now;
         }
-        for (&cpu, now) in &counted.outputs {
-            LedgerCpu::of(&mut draft.cpus, cpu).outputs = self.outputs_since(cpu, now);
+        for (cpu, now) in counted.outputs {
+            LedgerCpu::of(&mut draft.cpus, cpu).outputs = now;
         }
         Ok(())
     }
@@ -169,6 +248,20 @@ impl Draft {
         entry.malformed = received.malformed.get();
         entry.foreign = received.given.other();
         entry
+    }
+}
+
+impl Draft {
+    /// Corrects the counts of a CPU that another consumer has taken over, and whose ring is empty: they were read later than
+    /// that. What was sent before is what the ring had.
+    fn settle(&mut self, cpu: u32) {
+        for entry in self.entries.values_mut().filter(|entry| entry.cpu == cpu) {
+            entry.tally.sent = entry.handled + entry.overwritten;
+        }
+        let entry = LedgerCpu::of(&mut self.cpus, cpu);
+        if let Some(lost) = entry.kernel_lost {
+            entry.outputs.failed[FailureClass::NoSpace as usize] = lost;
+        }
     }
 }
 

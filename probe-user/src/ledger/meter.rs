@@ -3,6 +3,7 @@
 use crate::error::TallyError;
 use crate::ledger::accounts::Accounts;
 use crate::ledger::balance::Ledger;
+use crate::ledger::handed_over::HandedOver;
 use crate::queue::counts::{QueueCounts, Received};
 use crate::queue::evqueue::EvQueue;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -132,6 +133,15 @@ impl Meter {
     pub fn rates(&mut self) -> Result<Rates, TallyError> {
         let now = Sums::of(&self.ledger()?);
         Ok(now.rates_since(std::mem::replace(&mut self.last, now)))
+    }
+
+    /// Begins the ledger of the pipe where that of an earlier consumer ends, from which the pipe has taken over CPUs
+    /// ([`Options::take_over`](crate::Options::take_over)). Without this, what programs sent to the earlier consumer while the
+    /// pipe was being opened is unread in this ledger.
+    pub fn begin_after(&self, earlier: &HandedOver) {
+        if let Some(accounts) = &self.accounts {
+            accounts.begin_at(&earlier.counted);
+        }
     }
 
     fn received(&self) -> Vec<(u32, Arc<Received>)> {

@@ -164,6 +164,13 @@ impl Adaptive {
         Ok(())
     }
 
+    /// Forgets a CPU that another consumer has taken over.
+    pub(crate) fn remove(&mut self, cpu: u32) {
+        if let Ok(at) = self.position(cpu) {
+            self.cpus.remove(at);
+        }
+    }
+
     fn position(&self, cpu: u32) -> Result<usize, usize> {
         self.cpus.binary_search_by_key(&cpu, |cpu| cpu.id)
     }

@@ -2,7 +2,7 @@
 
 use crate::pipe::part::CONTROL;
 use probe_common::control::CONTROL_MAP;
-use probe_sys::bpf;
+use probe_sys::bpf::{self, SlotProbe};
 use probe_sys::control_page::{ControlPage, CpuFlags};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
@@ -13,11 +13,16 @@ use std::sync::Arc;
 ///
 /// A pipe that covers a CPU takes it from an earlier one. If that one was killed, its settings remain: this clears them. If
 /// it still runs, it has to leave the CPU alone from then on.
+///
+/// The kernel takes the events of a consumer out of the map when it is killed. So an event there belongs to one that lives,
+/// or to a child that it has forked, which has the same descriptor of the map.
 #[derive(Debug)]
 pub(crate) struct Claims {
     /// The page, or why there is none: an error, or that nobody knows of one.
     page: Result<Arc<ControlPage>, Option<io::Error>>,
     owner: u32,
+    /// Looks for events in the map. `None` where the kernel does not allow that.
+    slots: Option<SlotProbe>,
 }
 
 impl Claims {
@@ -34,7 +39,7 @@ impl Claims {
                 .and_then(|control| ControlPage::map(control.as_fd()).map(Arc::new).map_err(Some)),
         };
         let owner = RandomState::new().build_hasher().finish() as u32;
-        Self { page, owner: owner.max(1) }
+        Self { page, owner: owner.max(1), slots: SlotProbe::load(events).ok() }
     }
 
     /// The page, if it can be used.
@@ -47,6 +52,11 @@ impl Claims {
         self.page.as_ref().err()?.as_ref()
     }
 
+    /// Whether there is an event for a CPU, as far as the kernel tells. If it is not this pipe's, another consumer has the CPU.
+    pub(crate) fn has_event(&self, cpu: u32) -> bool {
+        self.slots.as_ref().is_some_and(|slots| slots.is_filled(cpu).unwrap_or(false))
+    }
+
     /// Takes a CPU. It sends every record at once, without a wakeup, until the consumer asks for something else.
     pub(crate) fn take(&self, cpu: u32) {
         if let Some(cpu) = self.entry(cpu) {
@@ -56,9 +66,14 @@ impl Claims {
         }
     }
 
-    /// Whether another pipe has taken a CPU since.
+    /// Whether another pipe has taken a CPU since, and has not left it.
     pub(crate) fn has_lost(&self, cpu: u32) -> bool {
-        self.entry(cpu).is_some_and(|entry| entry.owner() != self.owner)
+        self.entry(cpu).is_some_and(|entry| ![0, self.owner].contains(&entry.owner()))
+    }
+
+    /// Whether a CPU belongs to this pipe, as far as is known.
+    pub(crate) fn has(&self, cpu: u32) -> bool {
+        self.entry(cpu).is_none_or(|entry| entry.owner() == self.owner)
     }
 
     /// Notes that a CPU belongs to no pipe any more.

@@ -1,7 +1,9 @@
 //! Closing a pipe, and the summary of what it has seen.
 
 use crate::error::TallyError;
+use crate::ledger::accounts::Accounts;
 use crate::ledger::balance::Ledger;
+use crate::ledger::handed_over::HandedOver;
 use crate::pipe::adaptive::Adaptive;
 use crate::pipe::evpipe::EvPipe;
 use crate::queue::consumer::Consumer;
@@ -9,6 +11,7 @@ use crate::queue::counts::QueueCounts;
 use crate::queue::evqueue::EvQueue;
 use probe_sys::hint::forked;
 use probe_sys::membarrier;
+use std::sync::Arc;
 
 /// The summary of a closed pipe.
 #[derive(Debug)]
@@ -20,6 +23,8 @@ pub struct Summary<C = ()> {
     pub total: QueueCounts,
     /// Accounts for every record.
     pub ledger: Result<Ledger, TallyError>,
+    /// Where the ledger ends for the CPUs that another consumer has taken over, and that of this consumer begins.
+    pub handed_over: HandedOver,
     /// Records that arrived too late to be ordered ([`OrderedPipe::late`](crate::OrderedPipe::late)); 0 for other
     /// pipes.
     pub late: u64,
@@ -34,8 +39,8 @@ pub struct Summary<C = ()> {
 impl Summary {
     /// Adds the consumers of each CPU.
     pub(crate) fn with_consumers<C>(self, consumers: Vec<(u32, C)>) -> Summary<C> {
-        let Self { cpus, total, ledger, late, early, .. } = self;
-        Summary { cpus, total, ledger, late, early, consumers }
+        let Self { cpus, total, ledger, handed_over, late, early, .. } = self;
+        Summary { cpus, total, ledger, handed_over, late, early, consumers }
     }
 }
 
@@ -51,6 +56,9 @@ impl EvPipe {
 
     /// Does everything that has to happen before a pipe is dropped.
     pub(crate) fn finish<C: Consumer>(&mut self, consumer: &mut C) {
+        if self.coverage.queues.are_here() {
+            self.coverage.hand_over(&mut self.waiting, consumer);
+        }
         // Programs send all packed records before the maps are emptied.
         let kept = self.waiting.adaptive.take().map(Adaptive::close).unwrap_or_default();
         if self.coverage.queues.are_here() {
@@ -61,10 +69,15 @@ impl EvPipe {
     /// The summary of pipes that share their accounts, in ascending order of CPU.
     pub(crate) fn summary_of<'p>(pipes: impl Iterator<Item = &'p Self> + Clone) -> Summary {
         let ledger = Self::ledger_of(pipes.clone());
+        let handed_over = ledger.as_ref().ok().zip(Self::accounts_of(pipes.clone()));
+        let handed_over = handed_over
+            .map(|(ledger, accounts)| HandedOver { counted: accounts.ends(ledger) })
+            .unwrap_or_default();
         let mut summary = Summary {
             cpus: Vec::new(),
             total: QueueCounts::default(),
             ledger,
+            handed_over,
             late: 0,
             early: 0,
             consumers: Vec::new(),
@@ -81,12 +94,15 @@ impl EvPipe {
     pub(crate) fn ledger_of<'p>(
         pipes: impl Iterator<Item = &'p Self> + Clone,
     ) -> Result<Ledger, TallyError> {
-        let accounts = pipes.clone().find_map(|pipe| pipe.accounting.accounts.as_ref());
-        let accounts = accounts.ok_or(TallyError::NoTally)?;
+        let accounts = Self::accounts_of(pipes.clone()).ok_or(TallyError::NoTally)?;
         if !pipes.clone().all(|pipe| pipe.coverage.queues.are_here()) {
             return Err(forked().into());
         }
         accounts.read(pipes.flat_map(Self::queues))
+    }
+
+    fn accounts_of<'p>(mut pipes: impl Iterator<Item = &'p Self>) -> Option<&'p Arc<Accounts>> {
+        pipes.find_map(|pipe| pipe.accounting.accounts.as_ref())
     }
 
     /// Takes the events out of the map, and delivers what is left. `kept` are the CPUs that have kept their block.

@@ -1,6 +1,7 @@
 //! Which CPUs have queues, as CPUs go online and offline.
 
 use crate::error::OpenError;
+use crate::ledger::accounts::Accounts;
 use crate::pipe::options::Options;
 use crate::pipe::parts::PipeParts;
 use crate::pipe::queues::Queues;
@@ -15,12 +16,14 @@ use probe_sys::hotplug::{Changes, CpuWatch};
 use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 
 /// The queues of a pipe, and the notices of CPUs by which it adds and retires them.
 #[derive(Debug)]
 pub(crate) struct Coverage {
     pub(crate) queues: Queues,
     watch: io::Result<CpuWatch>,
+    accounts: Option<Arc<Accounts>>,
     /// Drains since the pipe last looked for notices.
     unwatched: u32,
     /// The CPUs that were covered since the last look for failures. What failed there may have failed before that.
@@ -35,6 +38,7 @@ impl Coverage {
     pub(crate) fn open(
         parts: &PipeParts,
         events: MapInfo,
+        accounts: Option<Arc<Accounts>>,
         options: &Options,
         epoll: &Epoll,
     ) -> Result<Self, OpenError> {
@@ -45,7 +49,7 @@ impl Coverage {
         }
         let queues = Queues::open(parts, events, options, epoll)?;
         let fresh = queues.as_slice().iter().map(EvQueue::cpu).collect();
-        Ok(Self { queues, watch, unwatched: 0, fresh })
+        Ok(Self { queues, watch, accounts, unwatched: 0, fresh })
     }
 
     /// Why there are no notices, if there are none.
@@ -64,13 +68,14 @@ impl Coverage {
         is_time
     }
 
-    /// Gives new CPUs a queue, and stops waiting for those that are offline. Returns whether any changed: a ring that
-    /// is no longer waited for may hold records that arrived after the last drain.
+    /// Gives new CPUs a queue, stops waiting for those that are offline, and gives up those that another consumer has taken
+    /// over. Returns whether any changed: a ring that is no longer waited for may hold records that arrived after the last
+    /// drain.
     pub(crate) fn follow<C: Consumer>(&mut self, waiting: &mut Waiting, consumer: &mut C) -> bool {
         for (cpu, error) in std::mem::take(&mut self.queues.uncovered) {
             consumer.cpu_changed(CpuChange::Uncovered { cpu, error: &error });
         }
-        let mut any = false;
+        let mut any = self.hand_over(waiting, consumer);
         while let Some(notice) = self.watch.as_ref().ok().and_then(CpuWatch::next) {
             any = true;
             let covered = self.queues.as_slice().iter().map(EvQueue::cpu);
@@ -79,6 +84,27 @@ impl Coverage {
             come.into_iter().for_each(|cpu| self.cover(cpu, waiting, consumer));
         }
         any
+    }
+
+    /// Gives up the CPUs that another consumer has taken over since the last call. Returns whether there are any. What their
+    /// rings hold now is all that they will ever hold.
+    pub(crate) fn hand_over<C: Consumer>(
+        &mut self,
+        waiting: &mut Waiting,
+        consumer: &mut C,
+    ) -> bool {
+        let cpus = self.queues.hand_over();
+        if let (Some(accounts), false) = (&self.accounts, cpus.is_empty()) {
+            // If this fails, what the other consumer loses is in these accounts, too.
+            let _ = accounts.end(&cpus);
+        }
+        for &cpu in &cpus {
+            if let Some(adaptive) = &mut waiting.adaptive {
+                adaptive.remove(cpu);
+            }
+            consumer.cpu_changed(CpuChange::TakenOver { cpu });
+        }
+        !cpus.is_empty()
     }
 
     /// Covers a CPU again if its records fail because there is no event for it, or none that is active: somebody has

@@ -25,8 +25,8 @@ impl EvPipe {
     /// # Errors
     ///
     /// If the map is not a perf event array ([`OpenError::WrongPart`]), or events, rings or descriptors cannot be
-    /// created; and if the map has no entry for a requested CPU ([`OpenError::MapTooSmall`]), or for none that is online.
-    /// The call leaves nothing behind then.
+    /// created; if another consumer has a CPU ([`OpenError::InUse`]); and if the map has no entry for a requested CPU
+    /// ([`OpenError::MapTooSmall`]), or for none that is online. The call leaves nothing behind then.
     pub fn from_map(map: impl AsFd, options: &Options) -> Result<Self, OpenError> {
         let parts = PipeParts::new(map).map_err(|cause| OpenError::MapInfo { cause })?;
         Self::open(parts, options)
@@ -42,7 +42,7 @@ impl EvPipe {
             let why = "an EvPipe has no threads: open a PerCpuPipe, or set the priority of the thread that drains";
             return Err(OpenError::Realtime { why: why.to_owned() });
         }
-        let accounts = parts.open_accounts()?;
+        let accounts = parts.open_accounts(options.wanted_cpus())?;
         Self::open_with(parts, accounts, options)
     }
 
@@ -57,7 +57,7 @@ impl EvPipe {
         let events = parts.check()?;
         let poll = |cause| OpenError::Poll { cause };
         let epoll = Epoll::new().map_err(poll)?;
-        let mut coverage = Coverage::open(&parts, events, options, &epoll)?;
+        let mut coverage = Coverage::open(&parts, events, accounts.clone(), options, &epoll)?;
         let waiting = Waiting::open(epoll, &mut coverage.queues, parts.adaptive, options)?;
         let mut flight = None;
         if options.overwrites() {

@@ -63,6 +63,7 @@ pub struct Options {
     sweep: Duration,
     budget: usize,
     overwrites: bool,
+    takes_over: bool,
     realtime: Option<u32>,
 }
 
@@ -84,6 +85,7 @@ impl Options {
             sweep: Duration::from_millis(10),
             budget: 128 << 10,
             overwrites: false,
+            takes_over: false,
             realtime: None,
         }
     }
@@ -125,6 +127,18 @@ impl Options {
         cpus.sort_unstable();
         cpus.dedup();
         self.cpus = Some(cpus);
+        self
+    }
+
+    /// Takes the CPUs from consumers that have them. Without this, opening a pipe over the CPUs of another one that still
+    /// lives fails ([`OpenError::InUse`]).
+    ///
+    /// Nothing is lost and nothing is delivered twice: what was sent before is in the rings of the earlier consumer, and
+    /// what is sent afterwards in those of this pipe. An earlier pipe reports this
+    /// ([`CpuChange::TakenOver`](crate::CpuChange::TakenOver)), delivers what its rings hold, and leaves the CPUs alone.
+    #[must_use]
+    pub fn take_over(mut self) -> Self {
+        self.takes_over = true;
         self
     }
 
@@ -179,6 +193,10 @@ impl Options {
 
     pub(crate) fn realtime_priority(&self) -> Option<u32> {
         self.realtime
+    }
+
+    pub(crate) fn takes_over(&self) -> bool {
+        self.takes_over
     }
 
     pub(crate) fn overwrites(&self) -> bool {

@@ -57,10 +57,14 @@ impl PipeParts {
         Ok(self)
     }
 
-    /// Opens the accounts of the loaded object, if it has a tally. This has to happen before the maps have events.
-    pub(crate) fn open_accounts(&self) -> Result<Option<Arc<Accounts>>, TallyError> {
-        let tally = self.tally.clone();
-        Ok(tally.map(Accounts::open).transpose()?.map(Arc::new))
+    /// Opens the accounts of some CPUs, or of all without a list, if the loaded object has a tally. This has to happen before
+    /// the maps have events.
+    pub(crate) fn open_accounts(
+        &self,
+        cpus: Option<&[u32]>,
+    ) -> Result<Option<Arc<Accounts>>, TallyError> {
+        let accounts = self.tally.clone().map(|tally| Accounts::open(tally, cpus));
+        Ok(accounts.transpose()?.map(Arc::new))
     }
 
     /// Adds the map [`SCRATCH_MAP`](probe_common::control::SCRATCH_MAP). There the pipe finds the records that a CPU

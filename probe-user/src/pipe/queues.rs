@@ -72,22 +72,38 @@ impl Queues {
             is_paused: false,
             beside: None,
         };
-        for &cpu in options.wanted_cpus().unwrap_or(&online) {
-            match this.cover(cpu, epoll) {
+        let cpus = options.wanted_cpus().unwrap_or(&online);
+        let in_use: Vec<u32> =
+            cpus.iter().copied().filter(|&cpu| this.claims.has_event(cpu)).collect();
+        if !in_use.is_empty() && !options.takes_over() {
+            return Err(OpenError::InUse { cpus: in_use });
+        }
+        // Nothing is taken from another consumer before all rings exist.
+        let mut rings = Vec::new();
+        for &cpu in cpus {
+            match this.open_ring(cpu) {
+                Ok(Some(ring)) => rings.push((cpu, ring)),
                 // A CPU that went offline after the list was read is not an error.
-                Ok(is_online) if is_online || this.wanted.is_none() => {}
-                Ok(_) => return Err(OpenError::CpuOffline { cpu, online }),
+                Ok(None) if this.wanted.is_none() => {}
+                Ok(None) => return Err(OpenError::CpuOffline { cpu, online }),
                 // The map of somebody else may have room for a few CPUs only.
-                Err(error)
-                    if error.is_of_map() && this.wanted.is_none() && !this.queues.is_empty() =>
-                {
+                Err(error) if error.is_of_map() && this.wanted.is_none() && !rings.is_empty() => {
                     this.uncovered.push((cpu, error));
                 }
                 Err(error) => return Err(error),
             }
         }
-        if this.queues.is_empty() {
+        if rings.is_empty() {
             return Err(OpenError::NoCpu { online });
+        }
+        for (cpu, ring) in rings {
+            this.install(cpu, ring, epoll)?;
+            if let (true, Some(parts)) = (in_use.contains(&cpu), &parts.adaptive) {
+                // Programs that do not know of the change yet would go on to write to this event. Before, it wakes the
+                // earlier consumer, which may sleep otherwise.
+                let _ = bpf::write_zeros(parts.eager.as_fd(), cpu);
+                let _ = bpf::map_delete(parts.eager.as_fd(), cpu);
+            }
         }
         Ok(this)
     }
@@ -108,27 +124,49 @@ impl Queues {
     }
 
     /// Opens an event for an online CPU, puts it into the maps and waits for it. The CPU may have been online before.
-    /// Returns `false` if the CPU is not requested, or offline.
+    /// Returns `false` if the CPU is not requested, offline, or another consumer's.
     pub(crate) fn cover(&mut self, cpu: u32, epoll: &Epoll) -> Result<bool, OpenError> {
-        if self.wanted.as_ref().is_some_and(|wanted| !wanted.contains(&cpu)) {
+        if self.wanted.as_ref().is_some_and(|wanted| !wanted.contains(&cpu))
+            || self.is_of_another(cpu)
+        {
             return Ok(false);
         }
+        match self.open_ring(cpu)? {
+            Some(ring) => self.install(cpu, ring, epoll).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    /// Whether a CPU that is online belongs to another consumer. If that has taken over every CPU so far, the new ones are
+    /// its, too.
+    fn is_of_another(&self, cpu: u32) -> bool {
+        match self.position(cpu) {
+            Ok(_) => self.claims.has_lost(cpu),
+            Err(_) => self.queues.iter().all(EvQueue::is_taken_over) || self.claims.has_event(cpu),
+        }
+    }
+
+    /// Opens the ring of a CPU. `None` if the CPU is offline.
+    fn open_ring(&self, cpu: u32) -> Result<Option<EventRing>, OpenError> {
         if cpu >= self.info.max_entries {
             let (name, entries) = (self.info.name.clone(), self.info.max_entries);
             return Err(OpenError::MapTooSmall { cpu, name, entries });
         }
-        let Some(mut ring) = EventRing::open(cpu, self.bytes, self.writing)? else {
-            return Ok(false);
-        };
+        EventRing::open(cpu, self.bytes, self.writing)
+    }
+
+    /// Puts the event of a CPU into the maps, and waits for it.
+    fn install(&mut self, cpu: u32, mut ring: EventRing, epoll: &Epoll) -> Result<(), OpenError> {
         if let Some(beside) = &mut self.beside {
             beside.prepare(cpu);
         }
-        self.claims.take(cpu);
         if let Err(error) = self.enter(cpu, &mut ring, epoll) {
             // The slots would keep the events alive, although they no longer have a ring.
             self.leave(cpu);
             return Err(error);
         }
+        // An earlier consumer that notices this finds that its ring receives nothing more.
+        self.claims.take(cpu);
         match self.position(cpu) {
             Ok(at) => {
                 self.forget(at, epoll);
@@ -144,7 +182,7 @@ impl Queues {
                 self.queues.insert(at, queue);
             }
         }
-        Ok(true)
+        Ok(())
     }
 
     fn enter(&self, cpu: u32, ring: &mut EventRing, epoll: &Epoll) -> Result<(), OpenError> {
@@ -165,7 +203,29 @@ impl Queues {
         if let (Some(eager), Some(event)) = (&self.eager, ring.eager()) {
             bpf::map_set_fd(eager.as_fd(), cpu, event)?;
         }
-        bpf::map_set_fd(self.map.as_fd(), cpu, ring.as_fd())
+        bpf::map_set_fd(self.map.as_fd(), cpu, ring.as_fd()).inspect_err(|_| {
+            if let Some(eager) = &self.eager {
+                let _ = bpf::map_delete(eager.as_fd(), cpu);
+            }
+        })
+    }
+
+    /// Gives up the CPUs that another consumer has taken over since the last call, and returns them. Their rings are not
+    /// written to any more.
+    pub(crate) fn hand_over(&mut self) -> Vec<u32> {
+        let claims = &self.claims;
+        let taken = |queue: &&mut EvQueue| !queue.is_taken_over() && claims.has_lost(queue.cpu());
+        let mut cpus = Vec::new();
+        for queue in self.queues.iter_mut().filter(taken) {
+            queue.hand_over();
+            cpus.push(queue.cpu());
+        }
+        if !cpus.is_empty() {
+            // A program that has found the old event may still write to its ring. Where the kernel cannot wait for such
+            // programs, that is left to luck.
+            let _ = membarrier::wait_for_programs();
+        }
+        cpus
     }
 
     /// Whether output to the rings is paused.
@@ -318,7 +378,7 @@ impl Queues {
     }
 
     fn leave(&self, cpu: u32) {
-        if self.claims.has_lost(cpu) {
+        if !self.claims.has(cpu) {
             return;
         }
         let mut is_empty = true;

@@ -24,7 +24,7 @@ use zerocopy::FromBytes;
 #[derive(Debug)]
 pub struct EvQueue {
     pub(crate) cpu: u32,
-    is_online: bool,
+    source: Source,
     pub(crate) ring: EventRing,
     /// Rings of events that no longer exist, oldest first.
     pub(crate) retired: VecDeque<EventRing>,
@@ -35,11 +35,20 @@ pub struct EvQueue {
     pub(crate) dumped: DumpCounts,
 }
 
+/// What still writes to a queue, as far as the pipe knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    Online,
+    Offline,
+    /// Nothing: programs write to the ring of another consumer.
+    TakenOver,
+}
+
 impl EvQueue {
     pub(crate) fn new(cpu: u32, ring: EventRing) -> Self {
         Self {
             cpu,
-            is_online: true,
+            source: Source::Online,
             ring,
             retired: VecDeque::new(),
             past_lost: 0,
@@ -55,18 +64,30 @@ impl EvQueue {
 
     /// The CPU is online again: continues with a new event, which is already in the maps.
     pub(crate) fn go_online(&mut self, ring: EventRing) {
-        self.is_online = true;
+        self.source = Source::Online;
         self.retired.push_back(std::mem::replace(&mut self.ring, ring));
     }
 
     /// The CPU is offline: its event will never write again.
     pub(crate) fn go_offline(&mut self) {
-        self.is_online = false;
+        if !self.is_taken_over() {
+            self.source = Source::Offline;
+        }
     }
 
-    /// Whether the CPU is online, as far as the pipe knows.
+    /// Another consumer has taken over the CPU: its programs never write to this queue again.
+    pub(crate) fn hand_over(&mut self) {
+        self.source = Source::TakenOver;
+    }
+
+    /// Whether the CPU is online, as far as the pipe knows, and sends its records to this queue.
     pub fn is_online(&self) -> bool {
-        self.is_online
+        self.source == Source::Online
+    }
+
+    /// Whether another consumer has taken over the CPU, as far as the pipe knows.
+    pub fn is_taken_over(&self) -> bool {
+        self.source == Source::TakenOver
     }
 
     /// Whether there is anything to read.

@@ -119,13 +119,22 @@ pub enum CpuChange<'e> {
         /// Why it has no queue.
         error: &'e OpenError,
     },
+    /// Another consumer has taken over the CPU ([`Options::take_over`](crate::Options::take_over)). What was sent before
+    /// that is still delivered.
+    TakenOver {
+        /// The CPU.
+        cpu: u32,
+    },
 }
 
 impl CpuChange<'_> {
     /// The CPU.
     pub fn cpu(&self) -> u32 {
         match *self {
-            Self::Covered { cpu } | Self::Offline { cpu } | Self::Uncovered { cpu, .. } => cpu,
+            Self::Covered { cpu }
+            | Self::Offline { cpu }
+            | Self::Uncovered { cpu, .. }
+            | Self::TakenOver { cpu } => cpu,
         }
     }
 }
@@ -135,6 +144,7 @@ impl fmt::Display for CpuChange<'_> {
         match self {
             Self::Covered { cpu } => write!(f, "CPU {cpu} is online"),
             Self::Offline { cpu } => write!(f, "CPU {cpu} is offline"),
+            Self::TakenOver { cpu } => write!(f, "another consumer has taken over CPU {cpu}"),
             Self::Uncovered { cpu, error } => {
                 write!(f, "CPU {cpu} is online, and its events are lost: {error}")
             }

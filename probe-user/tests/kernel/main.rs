@@ -16,4 +16,5 @@ mod per_cpu;
 mod pipe;
 mod restart;
 mod room;
+mod sharing;
 mod suite;

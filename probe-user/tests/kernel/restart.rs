@@ -150,7 +150,7 @@ fn the_next_consumer_receives_everything_after_one_was_killed() {
 fn a_pipe_that_closes_leaves_the_cpus_of_another_alone() {
     let (mut object, mut first) = open(&Options::new());
     make_lazy(&mut object, &mut first, &online());
-    let mut second = EvPipe::from_object(&mut object, &Options::new()).unwrap();
+    let mut second = EvPipe::from_object(&mut object, &Options::new().take_over()).unwrap();
     drop(first);
     let mut received = Received::default();
     emit_on(&mut object, &online(), 10);

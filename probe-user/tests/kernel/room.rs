@@ -33,6 +33,8 @@ fn records_without_room_in_any_ring_are_refused_by_size() {
     let (stop, soon, runtime) = (Stop::new().unwrap(), Some(Duration::ZERO), runtime());
     stop.stop();
     let every_way = |options: &Options| {
+        // Several of them live at the same time.
+        let options = &options.clone().take_over();
         let open = || EvPipe::open(parts(), options).unwrap();
         let ordered = || open().ordered(Duration::ZERO).unwrap();
         let mut per_cpu = PerCpuPipe::open(parts(), options, |_| handlers()).unwrap();

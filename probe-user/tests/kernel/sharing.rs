@@ -1,0 +1,223 @@
+//! Several consumers of the same maps: at the same time, or one after the other.
+
+use crate::suite::records::Numbered;
+use crate::suite::{
+    AMPLE, Log, classifier, emit_on, generate, load, map, online, open, stay_on, while_running,
+};
+use probe_user::common::RawRecord;
+use probe_user::common::control::EVENTS_MAP;
+use probe_user::ledger::HandedOver;
+use probe_user::{
+    Consumer, CpuChange, EvHandlers, EvPipe, Failure, Loss, OpenError, Options, PerCpuPipe,
+    PipeParts, Stop, Summary, Wakeup,
+};
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_consumer_is_refused_while_another_one_lives() {
+    let (mut object, mut first) = open(&Options::new());
+    let in_use = |opened: Result<EvPipe, OpenError>| {
+        let error = opened.unwrap_err();
+        assert!(error.to_string().contains("Options::take_over"), "{error}");
+        let OpenError::InUse { cpus } = error else { panic!("{error}") };
+        cpus
+    };
+    let of_map = |options: &Options| EvPipe::from_map(map(&object, EVENTS_MAP), options);
+    assert_eq!(in_use(of_map(&Options::new())), online());
+    assert_eq!(in_use(of_map(&Options::new().cpus([online()[1]]))), online()[1..2]);
+    assert_eq!(in_use(EvPipe::from_object(&mut object, &Options::new())), online());
+    let refused = PerCpuPipe::from_object(&mut object, &Options::new(), |_| EvHandlers::new());
+    assert!(matches!(refused, Err(OpenError::InUse { .. })));
+    // The first one has noticed nothing of that.
+    emit_on(&mut object, &online(), 10);
+    let mut log = Log::default();
+    assert!(first.drain_all(&mut log).is_continue());
+    log.received.assert_complete(&online(), 10);
+    assert_eq!(log.changes, [""; 0]);
+    drop(first);
+    let second = EvPipe::from_object(&mut object, &Options::new()).unwrap();
+    assert!(second.ledger().unwrap().is_complete());
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_consumer_that_sleeps_is_told_of_the_one_that_takes_over() {
+    let asleep = Duration::from_secs(60);
+    let (mut object, mut first) = open(&Options::new());
+    let mut log = Log::default();
+    let _ = first.drain(&mut log);
+    let mut second = EvPipe::from_object(&mut object, &Options::new().take_over()).unwrap();
+    let start = Instant::now();
+    while log.changes.len() < online().len() {
+        let _ = first.poll(Some(asleep), &mut log).unwrap();
+        assert!(start.elapsed() < asleep, "{:?}", log.changes);
+    }
+    let taken = |cpu| format!("another consumer has taken over CPU {cpu}");
+    assert_eq!(log.changes, online().into_iter().map(taken).collect::<Vec<_>>());
+    assert!(first.queues().iter().all(|queue| queue.is_taken_over() && !queue.is_online()));
+    emit_on(&mut object, &online(), 10);
+    let closed = first.close(&mut log);
+    assert_eq!((closed.ledger.unwrap().attempted(), log.received.total()), (0, 0));
+    let mut log = Log::default();
+    assert!(second.drain_all(&mut log).is_continue());
+    log.received.assert_complete(&online(), 10);
+    assert!(second.ledger().unwrap().is_complete());
+}
+
+/// A consumer of some CPUs.
+#[derive(Default)]
+struct Partial {
+    records: u64,
+    failures: Vec<Failure>,
+}
+
+impl Consumer for &mut Partial {
+    fn record(&mut self, _: u32, _: RawRecord<'_>) -> ControlFlow<()> {
+        self.records += 1;
+        ControlFlow::Continue(())
+    }
+
+    fn failed(&mut self, failure: Failure) -> ControlFlow<()> {
+        self.failures.push(failure);
+        ControlFlow::Continue(())
+    }
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn each_consumer_accounts_for_its_own_cpus() {
+    let (a, b) = (online()[0], online()[1]);
+    let mut object = load();
+    let of_a = EvPipe::from_object(&mut object, &Options::new().cpus([a])).unwrap();
+    // These fail, but not for the first consumer.
+    emit_on(&mut object, &[b], 5);
+    let options = Options::new().cpus([b]);
+    let of_b = PerCpuPipe::from_object(&mut object, &options, |_| EvHandlers::new()).unwrap();
+    emit_on(&mut object, &[a], 10);
+    emit_on(&mut object, &[b], 20);
+    assert_eq!(of_a.meter().ledger().unwrap().attempted(), 10);
+    assert_eq!(of_b.meter().ledger().unwrap().attempted(), 20);
+    let mut partial = Partial::default();
+    let ledger = of_a.close(&mut &mut partial).ledger.unwrap();
+    assert!(ledger.is_complete() && ledger.attempted() == 10, "{ledger}");
+    assert_eq!((partial.records, partial.failures), (10, vec![]));
+    let ledger = of_b.close().ledger.unwrap();
+    assert!(ledger.is_complete() && ledger.attempted() == 20, "{ledger}");
+}
+
+/// The numbers of the records that a consumer has received.
+#[derive(Default)]
+struct Numbers {
+    by_cpu: BTreeMap<u32, Vec<u64>>,
+    taken_over: usize,
+}
+
+impl Numbers {
+    fn total(&self) -> u64 {
+        self.by_cpu.values().map(|numbers| numbers.len() as u64).sum()
+    }
+}
+
+impl Consumer for Numbers {
+    fn record(&mut self, cpu: u32, record: RawRecord<'_>) -> ControlFlow<()> {
+        let (numbered, _) = record.read::<Numbered>().unwrap();
+        assert_eq!(*numbered, Numbered::new(numbered.number, u64::from(cpu)));
+        self.by_cpu.entry(cpu).or_default().push(numbered.number);
+        ControlFlow::Continue(())
+    }
+
+    fn lost(&mut self, loss: Loss) -> ControlFlow<()> {
+        panic!("{loss:?}")
+    }
+
+    fn cpu_changed(&mut self, change: CpuChange<'_>) {
+        assert!(matches!(change, CpuChange::TakenOver { .. }), "{change}");
+        self.taken_over += 1;
+    }
+}
+
+const HANDOVERS: u32 = 100;
+
+/// The most records that are on their way. They fit in the rings.
+const MOST: u64 = 20_000;
+
+/// Each record reaches exactly one of the consumers, and each ledger has exactly the records of its consumer.
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn nothing_is_lost_or_repeated_in_a_hundred_handovers() {
+    let mut object = load();
+    let parts = PipeParts::of_object(&mut object).unwrap();
+    let program = classifier(&mut object, "emit_numbered");
+    let (emitted, received) = (AtomicU64::new(0), AtomicU64::new(0));
+    let emit = |stop: &Stop| {
+        std::thread::scope(|scope| {
+            for cpu in online() {
+                let (emitted, received) = (&emitted, &received);
+                scope.spawn(move || {
+                    stay_on(cpu);
+                    while !stop.is_stopped() {
+                        let before = emitted.load(Ordering::Relaxed);
+                        match before.saturating_sub(received.load(Ordering::Relaxed)) < MOST {
+                            true => {
+                                emitted.fetch_add(100, Ordering::Relaxed);
+                                generate(program, 100);
+                            }
+                            false => std::thread::yield_now(),
+                        }
+                    }
+                });
+            }
+        });
+    };
+    for wakeup in [Options::new(), Options::new().wakeup(Wakeup::PollOnly)] {
+        let options = wakeup.bytes_per_cpu(AMPLE).take_over();
+        let before = emitted.load(Ordering::Relaxed);
+        let mut all: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
+        let mut end = |summary: Summary, numbers: Numbers| -> HandedOver {
+            let ledger = summary.ledger.unwrap();
+            assert!(ledger.is_complete(), "{ledger}");
+            assert_eq!((ledger.attempted(), ledger.handled()), (numbers.total(), numbers.total()));
+            for (cpu, numbers) in numbers.by_cpu {
+                all.entry(cpu).or_default().extend(numbers);
+            }
+            summary.handed_over
+        };
+        let mut pipe = EvPipe::open(parts.clone(), &options).unwrap();
+        let mut numbers = Numbers::default();
+        while_running(emit, || {
+            for _ in 0..HANDOVERS {
+                let progress = pipe.poll(None, &mut numbers).unwrap();
+                received.fetch_add(progress.records, Ordering::Relaxed);
+                let next = EvPipe::open(parts.clone(), &options).unwrap();
+                while numbers.taken_over < online().len() {
+                    let progress = pipe.poll(None, &mut numbers).unwrap();
+                    received.fetch_add(progress.records, Ordering::Relaxed);
+                }
+                let polled = numbers.total();
+                let earlier = std::mem::replace(&mut pipe, next);
+                let summary = earlier.close(&mut numbers);
+                received.fetch_add(numbers.total() - polled, Ordering::Relaxed);
+                let handed_over = end(summary, std::mem::take(&mut numbers));
+                let handed_over = HandedOver::from_bytes(&handed_over.to_bytes()).unwrap();
+                pipe.meter().begin_after(&handed_over);
+            }
+        });
+        let summary = pipe.close(&mut numbers);
+        assert_eq!(summary.handed_over, HandedOver::default());
+        end(summary, numbers);
+        let total = all.values().map(|numbers| numbers.len() as u64).sum::<u64>();
+        assert_eq!(total, emitted.load(Ordering::Relaxed) - before);
+        for (cpu, numbers) in all {
+            let first = numbers[0];
+            let expected = (first..).take(numbers.len());
+            assert!(
+                numbers.iter().copied().eq(expected),
+                "CPU {cpu}: lost, repeated or out of order"
+            );
+        }
+    }
+}
