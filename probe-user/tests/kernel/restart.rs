@@ -1,11 +1,14 @@
 //! Consumers that come and go, while the programs stay.
 
 use crate::suite::{
-    BURST, Received, classifier, emit_on, generate_on, load, make_lazy, map, online, open, strict,
+    BURST, Log, Received, classifier, emit_on, generate, generate_on, load, make_lazy, map,
+    number_from, online, open, stay_on, strict, while_running,
 };
 use aya::Ebpf;
+use aya::programs::SchedClassifier;
 use probe_user::common::control::EVENTS_MAP;
-use probe_user::{EvHandlers, EvPipe, Options, PipeParts};
+use probe_user::common::tally::FailureClass;
+use probe_user::{EvHandlers, EvPipe, Options, PipeParts, Stop};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use std::io::{BufRead, BufReader};
@@ -143,6 +146,66 @@ fn the_next_consumer_receives_everything_after_one_was_killed() {
         }
         drop(pipe);
     }
+}
+
+/// How many consumers are killed, unless the variable overrides it. Each takes some 30 ms, most of them to start.
+const KILLS: u32 = 50;
+const KILLS_VARIABLE: &str = "PROBE_KILLS";
+
+/// Programs emit all the time. None of the consumers stands in the way of the next one, whose ledger has every record from
+/// its beginning on.
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn consumers_are_killed_under_load_and_followed_by_others() {
+    const TEST: &str = "restart::consumers_are_killed_under_load_and_followed_by_others";
+    if let Some(parts) = std::env::var_os(PINNED) {
+        let mut pipe = EvPipe::from_pinned(parts, &Options::new()).unwrap();
+        println!("{READY}");
+        pipe.run(&Stop::new().unwrap(), &mut EvHandlers::new()).unwrap();
+    }
+    let mut object = load();
+    let bpffs = Bpffs::mount();
+    PipeParts::of_object(&mut object).unwrap().pin(bpffs.parts()).unwrap();
+    for kill in 0..number_from(KILLS_VARIABLE, KILLS) {
+        let consumer = Consumer::start(TEST, &bpffs.parts(), State::Eager, &mut object);
+        let program = classifier(&mut object, "emit_numbered");
+        let mut received = Log::default();
+        let pipe = while_loaded(program, || {
+            // Consumers are killed in different moments of their lives.
+            std::thread::sleep(Duration::from_micros(u64::from(kill % 16) * 500));
+            consumer.kill();
+            let mut pipe = EvPipe::from_pinned(bpffs.parts(), &Options::new()).unwrap();
+            let start = Instant::now();
+            while received.received.total() < 1000 {
+                let _ = pipe.poll(Some(Duration::from_secs(1)), &mut received).unwrap();
+                assert!(start.elapsed() < Duration::from_secs(30), "after kill {kill}");
+            }
+            pipe
+        });
+        let ledger = pipe.close(&mut received).ledger.unwrap();
+        assert!(ledger.balances() && ledger.unread() == 0, "after kill {kill}: {ledger}");
+        let lost = ledger.tally().failed_for(FailureClass::NoSpace);
+        let counts = (ledger.handled(), lost);
+        assert_eq!(counts, (received.received.total(), received.lost_records()), "{ledger}");
+    }
+}
+
+/// Emits on every CPU while `act` runs, with pauses in which other tasks run.
+fn while_loaded<T>(program: &SchedClassifier, act: impl FnOnce() -> T) -> T {
+    let emit = |stop: &Stop| {
+        std::thread::scope(|scope| {
+            for cpu in online() {
+                scope.spawn(move || {
+                    stay_on(cpu);
+                    while !stop.is_stopped() {
+                        generate(program, 100);
+                        std::thread::sleep(Duration::from_micros(100));
+                    }
+                });
+            }
+        });
+    };
+    while_running(emit, act)
 }
 
 #[test]
