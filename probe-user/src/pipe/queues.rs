@@ -402,3 +402,33 @@ impl Drop for Queues {
         }
     }
 }
+
+#[cfg(all(test, feature = "aya"))]
+mod tests {
+    use crate::pipe::evpipe::EvPipe;
+    use crate::suite::{load, online};
+    use crate::{EvHandlers, Options};
+
+    /// As when a CPU comes back online, or its event has been deleted.
+    #[test]
+    #[ignore = "needs root and BPF: cargo xtask test"]
+    fn a_cpu_that_was_taken_over_is_left_alone() {
+        let mut object = load();
+        let mut open = |options: Options| EvPipe::from_object(&mut object, &options).unwrap();
+        let cover =
+            |pipe: &mut EvPipe, cpu| pipe.coverage.queues.cover(cpu, &pipe.waiting.epoll).unwrap();
+        let (here, there) = (online()[0], online()[1]);
+        let mut first = open(Options::new());
+        let mut second = open(Options::new().cpus([there]).take_over());
+        assert!(!cover(&mut first, there) && cover(&mut first, here));
+        assert!(!cover(&mut second, here) && cover(&mut second, there));
+        let mut third = open(Options::new().take_over());
+        for cpu in [here, there] {
+            assert!(!cover(&mut first, cpu) && !cover(&mut second, cpu) && cover(&mut third, cpu));
+        }
+        let _ = first.drain(&mut EvHandlers::new());
+        drop((first, second));
+        assert!(online().into_iter().all(|cpu| third.coverage.queues.has(cpu)));
+        assert!(third.ledger().is_ok());
+    }
+}

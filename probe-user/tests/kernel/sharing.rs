@@ -16,6 +16,9 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+/// How long a consumer sleeps unless it is woken.
+const ASLEEP: Duration = Duration::from_secs(60);
+
 #[test]
 #[ignore = "needs root and BPF: cargo xtask test"]
 fn a_consumer_is_refused_while_another_one_lives() {
@@ -46,15 +49,14 @@ fn a_consumer_is_refused_while_another_one_lives() {
 #[test]
 #[ignore = "needs root and BPF: cargo xtask test"]
 fn a_consumer_that_sleeps_is_told_of_the_one_that_takes_over() {
-    let asleep = Duration::from_secs(60);
     let (mut object, mut first) = open(&Options::new());
     let mut log = Log::default();
     let _ = first.drain(&mut log);
     let mut second = EvPipe::from_object(&mut object, &Options::new().take_over()).unwrap();
     let start = Instant::now();
     while log.changes.len() < online().len() {
-        let _ = first.poll(Some(asleep), &mut log).unwrap();
-        assert!(start.elapsed() < asleep, "{:?}", log.changes);
+        let _ = first.poll(Some(ASLEEP), &mut log).unwrap();
+        assert!(start.elapsed() < ASLEEP, "{:?}", log.changes);
     }
     let taken = |cpu| format!("another consumer has taken over CPU {cpu}");
     assert_eq!(log.changes, online().into_iter().map(taken).collect::<Vec<_>>());
@@ -106,6 +108,24 @@ fn each_consumer_accounts_for_its_own_cpus() {
     assert!(ledger.is_complete() && ledger.attempted() == 10, "{ledger}");
     assert_eq!((partial.records, partial.failures), (10, vec![]));
     let ledger = of_b.close().ledger.unwrap();
+    assert!(ledger.is_complete() && ledger.attempted() == 20, "{ledger}");
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn one_cpu_can_be_taken_over() {
+    let (a, b) = (online()[0], online()[1]);
+    let (mut object, first) = open(&Options::new().cpus([a, b]));
+    emit_on(&mut object, &[a, b], 10);
+    let options = Options::new().cpus([b]).take_over();
+    let second = EvPipe::from_object(&mut object, &options).unwrap();
+    emit_on(&mut object, &[a, b], 20);
+    let closed = first.close(&mut EvHandlers::new());
+    let ledger = closed.ledger.unwrap();
+    assert!(ledger.is_complete() && ledger.attempted() == 30 + 10, "{ledger}");
+    assert_eq!(closed.handed_over.cpus().collect::<Vec<_>>(), [b]);
+    second.meter().begin_after(&closed.handed_over);
+    let ledger = second.close(&mut EvHandlers::new()).ledger.unwrap();
     assert!(ledger.is_complete() && ledger.attempted() == 20, "{ledger}");
 }
 
@@ -187,15 +207,19 @@ fn nothing_is_lost_or_repeated_in_a_hundred_handovers() {
             summary.handed_over
         };
         let mut pipe = EvPipe::open(parts.clone(), &options).unwrap();
+        // Nothing wakes the other one: it looks at its own interval.
+        let timeout = (pipe.wakeup() != Wakeup::PollOnly).then_some(ASLEEP);
         let mut numbers = Numbers::default();
         while_running(emit, || {
             for _ in 0..HANDOVERS {
                 let progress = pipe.poll(None, &mut numbers).unwrap();
                 received.fetch_add(progress.records, Ordering::Relaxed);
                 let next = EvPipe::open(parts.clone(), &options).unwrap();
+                let start = Instant::now();
                 while numbers.taken_over < online().len() {
-                    let progress = pipe.poll(None, &mut numbers).unwrap();
+                    let progress = pipe.poll(timeout, &mut numbers).unwrap();
                     received.fetch_add(progress.records, Ordering::Relaxed);
+                    assert!(start.elapsed() < ASLEEP, "it has not noticed the next one");
                 }
                 let polled = numbers.total();
                 let earlier = std::mem::replace(&mut pipe, next);
