@@ -91,6 +91,11 @@ pub enum PerfError {
     /// The sampler takes no samples.
     #[error("a frequency of 0 takes no samples; use at least 1")]
     NoSamples,
+    /// A sampler reads its rings forward.
+    #[error(
+        "a sampler cannot read rings that are written backward: leave out Flags::WRITE_BACKWARD"
+    )]
+    Backward,
     /// A ring cannot have this many bytes.
     #[error(
         "invalid ring size of {0} bytes: use at least 1, and no more than the address space allows"

@@ -125,7 +125,7 @@ impl SamplerBuilder {
         self
     }
 
-    /// Adds flags, for example for records other than samples.
+    /// Adds flags, for example for records other than samples. A sampler with [`Flags::WRITE_BACKWARD`] does not open.
     #[must_use]
     pub fn flags(mut self, flags: Flags) -> Self {
         self.attr.flags |= flags.bits();
@@ -201,6 +201,9 @@ impl SamplerBuilder {
         let mut attr =
             Attr { kind, config, config1, config2, config3, sample_period, ..self.attr.clone() };
         attr.flags |= flags | rate_flag.bits();
+        if attr.flags & Flags::WRITE_BACKWARD.bits() != 0 {
+            return Err(PerfError::Backward);
+        }
         if attr.flags & Flags::USE_CLOCKID.bits() != 0 {
             attr.clockid = libc::CLOCK_MONOTONIC;
         }
@@ -228,6 +231,12 @@ mod tests {
     #[test]
     fn a_frequency_of_0_is_refused() {
         assert!(matches!(Sampler::builder().frequency(0).open(), Err(PerfError::NoSamples)));
+    }
+
+    #[test]
+    fn a_ring_that_is_written_backward_is_refused() {
+        let error = Sampler::builder().flags(Flags::WRITE_BACKWARD).open().unwrap_err();
+        assert!(matches!(error, PerfError::Backward), "{error}");
     }
 
     #[test]

@@ -5,6 +5,7 @@ mod common;
 mod counter;
 mod forked;
 mod hotplug_sampler;
+mod limits;
 mod multiplexed;
 mod perf_data;
 mod perf_dump;
