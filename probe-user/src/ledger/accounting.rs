@@ -9,6 +9,7 @@ use crate::queue::evqueue::EvQueue;
 use crate::queue::notices::{CpuChange, Dump, Failure, Loss, Malformed};
 use probe_common::RawRecord;
 use probe_common::control::SCRATCH_MAP;
+use probe_common::tally::{FailureClass, OutputTally};
 use probe_sys::bpf::PerCpuArray;
 use probe_sys::control_page::ControlPage;
 use std::collections::BTreeMap;
@@ -68,8 +69,14 @@ impl Accounting {
         mut queues: impl Iterator<Item = &'q mut EvQueue>,
         consumer: &mut C,
     ) -> ControlFlow<()> {
+        let outputs = self.outputs();
         let mut counting = self.before(consumer);
-        queues.try_for_each(|queue| counting.settle_outputs(queue))
+        queues.try_for_each(|queue| counting.settle_outputs(queue, outputs.get(&queue.cpu())))
+    }
+
+    /// What each CPU has counted about failed outputs. Nothing if that is not known.
+    fn outputs(&self) -> BTreeMap<u32, OutputTally> {
+        self.accounts.as_ref().and_then(|accounts| accounts.outputs().ok()).unwrap_or_default()
     }
 
     /// Delivers the open blocks of offline CPUs and of the CPUs in `kept`, and reports the last losses.
@@ -84,7 +91,7 @@ impl Accounting {
         for failure in self.accounts.as_ref().and_then(look).unwrap_or_default() {
             consumer.failed(failure)?;
         }
-        let scratch = self.scratch.clone();
+        let (scratch, outputs) = (self.scratch.clone(), self.outputs());
         let mut counting = self.before(consumer);
         for queue in queues {
             let cpu = queue.cpu();
@@ -96,8 +103,8 @@ impl Accounting {
             {
                 queue.recover(slot.as_mut_bytes(), &mut counting)?;
             }
-            counting.settle_outputs(queue)?;
-            counting.settle_records(cpu)?;
+            counting.settle_outputs(queue, outputs.get(&cpu))?;
+            counting.settle_records(cpu, outputs.get(&cpu))?;
         }
         ControlFlow::Continue(())
     }
@@ -152,27 +159,31 @@ impl<C: Consumer> InRecords<'_, C> {
             reported.records = reported.records.wrapping_add(lost);
             return Some(lost);
         }
-        self.newly_tallied(cpu)
+        let outputs = self.accounts?.outputs().ok()?;
+        Some(self.newly_tallied(cpu, outputs.get(&cpu)?))
     }
 
     /// The same from the tally. A CPU adds to the tally first, so the page may show less, which is reported later.
-    fn newly_tallied(&mut self, cpu: u32) -> Option<u64> {
-        let records = self.accounts?.outputs_of(cpu).ok()?.lost_records;
+    fn newly_tallied(&mut self, cpu: u32, tally: &OutputTally) -> u64 {
+        let records = tally.lost_records;
         let page = self.page.and_then(|page| page.cpu(cpu)).map_or(0, |entry| entry.lost_records());
         let before = self.reported.insert(cpu, Reported { records, page });
         // The accounts may have begun later meanwhile.
-        Some(records.saturating_sub(before.unwrap_or_default().records))
+        records.saturating_sub(before.unwrap_or_default().records)
     }
 
     /// Reports lost outputs that the queue's rings have not reported.
-    fn settle_outputs(&mut self, queue: &mut EvQueue) -> ControlFlow<()> {
-        let (accounts, cpu) = (self.accounts, queue.cpu());
-        queue.settle(|| accounts?.lost_outputs(cpu), self)
+    fn settle_outputs(
+        &mut self,
+        queue: &mut EvQueue,
+        tally: Option<&OutputTally>,
+    ) -> ControlFlow<()> {
+        queue.settle(tally.map(|tally| tally.failed_for(FailureClass::NoSpace)), self)
     }
 
     /// Reports records that were counted only after their lost outputs had been reported.
-    fn settle_records(&mut self, cpu: u32) -> ControlFlow<()> {
-        match self.newly_tallied(cpu) {
+    fn settle_records(&mut self, cpu: u32, tally: Option<&OutputTally>) -> ControlFlow<()> {
+        match tally.map(|tally| self.newly_tallied(cpu, tally)) {
             None | Some(0) => ControlFlow::Continue(()),
             records => self.consumer.lost(Loss { cpu, count: 0, records }),
         }

@@ -97,7 +97,7 @@ impl Accounts {
     }
 
     /// What was counted for this pipe about failed outputs. This is little to read.
-    fn outputs(&self) -> Result<BTreeMap<u32, OutputTally>, TallyError> {
+    pub(crate) fn outputs(&self) -> Result<BTreeMap<u32, OutputTally>, TallyError> {
         let outputs = self.tally.outputs()?.into_iter().map(|counted| (counted.cpu, counted.tally));
         let now = Counted { records: BTreeMap::new(), outputs: outputs.collect() };
         Ok(self.ours(now).outputs)
@@ -134,17 +134,6 @@ impl Accounts {
             *at += outputs;
         }
         before
-    }
-
-    /// What a CPU has counted about failed outputs.
-    pub(crate) fn outputs_of(&self, cpu: u32) -> Result<OutputTally, TallyError> {
-        Ok(self.outputs()?.get(&cpu).copied().unwrap_or_default())
-    }
-
-    /// The number of outputs on a CPU that found no room, as the eBPF side counted. `None` if the count
-    /// cannot be read.
-    pub(crate) fn lost_outputs(&self, cpu: u32) -> Option<u64> {
-        Some(self.outputs_of(cpu).ok()?.failed_for(FailureClass::NoSpace))
     }
 
     /// The number of outputs of all CPUs that failed for another reason than a full ring.

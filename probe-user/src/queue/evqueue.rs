@@ -172,10 +172,10 @@ impl EvQueue {
     /// number of outputs lost on this CPU.
     pub(crate) fn settle<C: Consumer>(
         &mut self,
-        lost: impl FnOnce() -> Option<u64>,
+        lost: Option<u64>,
         consumer: &mut C,
     ) -> ControlFlow<()> {
-        let lost = self.kernel_lost().or_else(lost).unwrap_or(0);
+        let lost = self.kernel_lost().or(lost).unwrap_or(0);
         self.report_lost(lost.saturating_sub(self.seen.counts.lost), consumer)
     }
 
