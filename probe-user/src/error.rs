@@ -97,6 +97,12 @@ pub enum OpenError {
         /// The cause.
         what: &'static str,
     },
+    /// The pipe cannot be raw.
+    #[error("cannot deliver raw records: {what}")]
+    Raw {
+        /// The cause.
+        what: &'static str,
+    },
     /// Consumers cannot have the requested real-time priority.
     #[error("cannot give consumers a real-time priority: {why}")]
     Realtime {
@@ -240,6 +246,13 @@ impl PollError {
         Self { what, cause: io::Error::new(io::ErrorKind::InvalidInput, cause), hint: "" }
     }
 
+    /// A raw pipe has no records of types.
+    pub(crate) fn raw() -> Self {
+        let cause = "the pipe is raw, and has no records of types. Use EvHandlers::on_unknown, or leave out Options::raw";
+        let cause = io::Error::new(io::ErrorKind::InvalidInput, cause);
+        Self { what: "cannot call the handlers".to_owned(), cause, hint: "" }
+    }
+
     /// The kernel refused a consumer's priority, which it allowed when the pipe was opened.
     pub(crate) fn realtime(cpu: u32, cause: io::Error) -> Self {
         let hint = realtime_hint(&cause);
@@ -315,7 +328,7 @@ pub enum TallyError {
     /// The pipe has no tally.
     #[error(
         "the pipe was opened without its tally: open it with EvPipe::from_object, or pass the map \
-         `{}` to PipeParts",
+         `{}` to PipeParts. Programs that do not use probe_ebpf::pipe have none; QueueCounts::lost has the kernel's count",
         probe_common::control::TALLY_MAP
     )]
     NoTally,
@@ -440,6 +453,7 @@ mod tests {
             OpenError::RingSize { bytes: 5, most: 4 },
             OpenError::RingLimit { total: 5, cpus: 4 },
             OpenError::Wakeup { what: "it never wakes" },
+            OpenError::Raw { what: "they have no time" },
             OpenError::realtime(&cause()),
             OpenError::Cpus { cause: cause() },
             OpenError::NoCpu { online: vec![0] },
@@ -460,7 +474,8 @@ mod tests {
             cause().into(),
         ];
         let wait = || PauseError { step: PauseStep::Writers, cause: cause() };
-        let poll = [cause().into(), PollError::realtime(3, cause()), pause().into(), wait().into()];
+        let realtime = PollError::realtime(3, cause());
+        let poll = [cause().into(), PollError::raw(), realtime, pause().into(), wait().into()];
         let open = open.into_iter().map(Box::<dyn Error>::from);
         let others = tally.map(Box::<dyn Error>::from).into_iter().chain(poll.map(Box::from));
         open.chain(others).chain([pause().into(), wait().into()])

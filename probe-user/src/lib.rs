@@ -84,9 +84,15 @@ pub use probe_sys::cpus;
 pub use probe_sys::escape::Escaped;
 pub use queue::batch::Batch;
 pub use queue::consumer::Consumer;
+pub use queue::contents::RAW;
 pub use queue::counts::QueueCounts;
 pub use queue::evqueue::EvQueue;
 pub use queue::notices::{CpuChange, Failure, Loss, Malformed, MalformedReason};
+
+/// The examples of the guide.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/embedding.md")]
+struct Embedding;
 
 /// Types that may move between threads.
 const _: () = {

@@ -6,7 +6,6 @@ use crate::error::{PollError, TallyError};
 use crate::ledger::balance::Ledger;
 use crate::pipe::driving::Drive;
 use crate::pipe::evpipe::{EvPipe, Progress};
-use crate::pipe::room;
 use crate::queue::consumer::Consumer;
 use futures_core::Stream;
 use probe_sys::runtime;
@@ -98,7 +97,7 @@ impl<P: Pipe> AsyncEvPipe<P> {
         cx: &mut Context<'_>,
         consumer: &mut C,
     ) -> Poll<Result<Progress, PollError>> {
-        room::check(self.pipe.bytes_per_cpu(), consumer)?;
+        self.pipe.check(consumer)?;
         loop {
             // The last drain left something that has no wakeup to come.
             if self.pipe.is_pending() {

@@ -288,7 +288,8 @@ macro_rules! registering {
                 self
             }
 
-            /// Registers the handler for records without another handler. It receives the CPU and the record.
+            /// Registers the handler for records without another handler, and for all records of a raw pipe
+            /// ([`Options::raw`](crate::Options::raw)). It receives the CPU and the record.
             pub fn on_unknown<F: Flow>(
                 &mut self,
                 mut handler: impl FnMut(u32, RawRecord<'_>) -> F $(+ $send)? + 'h,

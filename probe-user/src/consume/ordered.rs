@@ -8,6 +8,7 @@ use crate::pipe::evpipe::{EvPipe, Progress};
 use crate::pipe::options::Wakeup;
 use crate::pipe::stop::Stop;
 use crate::queue::consumer::Consumer;
+use crate::queue::contents::Contents;
 use probe_sys::clock;
 use probe_sys::epoll::Epoll;
 use probe_sys::timer::Timer;
@@ -113,11 +114,14 @@ impl EvPipe {
     /// # Errors
     ///
     /// If the process has no descriptor left, or the pipe is a flight recorder, whose dumps are in time order
-    /// already.
+    /// already, or is [raw](crate::Options::raw): its records have no time.
     pub fn ordered(self, window: Duration) -> Result<OrderedPipe, OpenError> {
         if self.trigger().is_some() {
             let what = "a flight recorder needs no window: its dumps are in time order already";
             return Err(OpenError::Wakeup { what });
+        }
+        if self.contents == Contents::Raw {
+            return Err(OpenError::Raw { what: "they have no time to order them by" });
         }
         let poll = |cause| OpenError::Poll { cause };
         let timer = Timer::new().map_err(poll)?;
@@ -386,8 +390,8 @@ impl Drive for OrderedPipe {
         self.pipe.epoll()
     }
 
-    fn bytes_per_cpu(&self) -> usize {
-        self.pipe.bytes_per_cpu()
+    fn check<C: Consumer>(&self, consumer: &C) -> Result<(), PollError> {
+        self.pipe.check(consumer)
     }
 
     fn is_pending(&self) -> bool {

@@ -2,7 +2,6 @@
 
 use crate::error::PollError;
 use crate::pipe::evpipe::Progress;
-use crate::pipe::room;
 use crate::pipe::stop::Stop;
 use crate::queue::consumer::Consumer;
 use probe_sys::epoll::Epoll;
@@ -16,8 +15,8 @@ pub trait Drive {
     /// The epoll instance that is readable when there is something to drain.
     fn epoll(&self) -> &Epoll;
 
-    /// The ring size of each CPU, in bytes.
-    fn bytes_per_cpu(&self) -> usize;
+    /// Checks that the pipe can deliver the records that a consumer expects.
+    fn check<C: Consumer>(&self, consumer: &C) -> Result<(), PollError>;
 
     /// Whether the last drain left something that has no wakeup to come, or there was no drain yet.
     #[cfg_attr(not(feature = "tokio"), expect(dead_code, reason = "only a runtime asks"))]
@@ -45,14 +44,14 @@ pub trait Drive {
         timeout: Option<Duration>,
         consumer: &mut C,
     ) -> Result<Progress, PollError> {
-        room::check(self.bytes_per_cpu(), consumer)?;
+        self.check(consumer)?;
         self.wait(timeout)?;
         self.drain_once(consumer)
     }
 
     /// Drains whenever there are records, until `stop` is stopped or `consumer` breaks.
     fn run<C: Consumer>(&mut self, stop: &Stop, consumer: &mut C) -> Result<(), PollError> {
-        room::check(self.bytes_per_cpu(), consumer)?;
+        self.check(consumer)?;
         let watching = Watching::new(self, stop)?;
         while !stop.is_stopped() {
             watching.pipe.wait(None)?;

@@ -9,10 +9,12 @@ use crate::pipe::adaptive::Adaptive;
 use crate::pipe::coverage::Coverage;
 use crate::pipe::driving::Drive;
 use crate::pipe::options::Wakeup;
+use crate::pipe::room;
 use crate::pipe::stop::Stop;
 use crate::pipe::trigger::Trigger;
 use crate::pipe::waiting::Waiting;
 use crate::queue::consumer::Consumer;
+use crate::queue::contents::Contents;
 use crate::queue::evqueue::EvQueue;
 use probe_sys::epoll::Epoll;
 use probe_sys::hint::forked;
@@ -54,6 +56,7 @@ pub struct EvPipe {
     /// How many bytes of one ring a drain consumes before it goes on with the next CPU.
     pub(crate) budget: usize,
     pub(crate) bytes_per_cpu: usize,
+    pub(crate) contents: Contents,
     pub(crate) flight: Option<Flight>,
 }
 
@@ -236,7 +239,8 @@ impl EvPipe {
     /// # Errors
     ///
     /// If the kernel refuses to wait, or to pause a ring for a dump; if no ring has room for the longest type of record
-    /// that `consumer` expects ([`Consumer::longest`]); or if this process was forked from the one that opened the pipe.
+    /// that `consumer` expects ([`Consumer::longest`]), or the pipe is [raw](crate::Options::raw) and has no such
+    /// records; or if this process was forked from the one that opened the pipe.
     pub fn poll<C: Consumer>(
         &mut self,
         timeout: Option<Duration>,
@@ -300,8 +304,11 @@ impl Drive for EvPipe {
         &self.waiting.epoll
     }
 
-    fn bytes_per_cpu(&self) -> usize {
-        self.bytes_per_cpu
+    fn check<C: Consumer>(&self, consumer: &C) -> Result<(), PollError> {
+        if self.contents == Contents::Raw && consumer.longest() > 0 {
+            return Err(PollError::raw());
+        }
+        room::check(self.bytes_per_cpu, consumer)
     }
 
     fn is_pending(&self) -> bool {

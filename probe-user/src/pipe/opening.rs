@@ -10,6 +10,7 @@ use crate::pipe::parts::PipeParts;
 use crate::pipe::pinning::open_pinned;
 use crate::pipe::trigger::Trigger;
 use crate::pipe::waiting::Waiting;
+use crate::queue::contents::Contents;
 use probe_sys::epoll::Epoll;
 use probe_sys::membarrier;
 use std::os::fd::AsFd;
@@ -54,6 +55,11 @@ impl EvPipe {
     ) -> Result<Self, OpenError> {
         let options = &options.within_limit()?;
         options.check()?;
+        if options.contents() == Contents::Raw && parts.are_of_probe_ebpf() {
+            let what =
+                "the object uses probe_ebpf::pipe, which sends blocks of records: leave out raw()";
+            return Err(OpenError::Raw { what });
+        }
         let events = parts.check()?;
         let poll = |cause| OpenError::Poll { cause };
         let epoll = Epoll::new().map_err(poll)?;
@@ -76,6 +82,7 @@ impl EvPipe {
             accounting: Accounting::new(accounts, parts.scratch, page, options.wanted_cpus()),
             budget: options.budget_bytes(),
             bytes_per_cpu: options.bytes(),
+            contents: options.contents(),
             flight,
         })
     }

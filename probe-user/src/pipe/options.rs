@@ -1,6 +1,7 @@
 //! The options of a pipe.
 
 use crate::error::OpenError;
+use crate::queue::contents::Contents;
 use crate::queue::event_ring::Writing;
 use probe_sys::cpus;
 use probe_sys::memory::page_size;
@@ -64,6 +65,7 @@ pub struct Options {
     budget: usize,
     overwrites: bool,
     takes_over: bool,
+    contents: Contents,
     realtime: Option<u32>,
 }
 
@@ -86,6 +88,7 @@ impl Options {
             budget: 128 << 10,
             overwrites: false,
             takes_over: false,
+            contents: Contents::Blocks,
             realtime: None,
         }
     }
@@ -170,6 +173,37 @@ impl Options {
         self
     }
 
+    /// Makes the pipe raw: it receives the outputs of programs that do not use `probe_ebpf`, whatever they pass to
+    /// `bpf_perf_event_output`. Each output is one record of the kind [`RAW`](crate::RAW), without a time (0). It goes
+    /// to the handler of [`on_unknown`](crate::EvHandlers::on_unknown), to [`Consumer::record`](crate::Consumer::record),
+    /// or to a stream. A wait fails if there are handlers of record types, which would receive nothing.
+    ///
+    /// The payload is what the kernel has stored. The bytes of the packet that `BPF_F_CTXLEN` asks for follow the
+    /// program's own without a gap. At the end are up to 7 stale bytes, because the kernel rounds the length up: `len`
+    /// bytes arrive as `(len + 4).next_multiple_of(8) - 4`. Only the program's own format says where its data ends. The
+    /// payload is 4-aligned.
+    ///
+    /// Such programs count nothing, so there is no [`ledger`](crate::EvPipe::ledger). The kernel's count of outputs that
+    /// found a full ring is in [`QueueCounts::lost`](crate::QueueCounts::lost). Adaptive wakeups fall back to a
+    /// watermark and a timer.
+    ///
+    /// ```no_run
+    /// use probe_user::{EvHandlers, EvPipe, Options, Stop};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut pipe = EvPipe::from_pinned("/sys/fs/bpf/events", &Options::new().raw())?;
+    /// let mut handlers = EvHandlers::new();
+    /// handlers.on_unknown(|cpu, record| println!("{cpu}: {:?}", record.payload));
+    /// pipe.run(&Stop::new()?, &mut handlers)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn raw(mut self) -> Self {
+        self.contents = Contents::Raw;
+        self
+    }
+
     /// Gives the threads of a [`PerCpuPipe`](crate::PerCpuPipe) this real-time priority, from 1 to 99 (`SCHED_FIFO`
     /// in `sched(7)`), as `perf record --realtime` does. This needs root, `CAP_SYS_NICE` or `RLIMIT_RTPRIO`.
     ///
@@ -197,6 +231,10 @@ impl Options {
 
     pub(crate) fn takes_over(&self) -> bool {
         self.takes_over
+    }
+
+    pub(crate) fn contents(&self) -> Contents {
+        self.contents
     }
 
     pub(crate) fn overwrites(&self) -> bool {
@@ -262,7 +300,10 @@ impl Options {
     }
 
     pub(crate) fn writing(&self) -> Writing {
-        if self.overwrites { Writing::Backward } else { Writing::Forward(self.wake_at()) }
+        match self.overwrites {
+            true => Writing::Backward,
+            false => Writing::Forward(self.wake_at(), self.contents),
+        }
     }
 
     fn wake_at(&self) -> WakeAt {
@@ -293,6 +334,10 @@ impl Options {
         let bytes = self.bytes();
         if !(1..=MOST).contains(&bytes) {
             return Err(OpenError::RingSize { bytes, most: MOST });
+        }
+        if self.contents == Contents::Raw && self.overwrites {
+            let what = "a flight recorder sorts by time, which raw records do not have: leave out overwrite()";
+            return Err(OpenError::Raw { what });
         }
         if self.sweep.is_zero() {
             return Err(OpenError::Wakeup { what: "the sweep interval is 0; use at least 1 ms" });
@@ -357,6 +402,13 @@ mod tests {
             let error = Options::new().total_bytes(total).of_cpus(cpus).unwrap_err();
             assert!(matches!(error, OpenError::RingLimit { total: of, .. } if of == total));
         }
+    }
+
+    #[test]
+    fn a_flight_recorder_is_not_raw() {
+        assert!(Options::new().raw().check().is_ok());
+        let refused = Options::new().raw().overwrite().check();
+        assert!(matches!(refused, Err(OpenError::Raw { .. })));
     }
 
     #[test]

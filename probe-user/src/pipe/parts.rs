@@ -57,6 +57,11 @@ impl PipeParts {
         Ok(self)
     }
 
+    /// Whether there are parts besides the map of events, which only objects with `probe_ebpf::pipe` have.
+    pub(crate) fn are_of_probe_ebpf(&self) -> bool {
+        self.tally.is_some() || self.scratch.is_some() || self.adaptive.is_some()
+    }
+
     /// Opens the accounts of some CPUs, or of all without a list, if the loaded object has a tally. This has to happen before
     /// the maps have events.
     pub(crate) fn open_accounts(

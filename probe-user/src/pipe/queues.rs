@@ -120,7 +120,7 @@ impl Queues {
 
     /// Whether the consumer waits for the events of the rings: not where rings are overwritten.
     fn is_waited_for(&self) -> bool {
-        matches!(self.writing, Writing::Forward(_))
+        matches!(self.writing, Writing::Forward(..))
     }
 
     /// Opens an event for an online CPU, puts it into the maps and waits for it. The CPU may have been online before.

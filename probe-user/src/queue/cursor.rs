@@ -6,9 +6,10 @@
 
 use crate::queue::batch::Batch;
 use crate::queue::consumer::Consumer;
+use crate::queue::contents::{Contents, RAW};
 use crate::queue::counts::{QueueCounts, Received};
 use crate::queue::notices::{Loss, Malformed, MalformedReason};
-use probe_common::{BlockError, Records};
+use probe_common::{BlockError, RawRecord, Records};
 use probe_sys::ring::perf_record::{Header, PerfRecord};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) struct Cursor {
     pub(crate) cpu: u32,
+    pub(crate) contents: Contents,
     /// The position up to which perf records are consumed.
     pub(crate) tail: u64,
     /// How much of the block at `tail` is consumed, in bytes, if a consumer stopped in the middle of it.
@@ -43,7 +45,7 @@ impl Seen {
 impl Cursor {
     /// Starts at position `tail`: nothing from there on is consumed yet.
     pub(crate) fn new(cpu: u32, tail: u64) -> Self {
-        Self { cpu, tail, in_block: 0, lost: 0 }
+        Self { cpu, contents: Contents::Blocks, tail, in_block: 0, lost: 0 }
     }
 
     fn go_to(&mut self, position: u64) {
@@ -60,7 +62,7 @@ pub(crate) struct Reader<'q, C> {
 }
 
 impl<C: Consumer> Reader<'_, C> {
-    /// Consumes the records in `piece` from offset `at` on. Offsets count from position `start`. Perf records
+    /// Consumes the records of blocks in `piece` from offset `at` on. Offsets count from position `start`. Perf records
     /// that begin at `limit` or later are left alone. Returns the offset where the consumed records end, or
     /// `None` if there are none.
     #[inline]
@@ -71,6 +73,9 @@ impl<C: Consumer> Reader<'_, C> {
         at: usize,
         start: u64,
     ) -> ControlFlow<(), Option<usize>> {
+        if self.cursor.contents == Contents::Raw {
+            return ControlFlow::Continue(None);
+        }
         let Seen { counts, received } = &mut *self.seen;
         let batch = Batch::new(piece, limit, at, self.cursor.in_block, &received.given);
         if batch.is_empty() {
@@ -91,13 +96,16 @@ impl<C: Consumer> Reader<'_, C> {
         flow.map_continue(|()| Some(at))
     }
 
-    /// Consumes the perf record at the cursor, whatever its type. A sample gets here only if it wraps, has no
-    /// records or is malformed.
+    /// Consumes the perf record at the cursor, whatever its type. A sample with a block gets here only if it wraps,
+    /// has no records or is malformed.
     #[cold]
     pub(crate) fn consume_one(&mut self, header: Header, record: &[u8]) -> ControlFlow<()> {
         let start = self.cursor.tail;
         let after = start.wrapping_add(record.len() as u64);
         match PerfRecord::read(header, record) {
+            PerfRecord::Sample(bytes) if self.cursor.contents == Contents::Raw => {
+                self.give_raw(bytes, after)
+            }
             PerfRecord::Sample(block) => match Records::new(block) {
                 Ok(_) => {
                     if self.consume_batch(record, record.len(), 0, start)?.is_none() {
@@ -119,6 +127,16 @@ impl<C: Consumer> Reader<'_, C> {
             }
             PerfRecord::Malformed => self.skip_to(after, MalformedReason::RecordBody),
         }
+    }
+
+    /// Delivers a sample as one record, whatever it contains.
+    fn give_raw(&mut self, payload: &[u8], after: u64) -> ControlFlow<()> {
+        self.consumer.accepts()?;
+        // Before the consumer sees the record, because it may panic.
+        self.cursor.go_to(after);
+        self.seen.counts.records += 1;
+        self.seen.received.given.add(RAW, 1);
+        self.consumer.record(self.cursor.cpu, RawRecord { kind: RAW, time: 0, payload })
     }
 
     /// Skips malformed bytes, up to a position.

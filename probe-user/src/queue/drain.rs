@@ -1,6 +1,7 @@
 //! The drain of one ring: delivers what is between its tail and its head to a consumer.
 
 use crate::queue::consumer::Consumer;
+use crate::queue::contents::Contents;
 use crate::queue::cursor::{Cursor, Reader, Seen};
 use crate::queue::notices::MalformedReason;
 use probe_sys::ring::RingMemory;
@@ -31,6 +32,12 @@ impl<M: RingMemory> Drain<M> {
     pub(crate) fn new(cpu: u32, memory: M, tail: u64) -> Self {
         let cursor = Cursor::new(cpu, tail);
         Self { memory, scratch: Scratch::default(), cursor, published: tail }
+    }
+
+    /// Reads these contents instead of blocks.
+    pub(crate) fn of(mut self, contents: Contents) -> Self {
+        self.cursor.contents = contents;
+        self
     }
 
     /// Whether there is anything to read.

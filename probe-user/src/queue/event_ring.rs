@@ -3,6 +3,7 @@
 use crate::error::OpenError;
 use crate::queue::backward::Backward;
 use crate::queue::consumer::Consumer;
+use crate::queue::contents::Contents;
 use crate::queue::cursor::Seen;
 use crate::queue::drain::{Drain, Drained};
 use probe_sys::perf_event::{PerfEvent, WakeAt};
@@ -24,7 +25,7 @@ pub(crate) struct EventRing {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Writing {
     /// After the existing records, as long as there is room.
-    Forward(WakeAt),
+    Forward(WakeAt, Contents),
     /// Before the existing records, overwriting the oldest ones.
     Backward,
 }
@@ -45,7 +46,7 @@ impl EventRing {
         writing: Writing,
     ) -> Result<Option<Self>, OpenError> {
         let opened = match writing {
-            Writing::Forward(wake_at) => PerfEvent::bpf_output(cpu, wake_at),
+            Writing::Forward(wake_at, _) => PerfEvent::bpf_output(cpu, wake_at),
             Writing::Backward => PerfEvent::backward_output(cpu),
         };
         let event = match opened {
@@ -55,10 +56,10 @@ impl EventRing {
         };
         let map = |cause| OpenError::Mmap { cpu, bytes, cause };
         let direction = match writing {
-            Writing::Forward(_) => {
+            Writing::Forward(_, contents) => {
                 let pages = RingPages::map(event.as_fd(), bytes).map_err(map)?;
                 let tail = pages.tail();
-                Direction::Forward(Drain::new(cpu, pages, tail))
+                Direction::Forward(Drain::new(cpu, pages, tail).of(contents))
             }
             Writing::Backward => {
                 let pages = RingPages::map_overwritten(event.as_fd(), bytes).map_err(map)?;

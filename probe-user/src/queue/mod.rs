@@ -3,6 +3,7 @@
 pub(crate) mod backward;
 pub(crate) mod batch;
 pub(crate) mod consumer;
+pub(crate) mod contents;
 pub(crate) mod counts;
 pub(crate) mod cursor;
 pub(crate) mod drain;

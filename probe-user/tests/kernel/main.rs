@@ -14,6 +14,7 @@ mod owned;
 mod parts;
 mod per_cpu;
 mod pipe;
+mod raw;
 mod restart;
 mod room;
 mod sharing;

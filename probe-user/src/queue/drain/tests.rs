@@ -4,6 +4,7 @@ use super::*;
 use crate::queue::notices::{Loss, Malformed};
 use probe_common::{BlockError, BlockPrefix, RawRecord, RecordHeader, RecordKind};
 use probe_sys::ring::memory::MemoryRing;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use zerocopy::IntoBytes;
 
 const SIZE: usize = 64;
@@ -47,8 +48,12 @@ fn drain(tail: u64, bytes: &[u8]) -> (Log, Seen) {
 }
 
 fn drain_ring(ring: MemoryRing) -> (Log, Seen) {
+    drain_contents(ring, Contents::Blocks)
+}
+
+fn drain_contents(ring: MemoryRing, contents: Contents) -> (Log, Seen) {
     let (head, tail) = (ring.head, ring.tail);
-    let mut drain = Drain::new(0, ring, tail);
+    let mut drain = Drain::new(0, ring, tail).of(contents);
     let (mut log, mut seen) = (Log::default(), Seen::default());
     let drained = drain.run(&mut seen, &mut log, usize::MAX >> 1);
     assert!(drained.flow.is_continue() && !drained.more);
@@ -133,6 +138,51 @@ fn every_raw_size_and_block_at_every_position_is_survived() {
 }
 
 #[test]
+fn raw_samples_are_delivered_whatever_they_contain() {
+    for tail in tails() {
+        for raw in (0..=SIZE as u32).chain([u32::MAX - 8, u32::MAX]) {
+            let data: Vec<u8> = (1..=SIZE as u8 - 12).collect();
+            // A block of no records, which is nothing without `raw`, follows if there is room.
+            let len = (12 + raw as usize).next_multiple_of(8).min(SIZE);
+            let mut bytes = perf_record(9, len as u16, &raw.to_ne_bytes());
+            bytes.extend(&data[..len - 12]);
+            let follows = len + 16 <= SIZE;
+            if follows {
+                bytes.extend(perf_record(9, 16, &4u32.to_ne_bytes()));
+                bytes.extend([0; 4]);
+            }
+            let mut ring = MemoryRing::new(SIZE, tail);
+            assert!(ring.write(&bytes));
+            let (log, seen) = drain_contents(ring, Contents::Raw);
+            let whole = data.get(..raw as usize).filter(|_| raw as usize <= len - 12);
+            let mut expected: Vec<_> = whole.map(<[u8]>::to_vec).into_iter().collect();
+            expected.extend(follows.then(|| vec![0; 4]));
+            assert_eq!(log.payloads, expected, "tail {tail}, raw {raw}");
+            let malformed = whole.is_none().then_some((len as u64, MalformedReason::RecordBody));
+            assert_eq!(log.malformed, Vec::from_iter(malformed), "tail {tail}, raw {raw}");
+            assert_eq!(seen.received.given.other(), expected.len() as u64);
+        }
+    }
+}
+
+#[test]
+fn a_raw_sample_is_consumed_even_if_the_consumer_panics() {
+    struct Panics;
+    impl Consumer for Panics {
+        fn record(&mut self, _: u32, _: RawRecord<'_>) -> ControlFlow<()> {
+            panic!("on purpose")
+        }
+    }
+    let mut ring = MemoryRing::new(SIZE, 0);
+    assert!(ring.write(&perf_record(9, 16, &[4u32.to_ne_bytes(), [7; 4]].concat())));
+    let (mut drain, mut seen) = (Drain::new(0, ring, 0).of(Contents::Raw), Seen::default());
+    let mut run = || drain.run(&mut seen, &mut Panics, usize::MAX >> 1);
+    assert!(catch_unwind(AssertUnwindSafe(&mut run)).is_err());
+    assert!(!run().more);
+    assert_eq!(seen.counts.records, 1);
+}
+
+#[test]
 fn records_that_the_consumer_does_not_accept_stay_in_the_ring() {
     struct Full;
     impl Consumer for Full {
@@ -148,10 +198,14 @@ fn records_that_the_consumer_does_not_accept_stay_in_the_ring() {
     bytes.extend(BlockPrefix::new(2, 0, 0).as_bytes());
     bytes.extend(RecordHeader { kind: KIND, len: 0, time: 0 }.as_bytes());
     // The second position makes the record wrap.
-    for tail in [0, SIZE as u64 - 8] {
+    for (tail, contents) in [0, SIZE as u64 - 8]
+        .into_iter()
+        .flat_map(|tail| [Contents::Blocks, Contents::Raw].map(|contents| (tail, contents)))
+    {
         let mut ring = MemoryRing::new(SIZE, tail);
         assert!(ring.write(&bytes));
-        let (mut drain, mut seen) = (Drain::new(0, ring, tail), Seen::default());
+        let mut drain = Drain::new(0, ring, tail).of(contents);
+        let mut seen = Seen::default();
         for _ in 0..2 {
             let drained = drain.run(&mut seen, &mut Full, usize::MAX >> 1);
             assert!(drained.flow.is_break() && drained.more);

@@ -9,13 +9,16 @@ mod records;
 
 use aya_ebpf::{
     EbpfContext,
-    helpers::bpf_get_smp_processor_id,
+    bindings::BPF_F_CURRENT_CPU,
+    helpers::{bpf_get_smp_processor_id, bpf_perf_event_output},
     macros::{classifier, map, perf_event, raw_tracepoint, uprobe},
-    maps::{Array, PerCpuArray},
+    maps::{Array, PerCpuArray, PerfEventByteArray},
     programs::{PerfEventContext, ProbeContext, RawTracePointContext, TcContext},
 };
 use probe_ebpf::{pipe, unshared_stack};
-use records::{CALLED_WORDS, Called, Interrupting, Numbered, TAIL_LENS, Tailed};
+use records::{
+    CALLED_WORDS, Called, FOREIGN, FOREIGN_PACKET, Interrupting, Numbered, TAIL_LENS, Tailed,
+};
 
 probe_ebpf::program!("Dual MIT/GPL");
 
@@ -78,6 +81,26 @@ pub fn emit_nothing(ctx: TcContext) -> i32 {
     drop(pipe::reserve::<Tailed>());
     if let Ok(record) = pipe::reserve::<Tailed>() {
         let _ = record.commit_with_tail(&ctx, pipe::Reservation::<Tailed>::MAX_TAIL + 1);
+    }
+    0
+}
+
+/// The perf event array of a program that does not use `probe_ebpf`.
+#[map]
+static FOREIGN_EVENTS: PerfEventByteArray = PerfEventByteArray::new(0);
+
+/// Outputs [`FOREIGN`] without the pipe: alone, then with the first bytes of the packet.
+#[classifier]
+pub fn output_foreign(ctx: TcContext) -> i32 {
+    let data = FOREIGN;
+    for packet in [0, FOREIGN_PACKET] {
+        let flags = BPF_F_CURRENT_CPU | packet << 32;
+        let map = (&raw const FOREIGN_EVENTS).cast_mut().cast();
+        let bytes = (&raw const data).cast_mut().cast();
+        // SAFETY: the map is valid, and `bytes` is as long as its type.
+        unsafe {
+            bpf_perf_event_output(ctx.as_ptr(), map, flags, bytes, size_of_val(&data) as u64)
+        };
     }
     0
 }

@@ -84,3 +84,9 @@ impl Called {
 
 /// The longest tail plus one.
 pub const TAIL_LENS: u64 = 64;
+
+/// What a program that does not use `probe_ebpf` outputs.
+pub const FOREIGN: [u8; 5] = *b"hello";
+
+/// How many bytes of the packet it appends.
+pub const FOREIGN_PACKET: u64 = 6;
