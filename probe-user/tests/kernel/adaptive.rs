@@ -14,7 +14,7 @@ use probe_user::common::limits::MAX_PACKED;
 use probe_user::{EvHandlers, EvPipe, Options, Progress, Wakeup};
 use std::time::{Duration, Instant};
 
-fn adaptive(max_latency: Duration) -> Options {
+pub(crate) fn adaptive(max_latency: Duration) -> Options {
     Options::new().bytes_per_cpu(4 << 20).wakeup(Wakeup::Adaptive { max_latency })
 }
 
@@ -57,14 +57,19 @@ fn every_tested_kernel_supports_adaptive_wakeups() {
 #[test]
 #[ignore = "needs root and BPF: cargo xtask test"]
 fn records_are_packed_and_arrive_in_order() {
-    let (mut object, mut pipe) = open(&adaptive(Duration::from_secs(5)));
+    let (mut object, pipe) = open(&adaptive(Duration::from_secs(5)));
+    check_packing(&mut object, pipe);
+}
+
+/// Checks that the programs of an object pack their records. The wakeups of the pipe are adaptive.
+pub(crate) fn check_packing(object: &mut Ebpf, mut pipe: EvPipe) {
     let mut received = Received::default();
     let cpu = online()[0];
     // The CPU gets no answer to its first wakeups, so it ends its eager period.
-    emit_on(&mut object, &[cpu], BURST);
+    emit_on(object, &[cpu], BURST);
     let _ = pipe.drain(&mut strict(&mut received));
     // A block of 8192 bytes holds 102 records of 80 bytes.
-    emit_on(&mut object, &[cpu], 1000);
+    emit_on(object, &[cpu], 1000);
     let _ = pipe.drain(&mut strict(&mut received));
     let at_once = received.by_cpu[&cpu].count - u64::from(BURST);
     assert_eq!(at_once, 1000 / 102 * 102, "what is in full blocks");

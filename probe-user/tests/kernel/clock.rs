@@ -25,7 +25,11 @@ const BLOCK: usize = 102;
 
 /// Timestamps of packed records emitted on one CPU.
 fn times(clock: Clock) -> Vec<u64> {
-    let mut object = load(clock);
+    times_of(load(clock))
+}
+
+/// The same for any object.
+fn times_of(mut object: Loaded) -> Vec<u64> {
     let wakeup = adaptive(Duration::from_secs(60));
     let options = Options::new().bytes_per_cpu(4 << 20).wakeup(wakeup);
     let mut pipe = EvPipe::from_object(&mut object, &options).unwrap();
@@ -55,8 +59,13 @@ fn each_record_has_its_own_time() {
 #[test]
 #[ignore = "needs root and BPF: cargo xtask test"]
 fn all_records_of_a_block_have_the_time_of_its_first() {
+    check_block_times(load(Clock::PerBlock));
+}
+
+/// Checks the times of an object that was loaded with [`Clock::PerBlock`].
+pub(crate) fn check_block_times(object: Loaded) {
     let before = now(ClockId::Monotonic);
-    let times = times(Clock::PerBlock);
+    let times = times_of(object);
     let after = now(ClockId::Monotonic);
     let blocks: Vec<&[u64]> = times.chunks(BLOCK).collect();
     for times in &blocks {

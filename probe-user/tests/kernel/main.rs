@@ -2,6 +2,7 @@
 
 mod adaptive;
 mod allocation;
+mod c_header;
 mod clock;
 mod failures;
 mod flight;

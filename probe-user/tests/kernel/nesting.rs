@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 /// The time limit for emulated machines.
 const TIME: Duration = Duration::from_secs(15);
 
-fn options() -> Options {
+pub(crate) fn options() -> Options {
     Options::new().bytes_per_cpu(4 << 20).wakeup(adaptive(Duration::from_millis(10)))
 }
 
@@ -47,13 +47,18 @@ fn tally(pipe: &EvPipe, kind: RecordKind, may_fail: bool) -> KindTally {
 #[test]
 #[ignore = "needs root and BPF: cargo xtask test"]
 fn interrupted_records_are_neither_torn_nor_lost() {
+    let (mut object, pipe) = open(&options());
+    interrupt(&mut object, pipe);
+}
+
+/// Interrupts the programs of an object, and checks their records.
+pub(crate) fn interrupt(object: &mut Ebpf, mut pipe: EvPipe) {
     /// A ring holds a whole round: 80 bytes each are less than 2 MiB of 4.
     const ROUND: u32 = 20_000;
     /// About one tick in twenty interrupts a record.
     const ENOUGH: u64 = 500;
-    let (mut object, mut pipe) = open(&options());
-    attach_clock(&mut object, "emit_interrupting", Duration::from_micros(100));
-    classifier(&mut object, "emit_numbered");
+    attach_clock(object, "emit_interrupting", Duration::from_micros(100));
+    classifier(object, "emit_numbered");
     let start = Instant::now();
     let mut received = Received::default();
     let mut ticks = BTreeMap::<u32, Vec<u64>>::new();
@@ -64,9 +69,9 @@ fn interrupted_records_are_neither_torn_nor_lost() {
         ticks.entry(event.cpu).or_default().push(tick.number);
     });
     let mut rounds = 0;
-    while nested(&object, Interrupting::KIND) < ENOUGH && start.elapsed() < TIME {
+    while nested(object, Interrupting::KIND) < ENOUGH && start.elapsed() < TIME {
         rounds += 1;
-        let program = classifier(&mut object, "emit_numbered");
+        let program = classifier(object, "emit_numbered");
         std::thread::scope(|scope| {
             let generators = scope.spawn(|| generate_on(program, &online(), ROUND));
             while !generators.is_finished() {
@@ -76,11 +81,11 @@ fn interrupted_records_are_neither_torn_nor_lost() {
         assert!(pipe.drain_all(&mut handlers).is_continue());
     }
     // Nothing interrupts while the ledger is read.
-    detach_clock(&mut object, "emit_interrupting");
+    detach_clock(object, "emit_interrupting");
     assert!(pipe.drain_all(&mut handlers).is_continue());
     drop(handlers);
 
-    let nested = nested(&object, Interrupting::KIND);
+    let nested = nested(object, Interrupting::KIND);
     let of_clock = tally(&pipe, Interrupting::KIND, false);
     println!("{rounds} rounds, {} ticks, {nested} of them nested", of_clock.attempted());
     assert!(

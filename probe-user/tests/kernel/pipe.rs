@@ -6,6 +6,7 @@ use crate::suite::{
     AMPLE, Log, Received, adaptive, classifier, emit_on, emit_one_on, generate_on, is_readable,
     load, map, on_numbered, online, open, page_size, strict, while_emitting,
 };
+use aya::Ebpf;
 use aya::maps::perf::PerfEvent;
 use aya::maps::{Array, PerfEventArray};
 use probe_user::common::control::{CONTROL_MAP, CpuControl, EVENTS_MAP};
@@ -119,8 +120,13 @@ fn a_loss_that_the_ring_never_reported_is_in_the_summary() {
 #[test]
 #[ignore = "needs root and BPF: cargo xtask test"]
 fn tails_arrive_whole_in_every_length() {
-    let (mut object, mut pipe) = open(&Options::new().bytes_per_cpu(AMPLE));
-    generate_on(classifier(&mut object, "emit_tailed"), &online(), N);
+    let (mut object, pipe) = open(&Options::new().bytes_per_cpu(AMPLE));
+    check_tails(&mut object, pipe);
+}
+
+/// Checks the tails that the programs of an object emit.
+pub(crate) fn check_tails(object: &mut Ebpf, mut pipe: EvPipe) {
+    generate_on(classifier(object, "emit_tailed"), &online(), N);
     let mut next = BTreeMap::<u32, u64>::new();
     let mut handlers = EvHandlers::new();
     handlers.on::<Tailed, _>(|event| {
@@ -138,10 +144,15 @@ fn tails_arrive_whole_in_every_length() {
 #[test]
 #[ignore = "needs root and BPF: cargo xtask test"]
 fn dropped_reservations_are_not_sent_and_overlong_records_are_tallied() {
-    let (mut object, mut pipe) = open(&Options::new().wakeup(Wakeup::PollOnly));
-    generate_on(classifier(&mut object, "emit_nothing"), &online()[..1], 10);
+    let (mut object, pipe) = open(&Options::new().wakeup(Wakeup::PollOnly));
+    check_refusals(&mut object, pipe);
+}
+
+/// Checks reservations that the programs of an object drop, and tails that are too long.
+pub(crate) fn check_refusals(object: &mut Ebpf, mut pipe: EvPipe) {
+    generate_on(classifier(object, "emit_nothing"), &online()[..1], 10);
     // Ten runs need more slots than there are, unless each run returns its two slots.
-    generate_on(classifier(&mut object, "emit_tailed"), &online()[..1], 10);
+    generate_on(classifier(object, "emit_tailed"), &online()[..1], 10);
     let mut handlers = EvHandlers::new();
     let mut count = 0;
     handlers.on::<Tailed, _>(|_| count += 1);

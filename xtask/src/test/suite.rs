@@ -153,8 +153,9 @@ pub(crate) struct Suite {
 
 impl Suite {
     pub(crate) fn build() -> Result<Self> {
-        // Tests compare our reading of the kernel's types with bpftool's, and of system calls with strace's.
-        apt::install(&["bpftool", "strace"])?;
+        // Tests compare our reading of the kernel's types with bpftool's, and of system calls with strace's, and build eBPF
+        // programs in C.
+        apt::install(&["bpftool", "clang", "libbpf-dev", "strace"])?;
         // The same command as for the unit tests, which are built already. Single packages would have other features.
         let built = executables(cargo_quiet("test").arg("--no-run").args(FEATURES))?;
         let groups = built.iter().filter(|built| built.is_test).map(Group::all);

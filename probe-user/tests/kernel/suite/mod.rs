@@ -44,8 +44,13 @@ pub fn load() -> Loaded {
 }
 
 pub fn load_with(loader: &mut EbpfLoader<'_>) -> Loaded {
+    load_object(loader, OBJECT)
+}
+
+/// The same for another object.
+pub fn load_object(loader: &mut EbpfLoader<'_>, bytes: &[u8]) -> Loaded {
     let before = Held::now();
-    let object = loader.btf(None).load(OBJECT);
+    let object = loader.btf(None).load(bytes);
     let object = object.expect("the suite object loads: root and BPF are needed");
     Loaded { object: Some(object), before }
 }
