@@ -153,8 +153,12 @@ impl PerfStat {
     pub fn count(self) -> u64 {
         let output = self.perf.wait_with_output().unwrap();
         let printed = String::from_utf8_lossy(&output.stderr);
-        let line = printed.lines().find(|line| line.contains(&self.name));
-        let count = line.and_then(|line| line.split(',').next()?.parse().ok());
+        // The fields of a line are the count, its unit, the event and others. Newer kernels have perf complain of formats, too.
+        let count_in = |line: &str| {
+            let fields: Vec<_> = line.split(',').collect();
+            (*fields.get(2)? == self.name).then(|| fields[0].parse().ok())?
+        };
+        let count = printed.lines().find_map(count_in);
         count.unwrap_or_else(|| panic!("perf stat: {printed}"))
     }
 }
