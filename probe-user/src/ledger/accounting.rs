@@ -23,8 +23,8 @@ use zerocopy::IntoBytes;
 #[derive(Clone, Copy, Debug, Default)]
 struct Reported {
     records: u64,
-    /// What the CPU's entry in the control page showed then.
-    page: u64,
+    /// What the CPU's entry in the control page showed before they were counted.
+    page: Option<u64>,
 }
 
 /// The accounts of a pipe, as far as it has the eBPF side's maps.
@@ -149,24 +149,21 @@ pub(crate) struct InRecords<'t, C> {
 }
 
 impl<C: Consumer> InRecords<'_, C> {
-    /// How many records the eBPF side has counted as lost on a CPU since the last call, as the control page shows it: the
-    /// tally takes a system call, and has to be read for all CPUs.
+    /// How many records the eBPF side has counted as lost on a CPU since the last call. The tally takes a system call and has
+    /// to be read for all CPUs, so this looks in the control page first whether anything has changed.
     fn newly_lost(&mut self, cpu: u32) -> Option<u64> {
-        let entry = self.page.and_then(|page| page.cpu(cpu));
-        if let (Some(entry), Some(reported)) = (entry, self.reported.get_mut(&cpu)) {
-            let page = entry.lost_records();
-            let lost = page.wrapping_sub(std::mem::replace(&mut reported.page, page));
-            reported.records = reported.records.wrapping_add(lost);
-            return Some(lost);
+        // A CPU adds to the tally before it adds to the page. What this misses is reported later.
+        let page = self.page.and_then(|page| Some(page.cpu(cpu)?.lost_records()));
+        let reported = self.reported.get(&cpu);
+        if page.is_some() && reported.is_some_and(|reported| reported.page == page) {
+            return Some(0);
         }
         let outputs = self.accounts?.outputs().ok()?;
-        Some(self.newly_tallied(cpu, outputs.get(&cpu)?))
+        Some(self.newly_tallied(cpu, outputs.get(&cpu)?, page))
     }
 
-    /// The same from the tally. A CPU adds to the tally first, so the page may show less, which is reported later.
-    fn newly_tallied(&mut self, cpu: u32, tally: &OutputTally) -> u64 {
+    fn newly_tallied(&mut self, cpu: u32, tally: &OutputTally, page: Option<u64>) -> u64 {
         let records = tally.lost_records;
-        let page = self.page.and_then(|page| page.cpu(cpu)).map_or(0, |entry| entry.lost_records());
         let before = self.reported.insert(cpu, Reported { records, page });
         // The accounts may have begun later meanwhile.
         records.saturating_sub(before.unwrap_or_default().records)
@@ -183,7 +180,7 @@ impl<C: Consumer> InRecords<'_, C> {
 
     /// Reports records that were counted only after their lost outputs had been reported.
     fn settle_records(&mut self, cpu: u32, tally: Option<&OutputTally>) -> ControlFlow<()> {
-        match tally.map(|tally| self.newly_tallied(cpu, tally)) {
+        match tally.map(|tally| self.newly_tallied(cpu, tally, None)) {
             None | Some(0) => ControlFlow::Continue(()),
             records => self.consumer.lost(Loss { cpu, count: 0, records }),
         }
