@@ -47,14 +47,14 @@ impl Accounting {
         page: Option<Arc<ControlPage>>,
         cpus: Option<&[u32]>,
     ) -> Self {
-        let (reported, failures) = (BTreeMap::new(), Failures::new(page.clone(), cpus));
+        let (reported, failures) = (BTreeMap::new(), Failures::new(cpus));
         Self { accounts, scratch, page, reported, failures }
     }
 
     /// What has failed for another reason than a full ring since the last look. `None` if it is not time to look yet, or the
     /// counts cannot be read.
     pub(crate) fn failures(&mut self) -> Option<Vec<Failure>> {
-        self.failures.look(self.accounts.as_ref()?).ok()?
+        self.failures.look(self.accounts.as_ref()?, self.page.as_deref()).ok()?
     }
 
     /// Wraps a consumer, which then receives the number of lost records where the ring reports lost outputs.

@@ -2,7 +2,7 @@
 
 use crate::error::TallyError;
 use crate::ledger::balance::{Ledger, LedgerCpu, LedgerEntry};
-use crate::ledger::tally::Tally;
+use crate::ledger::tally::{CpuOutputs, Tally};
 use crate::queue::counts::Received;
 use crate::queue::evqueue::EvQueue;
 use probe_common::RecordKind;
@@ -38,9 +38,14 @@ pub(crate) struct Counted {
 
 impl Counted {
     fn read(tally: &Tally) -> Result<Self, TallyError> {
-        let records = tally.by_kind()?;
-        let outputs = tally.outputs()?.into_iter().map(|counted| (counted.cpu, counted.tally));
-        Ok(Self { records, outputs: outputs.collect() })
+        let outputs = tally.outputs()?;
+        let records = tally.by_kind(&outputs)?;
+        Ok(Self { records, ..Self::of_outputs(outputs) })
+    }
+
+    fn of_outputs(outputs: Vec<CpuOutputs>) -> Self {
+        let outputs = outputs.into_iter().map(|counted| (counted.cpu, counted.tally)).collect();
+        Self { records: BTreeMap::new(), outputs }
     }
 
     fn retain(&mut self, is_wanted: impl Fn(u32) -> bool) {
@@ -98,9 +103,7 @@ impl Accounts {
 
     /// What was counted for this pipe about failed outputs. This is little to read.
     pub(crate) fn outputs(&self) -> Result<BTreeMap<u32, OutputTally>, TallyError> {
-        let outputs = self.tally.outputs()?.into_iter().map(|counted| (counted.cpu, counted.tally));
-        let now = Counted { records: BTreeMap::new(), outputs: outputs.collect() };
-        Ok(self.ours(now).outputs)
+        Ok(self.ours(Counted::of_outputs(self.tally.outputs()?)).outputs)
     }
 
     /// Ends the accounts of CPUs that another consumer has taken over. What it has lost itself since then is in these
@@ -238,9 +241,7 @@ impl Draft {
         entry.foreign = received.given.other();
         entry
     }
-}
 
-impl Draft {
     /// Corrects the counts of a CPU that another consumer has taken over, and whose ring is empty: they were read later than
     /// that. What was sent before is what the ring had.
     fn settle(&mut self, cpu: u32) {

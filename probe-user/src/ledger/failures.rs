@@ -6,7 +6,6 @@ use crate::queue::notices::Failure;
 use probe_common::tally::FailureClass;
 use probe_sys::control_page::ControlPage;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How often to look, at most.
@@ -19,8 +18,6 @@ pub(crate) struct Failures {
     cpus: Option<Vec<u32>>,
     /// When to look again.
     next: Instant,
-    /// Where CPUs count their failures, which is little to read, other than the counts by kind.
-    page: Option<Arc<ControlPage>>,
     /// How many failures there were on all CPUs at the last look.
     seen: u64,
     /// How many records have been reported.
@@ -28,34 +25,28 @@ pub(crate) struct Failures {
 }
 
 impl Failures {
-    pub(crate) fn new(page: Option<Arc<ControlPage>>, cpus: Option<&[u32]>) -> Self {
+    pub(crate) fn new(cpus: Option<&[u32]>) -> Self {
         let (cpus, next) = (cpus.map(<[u32]>::to_vec), Instant::now() + LOOK);
-        Self { cpus, next, page, seen: 0, reported: BTreeMap::new() }
+        Self { cpus, next, seen: 0, reported: BTreeMap::new() }
     }
 
-    /// What has failed since the last look. `None` if it is not time to look yet.
-    pub(crate) fn look(&mut self, accounts: &Accounts) -> Result<Option<Vec<Failure>>, TallyError> {
+    /// What has failed since the last look. `None` if it is not time to look yet. In the control page, CPUs count their
+    /// failures, which is little to read, other than the counts by kind.
+    pub(crate) fn look(
+        &mut self,
+        accounts: &Accounts,
+        page: Option<&ControlPage>,
+    ) -> Result<Option<Vec<Failure>>, TallyError> {
         let now = Instant::now();
         if now < self.next {
             return Ok(None);
         }
         self.next = now + LOOK;
-        let seen = self.seen_by(accounts)?;
+        let seen = seen(accounts, page)?;
         if std::mem::replace(&mut self.seen, seen) == seen {
             return Ok(Some(Vec::new()));
         }
         self.look_now(accounts).map(Some)
-    }
-
-    /// A sum that grows with each failure.
-    fn seen_by(&self, accounts: &Accounts) -> Result<u64, TallyError> {
-        let cpus = accounts.tally().cpus().iter();
-        let entry = |&cpu| Some(self.page.as_ref()?.cpu(cpu)?.failures());
-        match cpus.map(entry).sum::<Option<u64>>() {
-            Some(failures) => Ok(failures),
-            // Somebody else's page, or CPUs without an entry. What the pipe refuses comes with the next failed output.
-            None => accounts.failed_outputs(),
-        }
     }
 
     /// What has failed since the last look.
@@ -71,5 +62,15 @@ impl Failures {
             }
         }
         Ok(new)
+    }
+}
+
+/// A sum that grows with each failure.
+fn seen(accounts: &Accounts, page: Option<&ControlPage>) -> Result<u64, TallyError> {
+    let cpus = accounts.tally().cpus().iter();
+    match cpus.map(|&cpu| Some(page?.cpu(cpu)?.failures())).sum::<Option<u64>>() {
+        Some(failures) => Ok(failures),
+        // Somebody else's page, or CPUs without an entry. What the pipe refuses comes with the next failed output.
+        None => accounts.failed_outputs(),
     }
 }

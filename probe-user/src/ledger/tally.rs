@@ -67,7 +67,7 @@ impl Tally {
     ///
     /// If the map cannot be read.
     pub fn of(&self, kind: RecordKind) -> Result<Vec<CpuTally>, TallyError> {
-        let counted = self.by_kind()?;
+        let counted = self.by_kind(&self.outputs()?)?;
         let of_cpu = |&cpu: &u32| {
             let tally = counted.get(&(cpu, kind)).copied().unwrap_or_default();
             CpuTally { cpu, tally }
@@ -75,10 +75,14 @@ impl Tally {
         Ok(self.kinds.cpus().iter().map(of_cpu).collect())
     }
 
-    /// What each possible CPU has counted for each kind, without the kinds that it has not counted.
-    pub(crate) fn by_kind(&self) -> Result<BTreeMap<(u32, RecordKind), KindTally>, TallyError> {
+    /// What each possible CPU has counted for each kind, without the kinds that it has not counted. `outputs` is what they
+    /// have counted about failed outputs.
+    pub(crate) fn by_kind(
+        &self,
+        outputs: &[CpuOutputs],
+    ) -> Result<BTreeMap<(u32, RecordKind), KindTally>, TallyError> {
         let mut counted: BTreeMap<_, KindTally> = BTreeMap::new();
-        let failed = self.failed_classes()?;
+        let failed = failed_classes(outputs);
         for bank in Bank::all()
             .filter(|bank| !matches!(bank, Bank::Failed(class) if !failed[*class as usize]))
         {
@@ -90,21 +94,6 @@ impl Tally {
             })?;
         }
         Ok(counted)
-    }
-
-    /// Which classes of failures may have counts. Most have none, and each takes a bank of every possible CPU to read.
-    fn failed_classes(&self) -> Result<[bool; FailureClass::COUNT], TallyError> {
-        let mut failed = [false; FailureClass::COUNT];
-        read(&self.outputs, 0, |_, tally: &OutputTally| {
-            for (failed, outputs) in failed.iter_mut().zip(tally.failed) {
-                *failed |= outputs != 0;
-            }
-        })?;
-        // What the pipe itself refuses is no output.
-        for refused in [FailureClass::Nested, FailureClass::TooBig] {
-            failed[refused as usize] = true;
-        }
-        Ok(failed)
     }
 
     /// What each possible CPU has counted about failed outputs so far.
@@ -125,9 +114,24 @@ impl Tally {
     /// If the map cannot be read.
     pub fn total(&self) -> Result<KindTally, TallyError> {
         let mut total = KindTally::default();
-        self.by_kind()?.into_values().for_each(|tally| total += tally);
+        self.by_kind(&self.outputs()?)?.into_values().for_each(|tally| total += tally);
         Ok(total)
     }
+}
+
+/// Which classes of failures may have counts. Most have none, and each takes a bank of every possible CPU to read.
+fn failed_classes(outputs: &[CpuOutputs]) -> [bool; FailureClass::COUNT] {
+    let mut failed = [false; FailureClass::COUNT];
+    for counted in outputs {
+        for (failed, outputs) in failed.iter_mut().zip(counted.tally.failed) {
+            *failed |= outputs != 0;
+        }
+    }
+    // What the pipe itself refuses is no output.
+    for refused in [FailureClass::Nested, FailureClass::TooBig] {
+        failed[refused as usize] = true;
+    }
+    failed
 }
 
 /// Opens a per-CPU array of `entries` values of type `T`.
