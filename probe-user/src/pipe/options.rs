@@ -248,6 +248,9 @@ impl Options {
 
     /// The options with the ring size that the limit for all rings allows on this machine.
     pub(crate) fn within_limit(&self) -> Result<Self, OpenError> {
+        if self.limit().is_none() {
+            return Ok(self.clone());
+        }
         let len = |cpus: io::Result<Vec<u32>>| cpus.map_or(0, |cpus| cpus.len());
         let cpus = match &self.cpus {
             Some(cpus) => cpus.len(),
@@ -257,10 +260,14 @@ impl Options {
         self.of_cpus(cpus)
     }
 
+    /// The limit for all rings. There is no default one for rings of a requested size.
+    fn limit(&self) -> Option<usize> {
+        self.total_bytes.or(self.bytes_per_cpu.is_none().then_some(DEFAULT_TOTAL))
+    }
+
     fn of_cpus(&self, cpus: usize) -> Result<Self, OpenError> {
         let mut this = self.clone();
-        let default = self.bytes_per_cpu.is_none().then_some(DEFAULT_TOTAL);
-        if let Some(total) = self.total_bytes.or(default) {
+        if let Some(total) = self.limit() {
             let share = (total / cpus.max(1)).checked_ilog2().map_or(0, |log| 1 << log);
             if share < page_size() {
                 return Err(OpenError::RingLimit { total, cpus });
