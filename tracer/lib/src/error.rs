@@ -542,11 +542,11 @@ fn chain(error: &(dyn Error + Send + Sync + 'static)) -> String {
             text = format!("{text}: {next}");
         }
     }
+    let left_out;
     let mut lines: Vec<_> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     if let Some(others) = lines.len().checked_sub(FIRST + LAST).filter(|others| *others > 0) {
-        let left_out = format!("({others} lines are left out)");
+        left_out = format!("({others} lines are left out)");
         lines.splice(FIRST..FIRST + others, [&*left_out]);
-        return lines.join("; ");
     }
     lines.join("; ")
 }
