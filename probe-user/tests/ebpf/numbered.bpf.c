@@ -42,21 +42,24 @@ static __always_inline struct numbered numbered(__u32 kind)
 	return record;
 }
 
+#define EMIT_NUMBERED(ctx, kind)                                                                                       \
+	({                                                                                                             \
+		struct numbered record = numbered(kind);                                                               \
+                                                                                                                       \
+		probe_emit(ctx, PROBE_USER_KIND(kind), &record);                                                       \
+	})
+
 SEC("classifier")
 int emit_numbered(void *ctx)
 {
-	struct numbered record = numbered(0);
-
-	probe_emit(ctx, PROBE_USER_KIND(0), &record);
+	EMIT_NUMBERED(ctx, 0);
 	return 0;
 }
 
 SEC("raw_tp")
 int emit_numbered_raw(void *ctx)
 {
-	struct numbered record = numbered(0);
-
-	probe_emit(ctx, PROBE_USER_KIND(0), &record);
+	EMIT_NUMBERED(ctx, 0);
 	return 0;
 }
 
@@ -94,9 +97,7 @@ int emit_nothing(void *ctx)
 SEC("perf_event")
 int emit_interrupting(void *ctx)
 {
-	struct numbered record = numbered(2);
-
-	probe_emit(ctx, PROBE_USER_KIND(2), &record);
+	EMIT_NUMBERED(ctx, 2);
 	return 0;
 }
 

@@ -4,8 +4,8 @@
 
 use crate::suite::records::{Numbered, Tailed};
 use crate::suite::{
-    End, Log, classifier, emit_on, generate, generate_on, load, map, number_from, online, open,
-    page_size, stay_on, while_emitting,
+    End, Log, classifier, emit_on, generate, generate_on, load, map, number_from, on_each_cpu,
+    online, open, page_size, while_emitting, while_running,
 };
 use aya::Ebpf;
 use aya::programs::SchedClassifier;
@@ -227,34 +227,28 @@ fn no_record_fails_unseen_while_pipes_open_and_close() {
     let (tally, outputs) = (map(&object, TALLY_MAP), map(&object, OUTPUTS_MAP));
     let parts = || PipeParts::new(map(&object, EVENTS_MAP)).unwrap().tally(tally, outputs).unwrap();
     let options = Options::new().bytes_per_cpu(4 << 20).wakeup(Wakeup::PollOnly);
-    let (stop, mut handled, mut full) = (AtomicBool::new(false), 0, 0);
-    let tallied = std::thread::scope(|scope| {
-        for cpu in online() {
-            let stop = &stop;
-            scope.spawn(move || {
-                stay_on(cpu);
-                while !stop.load(Ordering::Relaxed) {
-                    generate(program, 100);
+    let (mut handled, mut full) = (0, 0);
+    let emit = || generate(program, 100);
+    let tallied = while_running(
+        |stop| on_each_cpu(stop, emit),
+        || {
+            // Emulated CPUs are slow and get fewer rounds.
+            let start = Instant::now();
+            for _ in
+                (0..50).take_while(|round| *round < 8 || start.elapsed() < Duration::from_secs(4))
+            {
+                let mut pipe = EvPipe::open(parts(), &options).unwrap();
+                while pipe.drain(&mut EvHandlers::new()).records == 0 {
+                    std::thread::yield_now();
                 }
-            });
-        }
-        let stopping = SetOnDrop(&stop);
-        // Emulated CPUs are slow and get fewer rounds.
-        let start = Instant::now();
-        for _ in (0..50).take_while(|round| *round < 8 || start.elapsed() < Duration::from_secs(4))
-        {
-            let mut pipe = EvPipe::open(parts(), &options).unwrap();
-            while pipe.drain(&mut EvHandlers::new()).records == 0 {
-                std::thread::yield_now();
+                let ledger = pipe.close(&mut EvHandlers::new()).ledger.unwrap();
+                assert!(ledger.balances(), "{ledger}");
+                handled += ledger.handled();
+                full += ledger.tally().failed_for(FailureClass::NoSpace);
             }
-            let ledger = pipe.close(&mut EvHandlers::new()).ledger.unwrap();
-            assert!(ledger.balances(), "{ledger}");
-            handled += ledger.handled();
-            full += ledger.tally().failed_for(FailureClass::NoSpace);
-        }
-        drop(stopping);
-        Tally::from_maps(tally, outputs).unwrap()
-    });
+            Tally::from_maps(tally, outputs).unwrap()
+        },
+    );
     let tally = tallied.total().unwrap();
     assert_eq!(tally.sent, handled);
     // The kernel counts a missing event, and a full ring that is not mapped yet.

@@ -2,7 +2,7 @@
 
 use crate::suite::{
     BURST, Log, Received, classifier, emit_on, generate, generate_on, load, make_lazy, map,
-    number_from, online, open, stay_on, strict, while_running,
+    number_from, on_each_cpu, online, open, strict, while_running,
 };
 use aya::Ebpf;
 use aya::programs::SchedClassifier;
@@ -192,20 +192,11 @@ fn consumers_are_killed_under_load_and_followed_by_others() {
 
 /// Emits on every CPU while `act` runs, with pauses in which other tasks run.
 fn while_loaded<T>(program: &SchedClassifier, act: impl FnOnce() -> T) -> T {
-    let emit = |stop: &Stop| {
-        std::thread::scope(|scope| {
-            for cpu in online() {
-                scope.spawn(move || {
-                    stay_on(cpu);
-                    while !stop.is_stopped() {
-                        generate(program, 100);
-                        std::thread::sleep(Duration::from_micros(100));
-                    }
-                });
-            }
-        });
+    let emit = || {
+        generate(program, 100);
+        std::thread::sleep(Duration::from_micros(100));
     };
-    while_running(emit, act)
+    while_running(|stop| on_each_cpu(stop, emit), act)
 }
 
 #[test]

@@ -2,14 +2,14 @@
 
 use crate::suite::records::Numbered;
 use crate::suite::{
-    AMPLE, Log, classifier, emit_on, generate, load, map, online, open, stay_on, while_running,
+    AMPLE, Log, classifier, emit_on, generate, load, map, on_each_cpu, online, open, while_running,
 };
 use probe_user::common::RawRecord;
 use probe_user::common::control::EVENTS_MAP;
 use probe_user::ledger::HandedOver;
 use probe_user::{
     Consumer, CpuChange, EvHandlers, EvPipe, Failure, Loss, OpenError, Options, PerCpuPipe,
-    PipeParts, Stop, Summary, Wakeup,
+    PipeParts, Summary, Wakeup,
 };
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -173,25 +173,15 @@ fn nothing_is_lost_or_repeated_in_a_hundred_handovers() {
     let parts = PipeParts::of_object(&mut object).unwrap();
     let program = classifier(&mut object, "emit_numbered");
     let (emitted, received) = (AtomicU64::new(0), AtomicU64::new(0));
-    let emit = |stop: &Stop| {
-        std::thread::scope(|scope| {
-            for cpu in online() {
-                let (emitted, received) = (&emitted, &received);
-                scope.spawn(move || {
-                    stay_on(cpu);
-                    while !stop.is_stopped() {
-                        let before = emitted.load(Ordering::Relaxed);
-                        match before.saturating_sub(received.load(Ordering::Relaxed)) < MOST {
-                            true => {
-                                emitted.fetch_add(100, Ordering::Relaxed);
-                                generate(program, 100);
-                            }
-                            false => std::thread::yield_now(),
-                        }
-                    }
-                });
+    let emit = || {
+        let before = emitted.load(Ordering::Relaxed);
+        match before.saturating_sub(received.load(Ordering::Relaxed)) < MOST {
+            true => {
+                emitted.fetch_add(100, Ordering::Relaxed);
+                generate(program, 100);
             }
-        });
+            false => std::thread::yield_now(),
+        }
     };
     for wakeup in [Options::new(), Options::new().wakeup(Wakeup::PollOnly)] {
         let options = wakeup.bytes_per_cpu(AMPLE).take_over();
@@ -210,26 +200,29 @@ fn nothing_is_lost_or_repeated_in_a_hundred_handovers() {
         // Nothing wakes the other one: it looks at its own interval.
         let timeout = (pipe.wakeup() != Wakeup::PollOnly).then_some(ASLEEP);
         let mut numbers = Numbers::default();
-        while_running(emit, || {
-            for _ in 0..HANDOVERS {
-                let progress = pipe.poll(None, &mut numbers).unwrap();
-                received.fetch_add(progress.records, Ordering::Relaxed);
-                let next = EvPipe::open(parts.clone(), &options).unwrap();
-                let start = Instant::now();
-                while numbers.taken_over < online().len() {
-                    let progress = pipe.poll(timeout, &mut numbers).unwrap();
+        while_running(
+            |stop| on_each_cpu(stop, emit),
+            || {
+                for _ in 0..HANDOVERS {
+                    let progress = pipe.poll(None, &mut numbers).unwrap();
                     received.fetch_add(progress.records, Ordering::Relaxed);
-                    assert!(start.elapsed() < ASLEEP, "it has not noticed the next one");
+                    let next = EvPipe::open(parts.clone(), &options).unwrap();
+                    let start = Instant::now();
+                    while numbers.taken_over < online().len() {
+                        let progress = pipe.poll(timeout, &mut numbers).unwrap();
+                        received.fetch_add(progress.records, Ordering::Relaxed);
+                        assert!(start.elapsed() < ASLEEP, "it has not noticed the next one");
+                    }
+                    let polled = numbers.total();
+                    let earlier = std::mem::replace(&mut pipe, next);
+                    let summary = earlier.close(&mut numbers);
+                    received.fetch_add(numbers.total() - polled, Ordering::Relaxed);
+                    let handed_over = end(summary, std::mem::take(&mut numbers));
+                    let handed_over = HandedOver::from_bytes(&handed_over.to_bytes()).unwrap();
+                    pipe.meter().begin_after(&handed_over);
                 }
-                let polled = numbers.total();
-                let earlier = std::mem::replace(&mut pipe, next);
-                let summary = earlier.close(&mut numbers);
-                received.fetch_add(numbers.total() - polled, Ordering::Relaxed);
-                let handed_over = end(summary, std::mem::take(&mut numbers));
-                let handed_over = HandedOver::from_bytes(&handed_over.to_bytes()).unwrap();
-                pipe.meter().begin_after(&handed_over);
-            }
-        });
+            },
+        );
         let summary = pipe.close(&mut numbers);
         assert_eq!(summary.handed_over, HandedOver::default());
         end(summary, numbers);

@@ -209,6 +209,21 @@ pub fn generate(program: &SchedClassifier, count: u32) {
     program.test_run(options).unwrap();
 }
 
+/// Repeats `step` on each CPU until the stop.
+pub fn on_each_cpu(stop: &Stop, step: impl Fn() + Sync) {
+    std::thread::scope(|scope| {
+        for cpu in online() {
+            let step = &step;
+            scope.spawn(move || {
+                stay_on(cpu);
+                while !stop.is_stopped() {
+                    step();
+                }
+            });
+        }
+    });
+}
+
 /// Pins this thread to `cpu`.
 pub fn stay_on(cpu: u32) {
     try_to_stay_on(cpu).unwrap();
