@@ -14,5 +14,6 @@ pub mod counter;
 pub mod fetch;
 pub mod histogram;
 pub mod sampling;
+pub mod specialized;
 pub mod trace;
 pub mod wait;

@@ -2,7 +2,7 @@
 //! the return value and the duration.
 
 use super::fetch::again;
-use super::hit::{self, Registers};
+use super::hit::{self, Hook};
 use super::parts::{self, ANY, HEAD, HEADER, Part, Parts, part};
 use super::{count, counter, fetch, filter, histogram, sampling, stack, task, wait};
 use aya_ebpf::{
@@ -16,7 +16,7 @@ use core::mem::offset_of;
 use probe_common::RecordHeader;
 use probe_ebpf::{Reservation, atomic, pipe};
 use probe_tracer_common::call::{CallCounts, CallKey, PART};
-use probe_tracer_common::fetch::{FetchTable, base, moment};
+use probe_tracer_common::fetch::{base, moment};
 use probe_tracer_common::trace::ProbeHit;
 
 /// User space sets the number of parts. When the map is full, a new part replaces the oldest one, so that calls
@@ -62,30 +62,27 @@ impl Parts for Kept {
     }
 }
 
-/// Handles the entry of a call. `fill` fills in the registers.
+/// Handles the entry of a call.
 #[inline(always)]
-pub(crate) fn entered<C: EbpfContext>(
-    ctx: &C,
-    probe: u32,
-    stack: u64,
-    fill: impl FnOnce(&mut Registers, &FetchTable),
-) -> u32 {
+pub(crate) fn entered<H: Hook, C: EbpfContext>(ctx: &C, probe: u32, stack: u64) -> u32 {
     if !filter::current_is_traced() {
         return 0;
     }
-    let is_kept = match hit::begin(ctx, probe, fill) {
-        Some(mut hit) => {
-            let said = fetch::follow_table(probe, hit.depth(), moment::EARLY);
-            said != fetch::REJECTED && may_be_decided(probe, &hit, said) && {
-                stack::read(ctx, probe, &hit);
-                keep(&mut hit, probe, stack)
+    let sieved = hit::sieve(ctx.as_ptr(), probe);
+    let is_kept = sieved != fetch::REJECTED
+        && match hit::begin(probe) {
+            Some(mut hit) => {
+                let said = hit::read_into::<H, C>(ctx, &mut hit, sieved);
+                said != fetch::REJECTED && may_be_decided(probe, &hit, said) && {
+                    stack::read(ctx, probe, &hit);
+                    keep(&mut hit, probe, stack)
+                }
             }
-        }
-        None => {
-            no_slot(probe);
-            false
-        }
-    };
+            None => {
+                no_slot(probe);
+                false
+            }
+        };
     // The return of this call must not be taken for the return of an earlier one.
     if !is_kept && CALLS.remove(key(probe, stack, 0)).is_ok() {
         tally(probe, |counts| &raw mut counts.replaced);

@@ -2,25 +2,27 @@
 
 use super::{count, counter, fetch, filter, sampling, stack, task, wait};
 use aya_ebpf::EbpfContext;
+use core::ffi::c_void;
+use core::hint::black_box;
+use core::mem::offset_of;
 use probe_ebpf::{Reservation, pipe};
 use probe_tracer_common::counter::Counted;
-use probe_tracer_common::fetch::{DATA, FIELDS, FetchTable, LONGEST, SHORT, base, moment};
+use probe_tracer_common::fetch::{FetchTable, base, moment};
+use probe_tracer_common::specialized::{
+    FRAME_ADDRESS, FRAME_LEN, FRAME_REGISTERS, REGISTERS, TAIL,
+};
+pub(crate) use probe_tracer_common::specialized::{LAST_DATA, LAST_SHORT, LONGEST_TAIL};
 use probe_tracer_common::trace::ProbeHit;
 
 /// Arguments, return value and context, indexed by [`base`]. The length is a power of two, so that a mask bounds an
 /// index.
-pub(crate) type Registers = [u64; 32];
+pub(crate) type Registers = [u64; REGISTERS];
 
-const _: () = assert!(base::CONTEXT < 32 && base::COUNTERS_END <= base::FIELD && base::FIELD < 32);
-
-/// The last offset at which strings and arrays of maximum length may begin.
-pub(crate) const LAST_DATA: usize = 8 * FIELDS + size_of::<Counted>() + DATA;
-
-/// The longest tail that a hit has. A string of maximum length ends with a zero that is not sent.
-pub(crate) const LONGEST_TAIL: usize = LAST_DATA + LONGEST + 8;
-
-/// The last offset at which strings and arrays of at most [`SHORT`] bytes may begin.
-pub(crate) const LAST_SHORT: usize = LONGEST_TAIL - SHORT - 8;
+const _: () = assert!(
+    base::COUNTERS_END <= base::FIELD
+        && (base::FIELD as usize) < REGISTERS
+        && REGISTERS.is_power_of_two()
+);
 
 /// The tail of a hit that is being built, followed by working memory that is not sent.
 #[repr(C)]
@@ -37,6 +39,12 @@ pub(crate) struct Frame {
     /// The counters at the call's return.
     pub(crate) returned: Counted,
 }
+
+const _: () = assert!(
+    TAIL + offset_of!(Frame, registers) == FRAME_REGISTERS
+        && TAIL + offset_of!(Frame, len) == FRAME_LEN
+        && TAIL + offset_of!(Frame, address) == FRAME_ADDRESS
+);
 
 const _: () = assert!(size_of::<Frame>() <= Reservation::<ProbeHit>::MAX_TAIL);
 
@@ -61,28 +69,34 @@ pub(crate) unsafe fn reserved<'r>(depth: u32) -> Option<(&'r mut ProbeHit, &'r m
     Some((hit, unsafe { &mut *tail.as_mut_ptr().cast::<Frame>() }))
 }
 
-/// Reports or counts a hit of a probe. `fill` fills in at least the registers that the probe's table uses.
+/// What a program gets from its hook.
+pub(crate) trait Hook {
+    /// Fills in at least the registers that the probe's table uses.
+    fn fill_in(ctx: *mut c_void, registers: &mut Registers, table: &FetchTable);
+}
+
+/// Reports or counts a hit of a probe.
 #[inline(always)]
-pub(crate) fn report<C: EbpfContext>(
-    ctx: &C,
-    probe: u32,
-    fill: impl FnOnce(&mut Registers, &FetchTable),
-) -> u32 {
+pub(crate) fn report<H: Hook, C: EbpfContext>(ctx: &C, probe: u32) -> u32 {
     if !filter::current_is_traced() {
         return 0;
     }
+    let sieved = sieve(ctx.as_ptr(), probe);
+    if sieved == fetch::REJECTED {
+        return 0;
+    }
     let counts = count::is_wanted();
-    if counts && fetch::table(probe).is_some_and(|table| table.check_count == 0) {
+    if counts && sieved == fetch::ACCEPTED {
         count::hit(probe);
         return 0;
     }
-    let Some(hit) = begin(ctx, probe, fill) else {
+    let Some(mut hit) = begin(probe) else {
         if counts {
             count::unjudged(probe);
         }
         return 0;
     };
-    let said = fetch::follow_table(probe, hit.depth(), moment::EARLY);
+    let said = read_into::<H, C>(ctx, &mut hit, sieved);
     if said == fetch::REJECTED {
         return 0;
     }
@@ -100,10 +114,10 @@ pub(crate) fn report<C: EbpfContext>(
     }
     let mut next = wait::SEND;
     if hit.faults != 0 || !is_accepted {
-        next = wait::begin(probe, hit.depth(), said);
+        next = wait::settle(probe, hit.depth(), said);
         if next >= wait::OVER {
             wait::end_over(ctx.as_ptr(), next - wait::OVER);
-            next = wait::begin(probe, hit.depth(), said | wait::NO_OTHER);
+            next = wait::settle(probe, hit.depth(), said | wait::NO_OTHER);
         }
     }
     if next == wait::SEND {
@@ -112,23 +126,63 @@ pub(crate) fn report<C: EbpfContext>(
     0
 }
 
-/// Reserves a record for a hit of a probe. `fill` fills in the registers.
+/// Reserves a record for a hit of a probe.
 #[inline(always)]
-pub(crate) fn begin<C: EbpfContext>(
-    ctx: &C,
-    probe: u32,
-    fill: impl FnOnce(&mut Registers, &FetchTable),
-) -> Option<Reservation<ProbeHit>> {
-    let table = fetch::table(probe)?;
+pub(crate) fn begin(probe: u32) -> Option<Reservation<ProbeHit>> {
     let mut hit = pipe::reserve::<ProbeHit>().ok()?;
     task::fill_in(&mut hit.task);
     hit.probe = probe;
     hit.faults = 0;
-    let frame = frame(&mut hit);
-    fill(&mut frame.registers, table);
-    frame.registers[base::CONTEXT as usize] = ctx.as_ptr() as u64;
-    frame.len = 8 * usize::from(table.field_count) + counter::room();
     Some(hit)
+}
+
+/// Reads what is read at the hook into a hit that [`begin`] has reserved. `sieved` is what [`sieve`] said. Returns what
+/// the predicate says.
+#[inline(always)]
+pub(crate) fn read_into<H: Hook, C: EbpfContext>(
+    ctx: &C,
+    hit: &mut Reservation<ProbeHit>,
+    sieved: u32,
+) -> u32 {
+    let (probe, depth) = (hit.probe, hit.depth());
+    read_fields::<H>(ctx.as_ptr(), &raw mut **hit, depth, probe, sieved)
+}
+
+// In a program that is loaded for one probe, user space replaces the next two functions by what the probe's table says,
+// without the table. The arguments and the result are hidden from the compiler, which would draw conclusions from the bodies
+// that stand here.
+
+/// What is known about a hit before anything is reserved: that the predicate rejects it, that it accepts it, or that
+/// it is undecided.
+#[inline(never)]
+pub(crate) fn sieve(ctx: *mut c_void, probe: u32) -> u32 {
+    let _ = black_box(ctx);
+    let Some(table) = fetch::table(probe) else { return fetch::REJECTED };
+    black_box(if table.early_checks == 0 { fetch::ACCEPTED } else { fetch::UNDECIDED })
+}
+
+/// Reads the fields of a hit, the first moment's, and returns what the predicate says. It is not asked if `sieved` says
+/// that it accepts the hit.
+#[inline(never)]
+fn read_fields<H: Hook>(
+    ctx: *mut c_void,
+    hit: *mut ProbeHit,
+    depth: u32,
+    probe: u32,
+    sieved: u32,
+) -> u32 {
+    let hit = black_box(hit);
+    if black_box(sieved) > fetch::UNDECIDED {
+        // Never. This keeps the function for what is put here.
+        return fetch::judge(probe, depth, moment::EARLY);
+    }
+    let Some(table) = fetch::table(probe) else { return fetch::REJECTED };
+    // SAFETY: the hit is reserved, and its tail is a frame, as in frame().
+    let frame = unsafe { &mut *hit.wrapping_add(1).cast::<Frame>() };
+    H::fill_in(ctx, &mut frame.registers, table);
+    frame.registers[base::CONTEXT as usize] = ctx as u64;
+    frame.len = 8 * usize::from(table.field_count) + counter::room();
+    fetch::follow_table(probe, depth, moment::EARLY)
 }
 
 /// Sends a hit, with the part of its tail that is used.

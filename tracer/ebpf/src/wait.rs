@@ -41,6 +41,7 @@ use core::{ffi::c_void, mem::offset_of};
 use probe_common::{Record, RecordHeader, RecordKind};
 use probe_ebpf::{Reservation, atomic, pipe, unshared_stack};
 use probe_tracer_common::call::PART;
+use probe_tracer_common::specialized::NOTHING;
 use probe_tracer_common::trace::ProbeHit;
 use probe_tracer_common::wait::{IS_UNDECIDED, PLACES, Waits, key};
 
@@ -75,7 +76,7 @@ static UNDECIDED_HITS: PerCpuArray<u64> = PerCpuArray::with_max_entries(1, 0);
 /// The hit waits.
 pub(crate) const KEPT: u32 = 0;
 /// The hit does not wait, and is to be sent.
-pub(crate) const SEND: u32 = 1;
+pub(crate) use probe_tracer_common::specialized::SEND;
 /// The hit does not wait, and nothing is to be sent.
 pub(crate) const DROP: u32 = 2;
 
@@ -136,7 +137,7 @@ impl Parts for Place {
 /// what to do with the hit.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) extern "C" fn begin(probe: u32, depth: u32, said: u32) -> u32 {
+pub(crate) extern "C" fn settle(probe: u32, depth: u32, said: u32) -> u32 {
     let is_undecided = said & !NO_OTHER == UNDECIDED;
     if HITS_WAIT.load() == 0 {
         return unless(is_undecided, probe);
@@ -186,7 +187,7 @@ fn is_of_probe(place: Place, probe: u32) -> bool {
     unsafe { number.cast::<u32>().read_volatile() & !IS_UNDECIDED == probe }
 }
 
-/// Ends the wait of the hit in the place that [`begin`] has returned.
+/// Ends the wait of the hit in the place that [`settle`] has returned.
 #[inline(always)]
 pub(crate) fn end_over(ctx: *mut c_void, number: u32) {
     send(ctx, give_up(bpf_get_current_pid_tgid() as u32, number));
@@ -214,9 +215,6 @@ fn send(ctx: *mut c_void, depth: u32) -> u32 {
     }
     0
 }
-
-/// No depth: there is nothing to send.
-const NOTHING: u32 = u32::MAX;
 
 /// The place is not free.
 const TAKEN: u32 = 1;

@@ -38,11 +38,7 @@ pub(crate) fn table(probe: u32) -> Option<&'static FetchTable> {
     PROBES.get(probe)
 }
 
-/// What the predicate says of a hit.
-pub(crate) const REJECTED: u32 = 0;
-pub(crate) const ACCEPTED: u32 = 1;
-/// It depends on a field that may become readable.
-pub(crate) const UNDECIDED: u32 = 2;
+pub(crate) use probe_tracer_common::specialized::{ACCEPTED, REJECTED, UNDECIDED};
 
 /// What a comparison says of a hit.
 pub(super) const DIFFERS: u32 = 0;
@@ -79,7 +75,7 @@ pub(crate) extern "C" fn follow_table(probe: u32, depth: u32, moment: u32) -> u3
     let checks_text = table.checks_text >> (moment & 1) & 1 != 0;
     let mut said = ACCEPTED;
     if !checks_text {
-        said = judge(table, probe, depth, moment);
+        said = judge_by(table, probe, depth, moment);
         if said == REJECTED {
             return REJECTED;
         }
@@ -89,7 +85,7 @@ pub(crate) extern "C" fn follow_table(probe: u32, depth: u32, moment: u32) -> u3
     if data != 0 {
         fetch_fields(probe, depth, data, 0);
     }
-    if checks_text { judge(table, probe, depth, moment) } else { said }
+    if checks_text { judge_by(table, probe, depth, moment) } else { said }
 }
 
 /// Reads the fields that faulted at the entry and may be readable by now, as `how` says ([`again`]), in the hit that is
@@ -98,10 +94,9 @@ pub(crate) extern "C" fn follow_table(probe: u32, depth: u32, moment: u32) -> u3
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) extern "C" fn read_again(probe: u32, depth: u32, how: u32) -> u32 {
-    let Some(table) = PROBES.get(probe) else { return REJECTED };
     let faulted = fields_to_read(probe, depth);
     fetch_fields(probe, depth, faulted, 1);
-    let said = judge(table, probe, depth, moment::EARLY);
+    let said = judge(probe, depth, moment::EARLY);
     if how != again::FOR_NOW {
         clear_faulted(probe, depth);
     }
@@ -112,8 +107,7 @@ pub(crate) extern "C" fn read_again(probe: u32, depth: u32, how: u32) -> u32 {
 /// `depth`. Returns what the predicate says, as before.
 #[inline(always)]
 pub(crate) fn give_fields_up(probe: u32, depth: u32) -> u32 {
-    let Some(table) = PROBES.get(probe) else { return REJECTED };
-    let said = judge(table, probe, depth, moment::EARLY);
+    let said = judge(probe, depth, moment::EARLY);
     clear_faulted(probe, depth);
     said
 }
@@ -151,9 +145,19 @@ pub(crate) extern "C" fn clear_faulted(probe: u32, depth: u32) -> u32 {
     0
 }
 
-/// What the part of the predicate says that can be decided at this moment.
+/// What the part of the predicate says that can be decided at this moment. The interpreter has it inlined: functions
+/// can be called eight deep.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn judge(probe: u32, depth: u32, moment: u32) -> u32 {
+    match PROBES.get(probe) {
+        Some(table) => judge_by(table, probe, depth, moment),
+        None => REJECTED,
+    }
+}
+
 #[inline(always)]
-fn judge(table: &FetchTable, probe: u32, depth: u32, moment: u32) -> u32 {
+fn judge_by(table: &FetchTable, probe: u32, depth: u32, moment: u32) -> u32 {
     let early = u32::from(table.early_checks);
     let (first, end) =
         if moment == moment::LATE { (early, u32::from(table.check_count)) } else { (0, early) };

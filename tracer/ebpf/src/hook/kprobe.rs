@@ -2,7 +2,7 @@
 //! The programs that also serve functions in user space can be preempted there.
 
 use super::number;
-use crate::hit::Registers;
+use crate::hit::{Hook, Registers};
 use crate::{call, filter, hit};
 use aya_ebpf::{
     EbpfContext,
@@ -14,7 +14,7 @@ use aya_ebpf::{
 use aya_log_ebpf::trace;
 use core::ffi::c_void;
 use probe_ebpf::unshared_stack;
-use probe_tracer_common::fetch::base;
+use probe_tracer_common::fetch::{FetchTable, base};
 
 /// One program for all functions: the attach cookie tells which one was hit (5.15+).
 #[kprobe]
@@ -85,7 +85,7 @@ pub(crate) fn call_return_by_number(ctx: RetProbeContext) -> u32 {
 fn returned(ctx: *mut c_void, probe: u32) -> u32 {
     let ctx = &RetProbeContext::new(ctx);
     trace!(ctx, "kretprobe {} hit", probe);
-    hit::report(ctx, probe, |registers, _| registers[base::RETVAL as usize] = ctx.ret())
+    hit::report::<Return, _>(ctx, probe)
 }
 
 /// One function for all programs on entries, so that the object has this code once.
@@ -93,7 +93,7 @@ fn returned(ctx: *mut c_void, probe: u32) -> u32 {
 fn hit(ctx: *mut c_void, probe: u32) -> u32 {
     let ctx = &ProbeContext::new(ctx);
     trace!(ctx, "kprobe {} hit", probe);
-    hit::report(ctx, probe, |registers, _| arguments(ctx, registers))
+    hit::report::<Entry, _>(ctx, probe)
 }
 
 /// One function for all programs on entries of calls, so that the object has this code once.
@@ -101,7 +101,7 @@ fn hit(ctx: *mut c_void, probe: u32) -> u32 {
 fn call_entered(ctx: *mut c_void, probe: u32) -> u32 {
     let ctx = &ProbeContext::new(ctx);
     trace!(ctx, "call of {} entered", probe);
-    call::entered(ctx, probe, stack_pointer(ctx.regs), |registers, _| arguments(ctx, registers))
+    call::entered::<Entry, _>(ctx, probe, stack_pointer(ctx.regs))
 }
 
 /// One function for all programs on returns of calls, so that the object has this code once.
@@ -117,16 +117,31 @@ fn call_returned(ctx: *mut c_void, probe: u32) -> u32 {
     call::returned(ctx, probe, stack, ctx.ret())
 }
 
-/// The arguments that are in registers.
-#[inline(always)]
-fn arguments(ctx: &ProbeContext, registers: &mut Registers) {
-    // One by one, because the verifier must see which word of the context is read.
-    registers[0] = ctx.arg(0).unwrap_or(0);
-    registers[1] = ctx.arg(1).unwrap_or(0);
-    registers[2] = ctx.arg(2).unwrap_or(0);
-    registers[3] = ctx.arg(3).unwrap_or(0);
-    registers[4] = ctx.arg(4).unwrap_or(0);
-    registers[5] = ctx.arg(5).unwrap_or(0);
+/// The entry of a function: the arguments that are in registers.
+struct Entry;
+
+impl Hook for Entry {
+    #[inline(always)]
+    fn fill_in(ctx: *mut c_void, registers: &mut Registers, _: &FetchTable) {
+        let ctx = ProbeContext::new(ctx);
+        // One by one, because the verifier must see which word of the context is read.
+        registers[0] = ctx.arg(0).unwrap_or(0);
+        registers[1] = ctx.arg(1).unwrap_or(0);
+        registers[2] = ctx.arg(2).unwrap_or(0);
+        registers[3] = ctx.arg(3).unwrap_or(0);
+        registers[4] = ctx.arg(4).unwrap_or(0);
+        registers[5] = ctx.arg(5).unwrap_or(0);
+    }
+}
+
+/// The return of a function.
+struct Return;
+
+impl Hook for Return {
+    #[inline(always)]
+    fn fill_in(ctx: *mut c_void, registers: &mut Registers, _: &FetchTable) {
+        registers[base::RETVAL as usize] = RetProbeContext::new(ctx).ret();
+    }
 }
 
 /// How many bytes a return pops off the stack: on x86-64 the return address, on arm64 nothing.

@@ -1,17 +1,15 @@
 //! Tracepoints.
 
 use super::number;
-use crate::hit;
-use crate::hit::Registers;
+use crate::hit::{self, Hook, Registers};
 use aya_ebpf::{
-    EbpfContext,
     helpers::{bpf_get_attach_cookie, generated::bpf_probe_read_kernel},
     programs::TracePointContext,
 };
 use aya_log_ebpf::trace;
 use core::ffi::c_void;
 use probe_ebpf::unshared_stack;
-use probe_tracer_common::fetch::CONTEXT_WORDS;
+use probe_tracer_common::fetch::{CONTEXT_WORDS, FetchTable};
 
 /// A mask with enough bits for the number of context words.
 const CONTEXT_MASK: u8 = (2 * CONTEXT_WORDS - 1) as u8;
@@ -52,15 +50,20 @@ const PASS_ON: u32 = 1;
 fn traced(ctx: *mut c_void, probe: u32) -> u32 {
     let ctx = &TracePointContext::new(ctx);
     trace!(ctx, "tracepoint {} hit", probe);
-    hit::report(ctx, probe, |registers, table| {
+    hit::report::<Tracepoint, _>(ctx, probe);
+    PASS_ON
+}
+
+struct Tracepoint;
+
+impl Hook for Tracepoint {
+    #[inline(always)]
+    fn fill_in(ctx: *mut c_void, registers: &mut Registers, table: &FetchTable) {
         // The mask is for the verifier.
         let size = u32::from(table.context_words & CONTEXT_MASK) * 8;
         if size != 0 {
             // SAFETY: there are that many registers; the helper checks the address that it reads from.
-            unsafe {
-                bpf_probe_read_kernel(registers.as_mut_ptr().cast(), size, ctx.as_ptr().cast())
-            };
+            unsafe { bpf_probe_read_kernel(registers.as_mut_ptr().cast(), size, ctx.cast()) };
         }
-    });
-    PASS_ON
+    }
 }
