@@ -44,7 +44,7 @@ const OF_USER_SPACE: &[&str] =
 /// so has the way in which system calls read strings.
 /// The other groups run on the oldest and the newest kernel.
 const OF_EVERY_KERNEL: &[&str] =
-    &["absent", "adaptive", "calls", "hotplug", "kprobe", "nesting", "pipe"];
+    &["absent", "adaptive", "calls", "hotplug", "kprobe", "nesting", "pipe", "specialized"];
 
 /// The machine that the tests run on.
 #[derive(Clone, Copy)]

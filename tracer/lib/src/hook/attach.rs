@@ -309,6 +309,12 @@ impl<'o> Attacher<'o> {
             event.set_bpf(program.as_fd()).map_err(failed)?;
             return Ok(Link::LegacyPerfEvent { event });
         }
+        if let Some(program) = self.object.specialized(side, &by_number, number)? {
+            match bpf::link_perf_event(program.as_fd(), event.as_fd(), number.into()) {
+                Ok(link) => return Ok(Link::PerfEvent { link, event, own: Some(program) }),
+                Err(error) => log::debug!("{spec} is not specialized: {error}"),
+            }
+        }
         let program = self.object.program_on(side, &format!("{programs}_by_cookie"))?;
         let (link, own) = match bpf::link_perf_event(program, event.as_fd(), number.into()) {
             // A tracepoint accepts each program only once.

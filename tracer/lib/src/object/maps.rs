@@ -63,6 +63,8 @@ pub(crate) struct Config {
     pub(crate) sampling: Sampling,
     /// `aya_log::Level`; 0 is off.
     pub(crate) log_level: u8,
+    /// The most programs that are specialized for their probe; `None` for the default.
+    pub(crate) specialize: Option<usize>,
 }
 
 /// Limits the hits of each probe that are emitted.

@@ -4,6 +4,7 @@ mod maps;
 pub(crate) mod namespaces;
 pub(crate) mod per_cpu;
 mod programs;
+mod specialized;
 
 use crate::error::{Result, TraceError};
 use aya::Ebpf;
@@ -13,12 +14,13 @@ use probe_common::control::FLUSH_PROGRAM;
 use probe_sys::bpf;
 use probe_sys::bpf::load::{Purpose, Trampoline};
 use probe_sys::process::DeferredSignals;
-use probe_tracer_common::counter;
+use probe_tracer_common::counter::{self, Counted};
 use probe_tracer_common::fetch::{FetchTable, PROBES};
 use probe_tracer_common::wait::{END_WAIT_PROGRAM, PAGE_FAULT_PROGRAM, WAITING, WAITS};
 use probe_user::OpenError;
 use probe_user::PipeParts;
-use programs::Linked;
+use programs::{Linked, Own};
+use specialized::Site;
 use std::collections::HashMap;
 use std::error::Error;
 use std::io;
@@ -59,7 +61,21 @@ pub(crate) struct Object {
     hits_wait: bool,
     /// Whether predicates may remain undecided.
     may_be_undecided: bool,
+    /// What each probe reads.
+    tables: Vec<FetchTable>,
+    /// Whether the tracer is in the initial PID namespace.
+    is_in_initial_namespace: bool,
+    /// How many bytes of a hit's tail are for counters.
+    counters_len: usize,
+    /// How many programs are specialized.
+    specialized: usize,
+    /// The most of them, if that was set.
+    most_specialized: Option<usize>,
 }
+
+/// The most programs that are specialized where one program can serve all probes. Loading one takes longer than
+/// attaching the other.
+const MOST_SPECIALIZED: usize = 16;
 
 impl Object {
     /// Reads the object and creates its maps. Probe `n` reads what `tables[n]` says.
@@ -76,9 +92,25 @@ impl Object {
         let log = (config.log_level > 0).then(maps::create_log).transpose()?;
         let maps = maps::create(&code, types.as_ref().map(OwnedFd::as_fd), log.as_ref())?;
         let (linked, loaded) = (HashMap::new(), HashMap::new());
+        let is_in_initial_namespace = config.namespace.inode == 0;
+        let counters_len = Counted::bytes(config.counters.into());
         let hits_wait = hits_wait(tables);
         let may_be_undecided = maps::may_be_undecided(tables);
-        let mut this = Self { code, types, maps, linked, loaded, log, hits_wait, may_be_undecided };
+        let mut this = Self {
+            code,
+            types,
+            maps,
+            linked,
+            loaded,
+            log,
+            hits_wait,
+            may_be_undecided,
+            tables: tables.to_vec(),
+            is_in_initial_namespace,
+            counters_len,
+            specialized: 0,
+            most_specialized: config.specialize,
+        };
         let mut probes: Array<_, [u8; size_of::<FetchTable>()]> =
             this.map_mut(PROBES)?.try_into()?;
         for (number, table) in (0..).zip(tables) {
@@ -173,7 +205,7 @@ impl Object {
             self.link(variant)?;
             let types = self.types.as_ref().map(OwnedFd::as_fd);
             let linked = &self.linked[variant];
-            let program = linked.load(&linked.instructions, types, purpose);
+            let program = linked.load(types, purpose);
             self.loaded.insert(key.clone(), program.map_err(TraceError::load)?);
         }
         Ok(self.loaded[&key].as_fd())
@@ -198,20 +230,94 @@ impl Object {
         self.load_numbered(&variant, Purpose::Trampoline(function), number)
     }
 
+    /// Loads a specialized program for the probe of this number. `None` if the kernel refuses it, or if there are so many already
+    /// that a program which serves several probes starts sooner.
+    pub(crate) fn specialized(
+        &mut self,
+        side: Side,
+        name: &str,
+        number: u32,
+    ) -> Result<Option<OwnedFd>> {
+        if self.specialized >= self.most_specialized.unwrap_or(MOST_SPECIALIZED) {
+            return Ok(None);
+        }
+        let purpose = programs::purpose(&self.code, name).map_err(TraceError::load)?;
+        let variant = (name.to_owned(), side);
+        let own = self.own(&variant, number)?;
+        Ok(self.load_specialized(&variant, &own, purpose, number))
+    }
+
     fn load_numbered(
         &mut self,
         variant: &Variant,
         purpose: Purpose<'_>,
         number: u32,
     ) -> Result<Result<OwnedFd, Refused>> {
+        let own = self.own(variant, number)?;
+        if self.most_specialized.is_none_or(|most| self.specialized < most)
+            && let Some(program) = self.load_specialized(variant, &own, purpose, number)
+        {
+            return Ok(Ok(program));
+        }
+        Ok(self.load_own(variant, &own, purpose))
+    }
+
+    fn load_specialized(
+        &mut self,
+        variant: &Variant,
+        own: &Own,
+        purpose: Purpose<'_>,
+        number: u32,
+    ) -> Option<OwnedFd> {
+        let program = &self.linked[variant];
+        let specialized = program.specialized(own, &self.site(program, number)?)?;
+        match self.load_own(variant, &specialized, purpose) {
+            Ok(loaded) => {
+                self.specialized += 1;
+                Some(loaded)
+            }
+            Err(why) => {
+                log::info!("probe {number} shares the program of all probes: {}", why.source);
+                log::debug!("{why}");
+                None
+            }
+        }
+    }
+
+    /// How many programs are specialized.
+    pub(crate) fn specialized_count(&self) -> usize {
+        self.specialized
+    }
+
+    fn load_own(
+        &self,
+        variant: &Variant,
+        own: &Own,
+        purpose: Purpose<'_>,
+    ) -> Result<OwnedFd, Refused> {
+        let types = self.types.as_ref().map(OwnedFd::as_fd);
+        self.linked[variant].load_own(own, types, purpose)
+    }
+
+    /// The program for the probe of this number, linked on first use.
+    fn own(&mut self, variant: &Variant, number: u32) -> Result<Own> {
         self.link(variant)?;
         let types = self.types.as_ref().map(OwnedFd::as_fd);
-        // Once it is loaded, the program holds this map.
-        let own = maps::create_number(&self.code, types, number).map_err(TraceError::load)?;
+        // From now on, the program holds this map.
+        let map = maps::create_number(&self.code, types, number).map_err(TraceError::load)?;
         let linked = self.map_fd(NUMBER).map_err(TraceError::load)?;
-        let program = &self.linked[variant];
-        let instructions = program.numbered(linked, own.as_fd()).map_err(TraceError::load)?;
-        Ok(program.load(&instructions, types, purpose))
+        self.linked[variant].numbered(linked, map).map_err(TraceError::load)
+    }
+
+    /// What is known about a probe before its program is loaded.
+    fn site(&self, program: &Linked, number: u32) -> Option<Site<'_>> {
+        Some(Site {
+            table: self.tables.get(number as usize)?,
+            number,
+            context: program.context()?,
+            is_in_initial_namespace: self.is_in_initial_namespace,
+            counters_len: self.counters_len,
+        })
     }
 
     /// Links a program on first use.

@@ -6,16 +6,18 @@
 //! number differs.
 
 use super::maps::{Maps, fd_of};
+use super::specialized::{Context, Site};
 use super::{AnyError, Side, Variant};
 use aya_obj::generated::{BPF_PSEUDO_MAP_VALUE, bpf_insn};
 use aya_obj::{Object, ProgramSection};
 use probe_sys::bpf::load::{Code, Functions, Purpose, load, load_btf};
 use probe_tracer_common::call::{CALLS, USER_CALLS};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
 
 /// The size limit for the verifier's log, in bytes.
 const LONGEST_LOG: usize = 16 << 20;
@@ -49,14 +51,38 @@ pub(super) fn purpose(object: &Object, program: &str) -> Result<Purpose<'static>
     }
 }
 
+/// What a program of a section finds when its hook is hit.
+fn context(section: &ProgramSection) -> Option<Context> {
+    Some(match section {
+        ProgramSection::KProbe | ProgramSection::KRetProbe => Context::Registers,
+        ProgramSection::TracePoint => Context::Tracepoint,
+        ProgramSection::RawTracePoint => Context::RawTracepoint,
+        ProgramSection::FEntry { .. } | ProgramSection::FExit { .. } => Context::Trampoline,
+        _ => return None,
+    })
+}
+
 /// A program, linked against the object's maps.
 #[derive(Debug)]
 pub(super) struct Linked {
     name: String,
-    pub(super) instructions: Vec<u64>,
+    instructions: Vec<u64>,
     license: CString,
     /// The `struct bpf_func_info`s, and the size of each in bytes.
     infos: (Vec<u8>, usize),
+    /// The names of the functions, by type id.
+    functions: HashMap<u32, String>,
+    /// What the program finds when its hook is hit, if it has one.
+    context: Option<Context>,
+}
+
+/// The instructions of a program that is loaded for one probe.
+pub(super) struct Own {
+    instructions: Vec<u64>,
+    /// The `struct bpf_func_info`s.
+    infos: Vec<u8>,
+    /// The map with the probe's number, which the instructions name. Once it is loaded, the program holds the map.
+    number: Rc<OwnedFd>,
 }
 
 impl Linked {
@@ -82,6 +108,11 @@ impl Linked {
         linked.relocate_maps(created.into_iter(), &sections)?;
         linked.relocate_calls(&sections)?;
         linked.sanitize_functions(aya::features());
+        let names = object.functions.values().filter_map(|function| {
+            let info = function.func_info.func_info.first()?;
+            Some((info.type_id, function.name.clone()))
+        });
+        let functions = names.collect();
         let key = program.function_key();
         let function = linked.functions.get(&key).ok_or_else(|| no_program(name))?;
         Ok(Self {
@@ -89,16 +120,14 @@ impl Linked {
             instructions: function.instructions.iter().map(word).collect(),
             license: program.license.clone(),
             infos: (function.func_info.func_info_bytes(), function.func_info_rec_size),
+            functions,
+            context: context(&program.section),
         })
     }
 
-    /// The instructions for the probe whose number the map `own` holds. `linked` is the map that the
-    /// program is linked against.
-    pub(super) fn numbered(
-        &self,
-        linked: BorrowedFd<'_>,
-        own: BorrowedFd<'_>,
-    ) -> Result<Vec<u64>, AnyError> {
+    /// The program for the probe whose number the map `own` holds. `linked` is the map that the program is linked
+    /// against.
+    pub(super) fn numbered(&self, linked: BorrowedFd<'_>, own: OwnedFd) -> Result<Own, AnyError> {
         let mut instructions = self.instructions.clone();
         let mut count = 0;
         for instruction in &mut instructions {
@@ -111,17 +140,49 @@ impl Linked {
         if count == 0 {
             return Err(format!("program {} does not ask for its number", self.name).into());
         }
-        Ok(instructions)
+        Ok(Own { instructions, infos: self.infos.0.clone(), number: Rc::new(own) })
     }
 
-    /// Loads the program, with these instructions, for its purpose.
-    pub(super) fn load(
+    /// What the program finds when its hook is hit, if it has one.
+    pub(super) fn context(&self) -> Option<Context> {
+        self.context
+    }
+
+    /// The program with the table of its probe compiled into it, if that is possible.
+    pub(super) fn specialized(&self, own: &Own, site: &Site<'_>) -> Option<Own> {
+        let name_of = |id: u32| self.functions.get(&id).map(String::as_str);
+        let (instructions, infos) =
+            site.specialize(&own.instructions, (&own.infos, self.infos.1), name_of)?;
+        Some(Own { instructions, infos, number: own.number.clone() })
+    }
+
+    /// Loads the program that is for one probe.
+    pub(super) fn load_own(
         &self,
-        instructions: &[u64],
+        own: &Own,
         types: Option<BorrowedFd<'_>>,
         purpose: Purpose<'_>,
     ) -> Result<OwnedFd, Refused> {
-        let (infos, info_len) = (&*self.infos.0, self.infos.1);
+        self.load_code(&own.instructions, &own.infos, types, purpose)
+    }
+
+    /// Loads the program for its purpose.
+    pub(super) fn load(
+        &self,
+        types: Option<BorrowedFd<'_>>,
+        purpose: Purpose<'_>,
+    ) -> Result<OwnedFd, Refused> {
+        self.load_code(&self.instructions, &self.infos.0, types, purpose)
+    }
+
+    fn load_code(
+        &self,
+        instructions: &[u64],
+        infos: &[u8],
+        types: Option<BorrowedFd<'_>>,
+        purpose: Purpose<'_>,
+    ) -> Result<OwnedFd, Refused> {
+        let info_len = self.infos.1;
         let functions = types.map(|types| Functions { types, infos, info_len });
         let code = Code { name: &self.name, instructions, license: &self.license, functions };
         with_memlock_lifted(|| load(&code, purpose, &mut []))

@@ -62,6 +62,7 @@ pub struct TracerBuilder {
     order: Order,
     calls: bool,
     call_parts: Option<u32>,
+    specialize: Option<usize>,
     fields: Fields,
     sampling: Sampling,
     options: Options,
@@ -290,6 +291,15 @@ impl TracerBuilder {
         self
     }
 
+    /// Sets the most probes whose tables are compiled into programs of their own. The others are read by the
+    /// interpreter. For tests.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn specialize(mut self, most: usize) -> Self {
+        self.specialize = Some(most);
+        self
+    }
+
     /// Sets the options of the pipe.
     #[must_use]
     pub fn options(mut self, options: Options) -> Self {
@@ -450,6 +460,7 @@ impl TracerBuilder {
             log_level: self.log_level.map_or(0, |level| level as u8),
             in_cgroup: self.cgroup.is_some().into(),
             counters: self.fields.counters.len() as u8,
+            specialize: self.specialize,
             ..Config::default()
         };
         if let Target::Process(pid) | Target::Descendants(pid) = self.target {

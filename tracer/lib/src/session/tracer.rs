@@ -31,6 +31,12 @@ impl Tracer {
         &self.attached.probes
     }
 
+    /// How many programs the tables of their probes are compiled into. For tests.
+    #[doc(hidden)]
+    pub fn specialized(&self) -> usize {
+        self.attached.object.specialized_count()
+    }
+
     /// What the patterns match but the tracer does not probe: one for each pattern.
     pub fn left_out(&self) -> &[LeftOut] {
         &self.attached.left_out

@@ -1,0 +1,218 @@
+//! A program into which the table of its probe is compiled reports the same as the interpreter of tables: the same bytes for the
+//! same hits, whatever the fields, the predicate, the filters and the options are.
+
+use crate::probe::has_kprobes;
+use crate::random::Random;
+use probe_tracer::{Target, Tracer, TracerBuilder};
+use probe_tracer_common::trace::{COMM_LEN, ProbeHit};
+use probe_user::Consumer;
+use probe_user::common::RawRecord;
+use rustix::thread::{gettid, set_name};
+use std::ffi::CString;
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::mem::offset_of;
+use std::ops::ControlFlow;
+use std::process::Command;
+
+/// A hook with fields and predicates to choose from.
+pub(crate) struct Hook {
+    pub(crate) name: &'static str,
+    pub(crate) fields: &'static [&'static str],
+    pub(crate) predicates: &'static [&'static str],
+}
+
+/// Fields that every hook has.
+const EVERYWHERE: [&str; 7] = ["pid", "tid", "uid", "cpu", "comm", "ustack", KERNEL_STACK];
+
+const KERNEL_STACK: &str = "kstack";
+
+/// Providers whose kernel stacks begin in the program itself.
+const ON_THE_STACK: [&str; 3] = ["rawtp", "fentry", "fexit"];
+
+const ALWAYS: &str = "";
+
+const HOOKS: &[Hook] = &[
+    Hook {
+        name: "tracepoint:syscalls:sys_enter_write",
+        fields: &["fd", "buf", "count", "buf:x64", "fd:x64", "buf:ustr"],
+        predicates: &[
+            "/fd > 2/",
+            "/fd < 0/",
+            "/fd != 1 && count > 3/",
+            "/fd:s64 == count:s64 || count & 4/",
+            "/count == 5 && buf == \"hello\"/",
+            "/buf ~ \"h*o\"/",
+            "/buf ~ \"*ell*\" || count > 64/",
+            "/!(fd == 1) && comm == \"specialized\"/",
+            "/pid == tid && uid == 0/",
+        ],
+    },
+    Hook {
+        name: "tracepoint:syscalls:sys_enter_openat",
+        fields: &["dfd", "filename", "flags", "mode"],
+        predicates: &[
+            "/dfd < 0/",
+            "/filename == \"/etc/hostname\"/",
+            "/filename ~ \"/etc/*\" && flags & 0x80000/",
+            "/mode == 0 && filename != \"/etc/hostname\"/",
+        ],
+    },
+    Hook {
+        name: "tracepoint:syscalls:sys_exit_openat",
+        fields: &["ret", "ret:x64"],
+        predicates: &["/ret < 0/", "/ret >= 0/", "/ret == -2/"],
+    },
+    Hook {
+        name: "tracepoint:sched:sched_process_exec",
+        fields: &["filename", "old_pid"],
+        predicates: &["/filename ~ \"*true\"/", "/old_pid > 1/"],
+    },
+    Hook {
+        name: "tracepoint:sched:sched_switch",
+        fields: &["prev_comm", "prev_pid", "prev_prio", "prev_state", "next_comm", "next_pid"],
+        predicates: &[
+            "/prev_prio == 120/",
+            "/prev_comm == \"specialized\"/",
+            "/next_pid > prev_pid/",
+        ],
+    },
+    Hook {
+        name: "tracepoint:task:task_rename",
+        fields: &["oldcomm", "newcomm", "oom_score_adj"],
+        predicates: &["/newcomm == \"specialized\"/", "/oom_score_adj < 0/"],
+    },
+    Hook {
+        name: "rawtp:sys_enter",
+        fields: &["id", "regs->di", "regs->si", "regs->dx", "regs"],
+        predicates: &["/id == 1/", "/id == 1 && regs->di > 2/", "/regs->dx:s64 < 0 || id == 257/"],
+    },
+    Hook {
+        name: "rawtp:task_rename",
+        fields: &["task->pid", "task->comm", "comm", "task->cred->uid.val", "task->parent->comm"],
+        predicates: &["/task->pid > 0/", "/task->comm == \"specialized\"/"],
+    },
+];
+
+/// The records of two probes.
+#[derive(Default)]
+struct Hits([Vec<Vec<u8>>; 2]);
+
+impl Consumer for Hits {
+    fn record(&mut self, _: u32, record: RawRecord<'_>) -> ControlFlow<()> {
+        const NUMBER: usize = offset_of!(ProbeHit, probe);
+        const NAME: usize = offset_of!(ProbeHit, task.comm);
+        let mut bytes = record.payload.to_vec();
+        let number = u32::from_ne_bytes(*bytes[NUMBER..].first_chunk().unwrap());
+        bytes[NUMBER..NUMBER + 4].fill(0);
+        // Some kernels write nothing behind the end of a name.
+        let name = &mut bytes[NAME..NAME + COMM_LEN];
+        let len = name.iter().position(|&byte| byte == 0).unwrap();
+        name[len..].fill(0);
+        self.0[number as usize].push(bytes);
+        ControlFlow::Continue(())
+    }
+}
+
+/// Does a bit of everything that the hooks are at.
+fn work() {
+    let before = fs::read("/proc/thread-self/comm").unwrap();
+    set_name(c"specialized").unwrap();
+    let mut null = File::options().write(true).open("/dev/null").unwrap();
+    for text in ["hello", "hallo", "hell", "a\0b", "", &"x".repeat(100), &"y".repeat(5000)] {
+        null.write_all(text.as_bytes()).unwrap();
+    }
+    let mut text = String::new();
+    File::open("/etc/hostname").unwrap().read_to_string(&mut text).unwrap();
+    assert!(File::open("/nowhere/to be found").is_err());
+    assert!(Command::new("/bin/true").status().unwrap().success());
+    assert!(["SPECIALIZED", "SPECIALISED"].map(std::env::var_os).iter().all(Option::is_none));
+    let before = CString::new(before.trim_ascii_end()).unwrap();
+    set_name(&before).unwrap();
+}
+
+fn choose(random: &mut Random, hook: &Hook) -> String {
+    let mut fields = Vec::new();
+    for _ in 0..random.below(6) {
+        let at = random.below(hook.fields.len() + EVERYWHERE.len());
+        let field = hook.fields.iter().chain(&EVERYWHERE).nth(at).unwrap();
+        let begins_in_program = *field == KERNEL_STACK
+            && ON_THE_STACK.iter().any(|provider| hook.name.starts_with(provider));
+        if !fields.contains(field) && !begins_in_program {
+            fields.push(*field);
+        }
+    }
+    let predicate = match random.below(3) {
+        0 => ALWAYS,
+        _ => hook.predicates[random.below(hook.predicates.len())],
+    };
+    spec(hook, &fields, predicate)
+}
+
+fn spec(hook: &Hook, fields: &[&str], predicate: &str) -> String {
+    // Two fields may not have the same name.
+    let named: Vec<_> =
+        (0..).zip(fields).map(|(n, field): (u32, _)| format!("f{n}={field}")).collect();
+    format!("{}({}){predicate}", hook.name, named.join(","))
+}
+
+fn options(random: &mut Random, builder: TracerBuilder) -> (TracerBuilder, &'static str) {
+    match random.below(8) {
+        0 => (builder.named("specialized"), "named"),
+        1 => (builder.named("another name"), "another name"),
+        2 => (builder.user(0), "user"),
+        3 => (builder.thread(gettid().as_raw_nonzero().get() as u32), "thread"),
+        4 => (builder.processes(&[std::process::id(), 1]), "processes"),
+        5 => (builder.sample(3), "sample"),
+        _ => (builder, "none"),
+    }
+}
+
+#[track_caller]
+fn assert_same(spec: &str, options: &str, builder: TracerBuilder) {
+    let probe =
+        spec.parse::<probe_tracer::ProbeSpec>().unwrap_or_else(|why| panic!("{spec}: {why}"));
+    let tracer = builder
+        .probe(probe.clone())
+        .probe(probe)
+        .target(Target::Descendants(std::process::id()))
+        .specialize(1)
+        .attach()
+        .unwrap_or_else(|why| panic!("{spec}: {why}"));
+    assert_eq!(tracer.specialized(), 1, "{spec}");
+    work();
+    let mut hits = Hits::default();
+    let ledger = tracer.close(&mut hits).unwrap();
+    assert!(ledger.records.is_complete(), "{spec} ({options}): {ledger}");
+    let Hits([mut one, mut other]) = hits;
+    // A hit that waits for a page is sent later.
+    one.sort();
+    other.sort();
+    assert_eq!(one.len(), other.len(), "{spec} ({options})");
+    for (one, other) in one.iter().zip(&other) {
+        assert_eq!(one, other, "{spec} ({options})");
+    }
+    let [undecided, of_other] = [0, 1].map(|at: usize| ledger.missed[at].undecided);
+    assert_eq!(undecided, of_other, "{spec} ({options})");
+}
+
+pub(crate) fn assert_all_same(hooks: &[Hook], rounds: usize) {
+    let seed = Random::seed();
+    eprintln!("seed {seed}");
+    let mut random = Random::of(seed);
+    for hook in hooks {
+        // All fields at once, and then some.
+        assert_same(&spec(hook, hook.fields, ALWAYS), "none", Tracer::builder());
+        for _ in 0..rounds {
+            let spec = choose(&mut random, hook);
+            let (builder, options) = options(&mut random, Tracer::builder());
+            assert_same(&spec, options, builder);
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn specialized_programs_report_what_the_interpreter_does() {
+    assert_all_same(HOOKS, if has_kprobes() { 1 } else { 12 });
+}
