@@ -35,6 +35,8 @@ pub const REJECTED: u32 = 0;
 pub const ACCEPTED: u32 = 1;
 /// The verdict that it depends on what is not known yet.
 pub const UNDECIDED: u32 = 2;
+/// [`READ_FIELDS`] alone returns this: the predicate holds, and nothing waits, whatever could not be read.
+pub const FINAL: u32 = 3;
 
 /// The depth that [`GIVE_UP`] returns if there is nothing to send.
 pub const NOTHING: u32 = u32::MAX;

@@ -94,7 +94,8 @@ pub(crate) fn entered<H: Hook, C: EbpfContext>(ctx: &C, probe: u32, stack: u64) 
 /// readable. Otherwise counts the call as undecided.
 #[inline(always)]
 fn may_be_decided(probe: u32, hit: &Reservation<ProbeHit>, said: u32) -> bool {
-    if said == fetch::ACCEPTED || fetch::fields_to_read(probe, hit.depth()) != 0 {
+    let is_accepted = said == fetch::ACCEPTED || said == fetch::FINAL;
+    if is_accepted || fetch::fields_to_read(probe, hit.depth()) != 0 {
         return true;
     }
     wait::remain_undecided(probe);

@@ -100,7 +100,8 @@ pub(crate) fn report<H: Hook, C: EbpfContext>(ctx: &C, probe: u32) -> u32 {
     if said == fetch::REJECTED {
         return 0;
     }
-    let is_accepted = said == fetch::ACCEPTED;
+    let is_final = said == fetch::FINAL;
+    let is_accepted = is_final || said == fetch::ACCEPTED;
     if counts && is_accepted {
         count::hit(probe);
         return 0;
@@ -113,7 +114,7 @@ pub(crate) fn report<H: Hook, C: EbpfContext>(ctx: &C, probe: u32) -> u32 {
         stack::read(ctx, probe, &hit);
     }
     let mut next = wait::SEND;
-    if hit.faults != 0 || !is_accepted {
+    if !is_final && (hit.faults != 0 || !is_accepted) {
         next = wait::settle(probe, hit.depth(), said);
         if next >= wait::OVER {
             wait::end_over(ctx.as_ptr(), next - wait::OVER);
@@ -182,7 +183,7 @@ fn read_fields<H: Hook>(
     H::fill_in(ctx, &mut frame.registers, table);
     frame.registers[base::CONTEXT as usize] = ctx as u64;
     frame.len = 8 * usize::from(table.field_count) + counter::room();
-    fetch::follow_table(probe, depth, moment::EARLY)
+    black_box(fetch::follow_table(probe, depth, moment::EARLY))
 }
 
 /// Sends a hit, with the part of its tail that is used.

@@ -38,7 +38,7 @@ pub(crate) fn table(probe: u32) -> Option<&'static FetchTable> {
     PROBES.get(probe)
 }
 
-pub(crate) use probe_tracer_common::specialized::{ACCEPTED, REJECTED, UNDECIDED};
+pub(crate) use probe_tracer_common::specialized::{ACCEPTED, FINAL, REJECTED, UNDECIDED};
 
 /// What a comparison says of a hit.
 pub(super) const DIFFERS: u32 = 0;

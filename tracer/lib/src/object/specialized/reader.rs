@@ -7,7 +7,7 @@ use super::assembler::{
 use super::values::{Context, Stage, is_user, word_at};
 use probe_tracer_common::fetch::{FetchField, base, flag, kind, moment};
 use probe_tracer_common::specialized::{
-    ACCEPTED, FETCH_FIELD, FRAME_LEN, FRAME_REGISTERS, JUDGE, LAST_DATA, REJECTED, TAIL,
+    ACCEPTED, FETCH_FIELD, FINAL, FRAME_LEN, FRAME_REGISTERS, JUDGE, LAST_DATA, REJECTED, TAIL,
 };
 
 const PROBE_READ_USER: i32 = 112;
@@ -72,7 +72,8 @@ impl Site<'_> {
             self.judge(&mut asm, out);
         }
         if decides {
-            asm.set(R0, ACCEPTED.cast_signed());
+            let said = if table.waiting_fields == 0 { FINAL } else { ACCEPTED };
+            asm.set(R0, said.cast_signed());
         } else {
             asm.load(Size::Eight, R0, FP, SAID);
             asm.bind(out);
