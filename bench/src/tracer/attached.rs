@@ -16,7 +16,7 @@ const FIRST: Duration = Duration::from_secs(30);
 /// How long the tracer of a busy process runs before it is stopped.
 const TRACED: Duration = Duration::from_millis(200);
 /// Every tracer has attached by then.
-const ATTACHED: Duration = Duration::from_millis(2500);
+pub(super) const ATTACHED: Duration = Duration::from_millis(2500);
 
 /// Tracing a process that writes continuously.
 #[derive(Clone, Copy, Debug)]
@@ -74,7 +74,7 @@ impl Idle {
 }
 
 /// Starts a tracer of a process.
-fn follow(
+pub(super) fn follow(
     tools: &Tools,
     tool: Tool,
     traced: &Process,
@@ -87,10 +87,10 @@ fn follow(
 }
 
 /// A process to trace, which runs until it is dropped.
-struct Process(Child);
+pub(super) struct Process(Child);
 
 impl Process {
-    fn start(words: &[String]) -> Result<Self> {
+    pub(super) fn start(words: &[String]) -> Result<Self> {
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         Ok(Self(command.spawn().with_context(|| format!("cannot start {}", words[0]))?))

@@ -50,6 +50,10 @@ impl Measured {
         Ok(Self { child, pid, started, watch })
     }
 
+    pub(super) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(super) fn stdout(&mut self) -> Result<ChildStdout> {
         self.child.stdout.take().context("its standard output is not piped")
     }

@@ -29,7 +29,7 @@ struct Goal {
     peers: &'static [(Tool, f64)],
 }
 
-const GOALS: [Goal; 8] = [
+const GOALS: [Goal; 9] = [
     Goal {
         what: "slowdown of the traced program",
         of: |row| row.slowdown_s,
@@ -42,6 +42,7 @@ const GOALS: [Goal; 8] = [
     },
     Goal { what: "until the events are text", of: |row| row.text_s, peers: &[] },
     Goal { what: "tracer's CPU time", of: |row| row.cpu_s, peers: &[] },
+    Goal { what: "run time for each hit", of: |row| row.hit_ns, peers: &[(Tool::Bpftrace, 0.5)] },
     Goal { what: "first event", of: |row| row.first_s, peers: &[(Tool::Bpftrace, 1.0 / 3.0)] },
     Goal { what: "stop, busy", of: |row| row.stop_s, peers: &[] },
     Goal { what: "resident, flood", of: |row| row.flood_kib, peers: &[(Tool::Bpftrace, 0.2)] },

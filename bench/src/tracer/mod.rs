@@ -1,5 +1,6 @@
 //! Compares the tracer with other tracers on what a user notices: the cost to the traced program,
-//! the time to the first event, the time to stop, and memory. `cargo xtask bench tracer` builds and
+//! the time to the first event, the time to stop, memory, and the run time and size of its
+//! eBPF program. `cargo xtask bench tracer` builds and
 //! runs it.
 
 mod attached;
@@ -8,6 +9,7 @@ mod dd;
 mod flood;
 mod goal;
 mod output;
+mod program;
 mod report;
 mod round;
 mod row;

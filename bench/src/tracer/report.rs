@@ -89,6 +89,8 @@ fn figures(report: &Report, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     writeln!(f, "{}\n", table(&report.rows, &FLOODS))?;
     writeln!(f, "From start to first event, from SIGINT to the end, in ms; memory, in KiB.\n")?;
     writeln!(f, "{}\n", table(&report.rows, &ATTACHED))?;
+    writeln!(f, "The eBPF program: run time for each hit, in ns, and machine code, in bytes.\n")?;
+    writeln!(f, "{}\n", table(&report.rows, &PROGRAMS))?;
     writeln!(f, "Ours / theirs, and the goal.\n\n{}", table(&report.comparisons, &COMPARISONS))
 }
 
@@ -115,6 +117,13 @@ const ATTACHED: [Column<Row>; 7] = [
     ("stop, idle", |row| millis(row.idle_stop_s)),
     ("resident, flood", |row| show(row.flood_kib, |kib| format!("{:.0}", kib.median))),
     ("resident, idle", |row| show(row.idle_kib, |kib| format!("{:.0}", kib.median))),
+];
+
+const PROGRAMS: [Column<Row>; 4] = [
+    ("tracer", |row| row.tool.to_string()),
+    ("for each hit", |row| show(row.hit_ns, |ns| format!("{:.0}", ns.median))),
+    ("range", |row| show(row.hit_ns, |ns| format!("{:.0}-{:.0}", ns.least, ns.most))),
+    ("machine code", |row| show(row.code_bytes, |bytes| format!("{:.0}", bytes.median))),
 ];
 
 const COMPARISONS: [Column<Comparison>; 6] = [

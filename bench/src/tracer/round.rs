@@ -2,6 +2,7 @@
 
 use super::attached::{Idle, Start};
 use super::flood::Flood;
+use super::program::Program;
 use super::tool::{Tool, Tools};
 use anyhow::{Context, Result, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -28,6 +29,7 @@ pub(super) struct Outcomes {
     pub(super) floods: Vec<Flood>,
     pub(super) starts: Vec<Start>,
     pub(super) idles: Vec<Idle>,
+    pub(super) programs: Vec<Program>,
     /// Failed measurements, with the error.
     pub(super) failures: Vec<String>,
 }
@@ -104,8 +106,8 @@ impl Plan {
 
 impl Outcomes {
     pub(super) fn new(tool: Tool) -> Self {
-        let (floods, starts, idles, failures) = <_>::default();
-        Self { tool, floods, starts, idles, failures }
+        let (floods, starts, idles, programs, failures) = <_>::default();
+        Self { tool, floods, starts, idles, programs, failures }
     }
 
     fn measure(&mut self, plan: &Plan) {
@@ -126,6 +128,12 @@ impl Outcomes {
         match Idle::measure(tools, tool, scratch) {
             Ok(idle) => self.idles.push(idle),
             Err(error) => failed("idle", error),
+        }
+        if tool.has_program() {
+            match Program::measure(tools, tool, scratch) {
+                Ok(program) => self.programs.push(program),
+                Err(error) => failed("program", error),
+            }
         }
     }
 }

@@ -28,6 +28,9 @@ pub(super) struct Row {
     pub(super) first_s: Option<Figure>,
     pub(super) stop_s: Option<Figure>,
     pub(super) idle_stop_s: Option<Figure>,
+    /// Nanoseconds that the eBPF program takes for a hit, and the bytes of its machine code.
+    pub(super) hit_ns: Option<Figure>,
+    pub(super) code_bytes: Option<Figure>,
     /// Summed over all rounds.
     pub(super) printed: u64,
     pub(super) missing: u64,
@@ -41,7 +44,7 @@ pub(super) struct Row {
 
 impl Row {
     pub(super) fn new(outcomes: &Outcomes) -> Self {
-        let Outcomes { tool, floods, starts, idles, .. } = outcomes;
+        let Outcomes { tool, floods, starts, idles, programs, .. } = outcomes;
         let of_floods = |figure: fn(&Flood) -> f64| Figure::of(floods.iter().map(figure));
         let of_starts = |figure: fn(&Start) -> f64| Figure::of(starts.iter().map(figure));
         let of_idles = |figure: fn(&Idle) -> f64| Figure::of(idles.iter().map(figure));
@@ -59,6 +62,8 @@ impl Row {
             first_s: of_starts(|one| one.first_s),
             stop_s: of_starts(|one| one.stop_s),
             idle_stop_s: of_idles(|one| one.stop_s),
+            hit_ns: Figure::of(programs.iter().map(|one| one.hit_ns)),
+            code_bytes: Figure::of(programs.iter().map(|one| one.code_bytes.into())),
             printed: floods.iter().map(|one| one.printed).sum(),
             missing: floods.iter().map(|one| one.missing).sum(),
             out_of_order: floods.iter().map(|one| one.out_of_order).sum(),

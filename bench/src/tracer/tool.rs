@@ -52,6 +52,11 @@ impl Tool {
         self != Self::Perf
     }
 
+    /// Whether it traces with an eBPF program.
+    pub(super) fn has_program(self) -> bool {
+        self != Self::Perf
+    }
+
     /// Whether it starts the traced command; otherwise it traces all processes of that name.
     pub(super) fn runs_commands(self) -> bool {
         self != Self::Bcc
