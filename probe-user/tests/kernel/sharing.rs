@@ -2,7 +2,8 @@
 
 use crate::suite::records::Numbered;
 use crate::suite::{
-    AMPLE, Log, classifier, emit_on, generate, load, map, on_each_cpu, online, open, while_running,
+    AMPLE, Log, classifier, emit_on, generate, load, map, number_from, on_each_cpu, online, open,
+    while_running,
 };
 use probe_user::common::RawRecord;
 use probe_user::common::control::EVENTS_MAP;
@@ -160,7 +161,9 @@ impl Consumer for Numbers {
     }
 }
 
+/// How many handovers there are, unless the variable overrides it.
 const HANDOVERS: u32 = 100;
+const HANDOVERS_VARIABLE: &str = "PROBE_HANDOVERS";
 
 /// The most records that are on their way. They fit in the rings.
 const MOST: u64 = 20_000;
@@ -168,7 +171,8 @@ const MOST: u64 = 20_000;
 /// Each record reaches exactly one of the consumers, and each ledger has exactly the records of its consumer.
 #[test]
 #[ignore = "needs root and BPF: cargo xtask test"]
-fn nothing_is_lost_or_repeated_in_a_hundred_handovers() {
+fn handovers_under_load_lose_and_repeat_nothing() {
+    let handovers = number_from(HANDOVERS_VARIABLE, HANDOVERS);
     let mut object = load();
     let parts = PipeParts::of_object(&mut object).unwrap();
     let program = classifier(&mut object, "emit_numbered");
@@ -203,7 +207,7 @@ fn nothing_is_lost_or_repeated_in_a_hundred_handovers() {
         while_running(
             |stop| on_each_cpu(stop, emit),
             || {
-                for _ in 0..HANDOVERS {
+                for _ in 0..handovers {
                     let progress = pipe.poll(None, &mut numbers).unwrap();
                     received.fetch_add(progress.records, Ordering::Relaxed);
                     let next = EvPipe::open(parts.clone(), &options).unwrap();

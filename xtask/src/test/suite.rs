@@ -196,6 +196,10 @@ impl Suite {
             Machine::Virtual(_) => "few",
         };
         writeln!(script, "export PROBE_FAULTS={faults}")?;
+        if let Machine::Virtual(_) = machine {
+            // Each takes one to two seconds there.
+            script += "export PROBE_HANDOVERS=10\n";
+        }
         for group in self.select(machine) {
             script += &group.script()?;
         }
