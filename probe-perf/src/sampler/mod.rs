@@ -17,7 +17,6 @@ use probe_sys::process::Process;
 use rings::{EventOpener, SamplerRings, Taken};
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 /// Reads samples of events, and other records, from the kernel's rings.
@@ -172,7 +171,8 @@ impl Sampler {
                 return Ok(Next::Timeout);
             }
             let watch = self.hotplug.as_ref().and_then(|hotplug| hotplug.watch.as_ref().ok());
-            let waited = self.rings.wait(watch.map(CpuWatch::as_fd).as_slice(), deadline);
+            let watch = watch.map(CpuWatch::descriptors);
+            let waited = self.rings.wait(watch.as_ref().map_or(&[], |both| both), deadline);
             is_over = !waited.map_err(PerfError::of_events("wait for records"))?;
         }
     }
@@ -249,9 +249,9 @@ impl Sampler {
         any
     }
 
-    fn cpu_changes(&self) -> Option<Changes> {
-        let watch = self.hotplug.as_ref()?.watch.as_ref().ok()?;
-        Some(watch.next()?.changes(self.rings.cpus()))
+    fn cpu_changes(&mut self) -> Option<Changes> {
+        let watch = self.hotplug.as_mut()?.watch.as_mut().ok()?;
+        Some(watch.take()?.changes(self.rings.cpus()))
     }
 
     /// The events to observe on a CPU that went online, by number, and their sites.

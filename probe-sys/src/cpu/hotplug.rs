@@ -1,6 +1,8 @@
-//! CPUs that go online and offline, as the kernel reports them: `netlink(7)`, `NETLINK_KOBJECT_UEVENT`.
+//! CPUs that go online and offline, as the kernel reports them: `netlink(7)`, `NETLINK_KOBJECT_UEVENT`. It does not report
+//! those that are offline while the machine is suspended, so this watches for that, too.
 
-use crate::{attempt, call, cpus};
+use crate::timer::Timer;
+use crate::{attempt, call, clock, cpus};
 use rustix::net::netlink::{KOBJECT_UEVENT, SocketAddrNetlink};
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, bind, recvfrom, socket_with};
 use std::fmt;
@@ -15,6 +17,9 @@ const KERNEL_GROUP: u32 = 1;
 #[derive(Debug)]
 pub struct CpuWatch {
     socket: OwnedFd,
+    clock: Timer,
+    /// For how long the machine had been suspended at most when that was last looked at, in nanoseconds.
+    suspended: i64,
 }
 
 /// Prepares something for each CPU that goes online, in addition to its queue.
@@ -30,7 +35,7 @@ pub enum Notice {
     Online(u32),
     /// A CPU is offline.
     Offline(u32),
-    /// Notices were dropped: any CPU may have gone online or offline, or both.
+    /// Notices were dropped, or the machine was suspended: any CPU may have gone online or offline, or both.
     Missed,
 }
 
@@ -71,11 +76,32 @@ impl CpuWatch {
         // The filter comes before bind(), so that no other message is ever queued.
         filter(socket.as_fd())?;
         attempt("bind", || bind(&socket, &SocketAddrNetlink::new(0, KERNEL_GROUP)))?;
-        Ok(Self { socket })
+        let clock = Timer::of_clock_changes()?;
+        let [_, suspended] = clock::suspended();
+        Ok(Self { socket, clock, suspended })
+    }
+
+    /// The descriptors that are readable when there is a notice, or somebody has set the clock.
+    pub fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
+        [self.socket.as_fd(), self.clock.as_fd()]
     }
 
     /// Takes the next notice, if there is one.
-    pub fn next(&self) -> Option<Notice> {
+    pub fn take(&mut self) -> Option<Notice> {
+        if self.was_suspended() { Some(Notice::Missed) } else { self.next_message() }
+    }
+
+    /// Whether the machine has been suspended since the last call.
+    fn was_suspended(&mut self) -> bool {
+        // First, so that a later change makes it readable again.
+        self.clock.take();
+        let [least, most] = clock::suspended();
+        let was_suspended = least > self.suspended;
+        self.suspended = if was_suspended { most } else { most.min(self.suspended) };
+        was_suspended
+    }
+
+    fn next_message(&self) -> Option<Notice> {
         // Only the first string of a message is needed.
         let mut buffer = [0; 256];
         // The kernel's port is 0, which no process can have.
@@ -97,12 +123,6 @@ impl CpuWatch {
                 Err(_) => return None,
             }
         }
-    }
-}
-
-impl AsFd for CpuWatch {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
     }
 }
 

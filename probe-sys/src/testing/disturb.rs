@@ -1,7 +1,9 @@
-//! Disturbances for tests: signals all the time, and forks.
+//! Disturbances for tests: signals all the time, forks, and a clock that is set.
 
-use crate::call;
+use crate::{attempt, call, clock};
+use rustix::time::{ClockId, clock_gettime, clock_settime};
 use std::io;
+use std::sync::atomic::Ordering;
 
 /// Interrupts the system calls of the thread that created it, a thousand times per second.
 pub struct Interruptions {
@@ -63,4 +65,17 @@ pub fn in_child(run: impl FnOnce() -> u8) -> io::Result<i32> {
     // SAFETY: the kernel writes the status.
     call("waitpid", || unsafe { libc::waitpid(child, &raw mut status, 0) })?;
     Ok(if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { -1 })
+}
+
+/// Sets the clock to the time that it has.
+pub fn set_clock() -> io::Result<()> {
+    let set = || clock_settime(ClockId::Realtime, clock_gettime(ClockId::Realtime));
+    attempt("clock_settime", set)
+}
+
+/// Lets it look to this process as if the machine had been suspended for a second.
+pub fn pretend_suspension() -> io::Result<()> {
+    // ORDERING: whoever looks for suspensions has been woken by the system call that follows.
+    clock::PRETENDED.fetch_add(1_000_000_000, Ordering::Relaxed);
+    set_clock()
 }

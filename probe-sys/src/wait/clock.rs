@@ -17,6 +17,30 @@ pub fn realtime() -> u64 {
     nanoseconds(ClockId::Realtime)
 }
 
+/// For how long the machine has been suspended since it was booted, as a lower and an upper bound. Only differences of
+/// this count: a time namespace shifts it.
+pub fn suspended() -> [i64; 2] {
+    let [before, now, after] =
+        [ClockId::Monotonic, ClockId::Boottime, ClockId::Monotonic].map(nanoseconds);
+    let now = now.wrapping_add(pretended());
+    [after, before].map(|monotonic| now.wrapping_sub(monotonic).cast_signed())
+}
+
+/// For how long the machine has been suspended only in the eyes of a test, in nanoseconds.
+#[cfg(any(test, feature = "testing"))]
+pub(crate) static PRETENDED: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+
+#[cfg(any(test, feature = "testing"))]
+fn pretended() -> u64 {
+    // ORDERING: see `disturb::pretend_suspension`.
+    PRETENDED.load(std::sync::atomic::Ordering::Relaxed)
+}
+
+#[cfg(not(any(test, feature = "testing")))]
+fn pretended() -> u64 {
+    0
+}
+
 fn nanoseconds(clock: ClockId) -> u64 {
     let time = clock_gettime(clock);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64

@@ -16,8 +16,21 @@ pub struct Timer {
 impl Timer {
     /// Creates a timer that does not tick.
     pub fn new() -> io::Result<Self> {
+        Self::of(TimerfdClockId::Monotonic)
+    }
+
+    /// Creates a timer that never ticks. It becomes readable when somebody sets `CLOCK_REALTIME`, and when the machine has
+    /// been suspended, which sets that clock, too.
+    pub fn of_clock_changes() -> io::Result<Self> {
+        let this = Self::of(TimerfdClockId::Realtime)?;
+        let flags = TimerfdTimerFlags::ABSTIME | TimerfdTimerFlags::CANCEL_ON_SET;
+        this.set(flags, Duration::MAX, Duration::ZERO)?;
+        Ok(this)
+    }
+
+    fn of(clock: TimerfdClockId) -> io::Result<Self> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
-        let fd = attempt("timerfd_create", || timerfd_create(TimerfdClockId::Monotonic, flags))?;
+        let fd = attempt("timerfd_create", || timerfd_create(clock, flags))?;
         Ok(Self { fd })
     }
 
@@ -50,7 +63,7 @@ impl Timer {
     /// Takes the ticks since the last call, so that the descriptor is not readable until the next one.
     pub fn take(&self) -> u64 {
         let mut ticks = [0; size_of::<u64>()];
-        // This fails with EAGAIN if there was no tick.
+        // This fails with EAGAIN if there was no tick, and with ECANCELED, once, if the clock has changed.
         match attempt("read", || rustix::io::read(&self.fd, &mut ticks)) {
             Ok(_) => u64::from_ne_bytes(ticks),
             Err(_) => 0,

@@ -203,10 +203,10 @@ impl<C: Consumer + Send, F: FnMut(u32) -> C> PerCpuPipe<C, F> {
         // A thread that ends makes all others end.
         let end = Stop::new()?;
         epoll.add(end.as_fd())?;
-        if let Ok(watch) = &self.watch {
-            epoll.add(watch.as_fd())?;
+        for descriptor in self.watch.iter().flat_map(CpuWatch::descriptors) {
+            epoll.add(descriptor)?;
         }
-        let (watch, wanted) = (&self.watch, self.options.wanted_cpus());
+        let (watch, wanted) = (&mut self.watch, self.options.wanted_cpus());
         let priority = self.options.realtime_priority();
         std::thread::scope(|scope| {
             let started: io::Result<Vec<_>> =
@@ -217,7 +217,7 @@ impl<C: Consumer + Send, F: FnMut(u32) -> C> PerCpuPipe<C, F> {
                 if stop.is_stopped() || end.is_stopped() {
                     break Vec::new();
                 }
-                let come = watch.as_ref().map_or_else(|_| Vec::new(), |watch| come(watch, wanted));
+                let come = watch.as_mut().map_or_else(|_| Vec::new(), |watch| come(watch, wanted));
                 if !come.is_empty() {
                     break come;
                 }
@@ -385,8 +385,8 @@ impl Drop for EndOnDrop<'_> {
 }
 
 /// The requested CPUs that have gone online since the last call, perhaps again.
-fn come(watch: &CpuWatch, wanted: Option<&[u32]>) -> Vec<u32> {
-    let notices = std::iter::from_fn(|| watch.next());
+fn come(watch: &mut CpuWatch, wanted: Option<&[u32]>) -> Vec<u32> {
+    let notices = std::iter::from_fn(|| watch.take());
     let come = notices.flat_map(|notice| notice.changes(std::iter::empty()).come);
     come.filter(|cpu| wanted.is_none_or(|wanted| wanted.contains(cpu))).collect()
 }

@@ -15,7 +15,6 @@ use probe_sys::epoll::Epoll;
 use probe_sys::hotplug::{Changes, CpuWatch};
 use std::collections::BTreeSet;
 use std::io;
-use std::os::fd::AsFd;
 use std::sync::Arc;
 
 /// The queues of a pipe, and the notices of CPUs by which it adds and retires them.
@@ -44,8 +43,8 @@ impl Coverage {
     ) -> Result<Self, OpenError> {
         // This has to happen before the list of CPUs is read.
         let watch = CpuWatch::new();
-        if let Ok(watch) = &watch {
-            epoll.add(watch.as_fd()).map_err(|cause| OpenError::Poll { cause })?;
+        for descriptor in watch.iter().flat_map(CpuWatch::descriptors) {
+            epoll.add(descriptor).map_err(|cause| OpenError::Poll { cause })?;
         }
         let queues = Queues::open(parts, events, options, epoll)?;
         let fresh = queues.as_slice().iter().map(EvQueue::cpu).collect();
@@ -76,7 +75,7 @@ impl Coverage {
             consumer.cpu_changed(CpuChange::Uncovered { cpu, error: &error });
         }
         let mut any = self.hand_over(waiting, consumer);
-        while let Some(notice) = self.watch.as_ref().ok().and_then(CpuWatch::next) {
+        while let Some(notice) = self.watch.as_mut().ok().and_then(CpuWatch::take) {
             any = true;
             let covered = self.queues.as_slice().iter().map(EvQueue::cpu);
             let Changes { gone, come } = notice.changes(covered);

@@ -58,7 +58,7 @@ pub trait Consumer {
     /// programs in each other's way. Ignored by default: the [`Ledger`](crate::ledger::Ledger) counts them in any case.
     ///
     /// Such records leave no trace in a ring. A pipe with a [`Tally`](crate::ledger::Tally) looks for them once a second
-    /// while it drains, and when it is closed. Without the control page of the object
+    /// while it drains, and when it is closed; they do not wake it. Without the control page of the object
     /// ([`PipeParts::adaptive`](crate::PipeParts::adaptive)), records for which no output was tried, because they were too
     /// long or nested too deep, are reported with the next failed output, or at the end.
     fn failed(&mut self, failure: Failure) -> ControlFlow<()> {

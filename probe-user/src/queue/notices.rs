@@ -100,7 +100,7 @@ impl fmt::Display for Dump {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum CpuChange<'e> {
-    /// The CPU is online and now has a queue.
+    /// The CPU is online and now has a queue. After the machine was suspended, every CPU is reported.
     Covered {
         /// The CPU.
         cpu: u32,

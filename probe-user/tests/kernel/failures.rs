@@ -3,11 +3,12 @@
 use crate::suite::{adaptive, classifier, emit_on, generate_on, map, online, open};
 use aya::Ebpf;
 use probe_sys::bpf;
+use probe_sys::disturb::{pretend_suspension, set_clock};
 use probe_user::common::control::{EAGER_MAP, EVENTS_MAP};
 use probe_user::common::tally::FailureClass;
 use probe_user::{EvHandlers, EvPipe, Options, Wakeup};
 use std::cell::RefCell;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Longer than a pipe waits before it looks for failures again.
 const A_LOOK: Duration = Duration::from_millis(1100);
@@ -71,6 +72,42 @@ fn a_cpu_whose_slot_was_deleted_is_reported_and_covered_again() {
         assert_eq!(received, Received { records, ..Received::default() }, "{wakeup:?}");
         let ledger = pipe.ledger().unwrap();
         assert!(ledger.balances() && ledger.failed() == 3, "{ledger}");
+    }
+}
+
+/// Nobody is notified of CPUs that are offline while the machine is suspended.
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn an_idle_pipe_covers_all_cpus_again_after_a_suspension() {
+    let cpus = online();
+    for wakeup in [adaptive(Duration::from_millis(10)), Wakeup::EveryRecord] {
+        let (mut object, mut pipe) = open(&Options::new().wakeup(wakeup));
+        let wait = |pipe: &mut EvPipe, timeout| {
+            received_by(|handlers| assert!(pipe.poll(Some(timeout), handlers).is_ok()))
+        };
+        let idle = Duration::from_millis(500);
+        let is_idle = |pipe: &mut EvPipe| {
+            let start = Instant::now();
+            assert_eq!(wait(pipe, idle), Received::default(), "{wakeup:?}");
+            start.elapsed() >= idle
+        };
+        while !is_idle(&mut pipe) {}
+        delete_slots(&object, cpus[0]);
+        pretend_suspension().unwrap();
+        let start = Instant::now();
+        let changes = cpus.iter().map(|cpu| format!("CPU {cpu} is online")).collect();
+        let resumed = wait(&mut pipe, Duration::from_secs(60));
+        assert_eq!(resumed, Received { changes, ..Received::default() }, "{wakeup:?}");
+        assert!(start.elapsed() < Duration::from_secs(30), "{wakeup:?}");
+        while !is_idle(&mut pipe) {}
+        // Nothing was suspended, and the pipe sleeps on.
+        set_clock().unwrap();
+        while !is_idle(&mut pipe) {}
+        emit_on(&mut object, &cpus, 5);
+        let received = received_by(|handlers| assert!(pipe.drain_all(handlers).is_continue()));
+        let records = 5 * cpus.len() as u64;
+        assert_eq!(received, Received { records, ..Received::default() }, "{wakeup:?}");
+        assert!(pipe.ledger().unwrap().is_complete());
     }
 }
 

@@ -196,6 +196,7 @@ fn a_call_that_fails_while_a_pipe_is_opened_leaves_nothing_behind() {
         "setsockopt",
         "socket",
         "timerfd_create",
+        "timerfd_settime",
     ];
     assert_eq!(met, BTreeSet::from(expected));
 }
