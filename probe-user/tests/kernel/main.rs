@@ -20,3 +20,4 @@ mod restart;
 mod room;
 mod sharing;
 mod suite;
+mod suspend;

@@ -172,9 +172,12 @@ impl Args {
             interrupted.store(true, Ordering::Relaxed);
             bail!("ended by signal {signal}");
         }
-        let mut counts = suite.judge(&name, machine, &read_log(&log)?);
+        let log = read_log(&log)?;
+        let mut counts = suite.judge(&name, machine, &log);
         match end {
             End::Exit(_) | End::Signalled(_) => {}
+            // As the last group ends.
+            End::Died { .. } if suite.has_ended(machine, &log) => {}
             End::TimedOut => {
                 say::line(format_args!("{name}: timed out after {} minutes", self.timeout));
                 counts.failed += 1;

@@ -44,7 +44,14 @@ const OF_USER_SPACE: &[&str] =
 /// so has the way in which system calls read strings.
 /// The other groups run on the oldest and the newest kernel.
 const OF_EVERY_KERNEL: &[&str] =
-    &["absent", "adaptive", "calls", "hotplug", "kprobe", "nesting", "pipe", "specialized"];
+    &["absent", "adaptive", "calls", "hotplug", "kprobe", "nesting", "pipe", "specialized", LAST];
+
+/// The group after which a virtual machine can run nothing else, because it suspends the machine: 9p file systems, which the
+/// machine has, do not answer any more when it resumes.
+const LAST: &str = "suspend";
+
+/// Prefixes of the groups that disturb whatever else runs on a machine.
+const OF_VIRTUAL_MACHINES: [&str; 2] = ["hotplug", LAST];
 
 /// The machine that the tests run on.
 #[derive(Clone, Copy)]
@@ -72,17 +79,14 @@ pub(crate) struct Share {
 impl Machine {
     /// Whether the named group runs on this machine.
     fn takes(self, group: &str) -> bool {
+        let is_of = |names: &[&str]| names.iter().any(|begin| group.starts_with(begin));
         match self {
-            Self::Virtual(share) => {
-                let is_of = |names: &[&str]| names.iter().any(|begin| group.starts_with(begin));
-                match is_of(OF_USER_SPACE) {
-                    true => share.user_space,
-                    false => share.extremes || is_of(OF_EVERY_KERNEL),
-                }
-            }
+            Self::Virtual(share) => match is_of(OF_USER_SPACE) {
+                true => share.user_space,
+                false => share.extremes || is_of(OF_EVERY_KERNEL),
+            },
             Self::Here { kprobes, .. } => {
-                let needs_kprobes = NEED_KPROBES.iter().any(|begin| group.starts_with(begin));
-                !group.starts_with("hotplug") && (kprobes || !needs_kprobes)
+                !is_of(&OF_VIRTUAL_MACHINES) && (kprobes || !is_of(&NEED_KPROBES))
             }
         }
     }
@@ -131,19 +135,42 @@ impl Group {
 
     /// The commands that run the group, and print its exit status and how many seconds it took.
     fn script(&self) -> Result<String> {
-        let quoted = |path: &Path| {
-            let path = path.to_str().context("a path is not UTF-8")?;
-            Ok::<_, anyhow::Error>(shlex::try_quote(path)?.into_owned())
-        };
-        let Self { name, tests, .. } = self;
         let (folder, executable) = (quoted(&self.folder)?, quoted(&self.executable)?);
+        Ok(format!("cd {folder}\n{}", self.commands(&executable)?))
+    }
+
+    /// The same, for a group that runs in memory, after which the machine shuts down. A process that has used a file of 9p
+    /// could not even exit, so this replaces the shell, too. A backtrace would look for such files.
+    fn last_script(&self) -> Result<String> {
+        const LOAD: &str = "./ld-linux-* --library-path .";
+        let name = self.executable.file_name().context("an executable has no name")?;
+        let name = quoted(Path::new(name))?;
+        let mut script = String::from("cd $(mktemp --directory --tmpdir=/dev/shm)\n");
+        // It prints the names of both, and the paths of their libraries.
+        let ldd = format!("ldd /bin/bash {}", quoted(&self.executable)?);
+        let files = format!("{ldd} | grep --only-matching '/[^ :]*' | sort --unique");
+        writeln!(script, "cp --dereference $({files}) .")?;
+        let commands = self.commands(&format!("RUST_BACKTRACE=0 {LOAD} ./{name}"))?;
+        writeln!(script, "cat >script <<'END'\n{commands}echo o >/proc/sysrq-trigger\nEND")?;
+        writeln!(script, "exec {LOAD} ./bash script")?;
+        Ok(script)
+    }
+
+    fn commands(&self, executable: &str) -> Result<String> {
+        let Self { name, tests, .. } = self;
         let tests = tests.join(" ");
         let mut script = String::new();
-        writeln!(script, "echo {MARK} begin {name}\ncd {folder}\nSECONDS=0")?;
+        writeln!(script, "echo {MARK} begin {name}\nSECONDS=0")?;
         writeln!(script, "{executable} {OPTIONS} {tests} </dev/null")?;
         writeln!(script, r#"printf '\n%s\n' "{MARK} end {name} $? $SECONDS""#)?;
         Ok(script)
     }
+}
+
+/// A path as a word of the shell.
+fn quoted(path: &Path) -> Result<String> {
+    let path = path.to_str().context("a path is not UTF-8")?;
+    Ok(shlex::try_quote(path)?.into_owned())
 }
 
 /// The kernel tests of all crates.
@@ -186,7 +213,7 @@ impl Suite {
         self.groups.iter().filter(move |one| machine.takes(&one.name))
     }
 
-    /// A script that runs every group, even after a failure, and then prints the kernel's log.
+    /// A script that runs every group, even after a failure, and prints the kernel's log before the last one.
     pub(crate) fn script(&self, machine: Machine) -> Result<String> {
         let mut script = String::from("exec 2>&1\n");
         let faults = match machine {
@@ -200,11 +227,21 @@ impl Suite {
             // Each takes one to two seconds there.
             script += "export PROBE_HANDOVERS=10\n";
         }
-        for group in self.select(machine) {
+        let (last, others): (Vec<_>, Vec<_>) =
+            self.select(machine).partition(|group| group.name == LAST);
+        for group in others {
             script += &group.script()?;
         }
         writeln!(script, "echo {MARK} kernel log\ndmesg")?;
+        for group in last {
+            script += &group.last_script()?;
+        }
         Ok(script)
+    }
+
+    /// Whether every group has ended.
+    pub(crate) fn has_ended(&self, machine: Machine, log: &str) -> bool {
+        self.select(machine).all(|group| seconds(&group.name, log).is_some())
     }
 
     /// Counts the results in the script's output, and shows the failures.
@@ -221,8 +258,8 @@ impl Suite {
         }
         report_slowest(name, times);
         let mark = format!("{MARK} kernel log\n");
-        let (tests, kernel) = log.split_once(&mark).unwrap_or((log, ""));
-        libtest::report_skipped(name, tests);
+        let kernel = log.split_once(&mark).map_or("", |(_, kernel)| kernel);
+        libtest::report_skipped(name, log);
         counts.plus(judge_kernel(name, kernel))
     }
 }
@@ -355,13 +392,27 @@ mod tests {
         assert_eq!(names.collect::<Vec<_>>(), [("hotplug", 2), ("pipe", 1)]);
         assert_eq!(
             groups[0].script().unwrap(),
-            "echo xtask-suite: begin hotplug\ncd /w/pipe\nSECONDS=0\n\
+            "cd /w/pipe\necho xtask-suite: begin hotplug\nSECONDS=0\n\
              /t/kernel-1 --ignored --exact --test-threads=1 --show-output hotplug::a hotplug::b::c </dev/null\n\
              printf '\\n%s\\n' \"xtask-suite: end hotplug $? $SECONDS\"\n"
         );
         let units = Group::of_list(&built("probe_user"), printed);
         assert_eq!((units.len(), &*units[0].name, units[0].tests.len()), (1, "probe_user", 3));
         assert!(Group::of_list(&built("kernel"), "").is_empty());
+    }
+
+    #[test]
+    fn a_group_that_suspends_the_machine_is_its_last() {
+        let groups = Group::of_list(&built("kernel"), "suspend::a: test\nuprobe::a: test\n");
+        let suite = Suite { groups };
+        let share = Share { user_space: true, extremes: true };
+        let script = suite.script(Machine::Virtual(share)).unwrap();
+        let at = |part| script.find(part).unwrap();
+        assert!(at("begin uprobe") < at("dmesg") && at("dmesg") < at("begin suspend"), "{script}");
+        let here = Machine::Here { kprobes: true, all_faults: true };
+        assert!(!suite.script(here).unwrap().contains("suspend"));
+        let log = log("uprobe", OK, "0");
+        assert!(suite.has_ended(here, &log) && !suite.has_ended(Machine::Virtual(share), &log));
     }
 
     #[test]
