@@ -1,6 +1,8 @@
 //! Starting a process that waits before it executes its program.
 
+use super::user::Identity;
 use crate::{attempt, call};
+use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 use std::io::{self, PipeReader, PipeWriter};
 use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
@@ -19,7 +21,13 @@ pub struct HeldChild {
 
 impl HeldChild {
     /// Forks, and waits until the child exists.
-    pub fn spawn(mut command: Command) -> io::Result<Self> {
+    pub fn spawn(command: Command) -> io::Result<Self> {
+        Self::spawn_as(command, None)
+    }
+
+    /// The same. When the child is released, it takes on an identity, which requires `CAP_SETUID` and `CAP_SETGID`, and
+    /// executes its program as any process of that user would.
+    pub fn spawn_as(mut command: Command, identity: Option<Identity>) -> io::Result<Self> {
         let (pid_in, pid_out) = pipe()?;
         let (go_in, go_out) = pipe()?;
         let (child_pid_out, child_go_in, child_go_out) =
@@ -42,7 +50,7 @@ impl HeldChild {
                 // to the parent, and abort with a message if that fails.
                 // SAFETY: no preconditions.
                 0 => unsafe { libc::_exit(0) },
-                _ => Ok(()),
+                _ => identity.as_ref().map_or(Ok(()), take_on),
             }
         };
         // SAFETY: the closure runs between fork and exec and makes only system calls; it neither
@@ -80,6 +88,15 @@ impl HeldChild {
             .join()
             .unwrap_or_else(|_| Err(io::Error::other("the spawning thread panicked")))
     }
+}
+
+/// Takes on an identity, and keeps no capabilities that its user does not get from the program.
+fn take_on(identity: &Identity) -> io::Result<()> {
+    identity.assume()?;
+    let none = CapabilitySet::empty();
+    // Clearing the inheritable set clears the ambient set, too. Root gets its capabilities back from the program.
+    let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
+    attempt("capset", || set_capabilities(None, sets))
 }
 
 /// A pipe that is closed on exec: its reading and its writing end.

@@ -15,4 +15,4 @@ pub use keeper::Keeper;
 pub use linked::linked_function;
 pub use lone::{fork_alone, spawn_alone};
 pub use signals::DeferredSignals;
-pub use user::user_id;
+pub use user::{Identity, User};

@@ -388,10 +388,12 @@ pub enum TraceError {
         source: Box<dyn Error + Send + Sync>,
     },
     /// The command could not be started.
-    #[error("cannot run `{command}`: {source}")]
+    #[error("cannot run `{command}`{}: {source}", as_user(user.as_deref()))]
     Command {
         /// The command, escaped.
         command: String,
+        /// The user to run it as, escaped, if it is another than the caller.
+        user: Option<String>,
         /// Why.
         source: io::Error,
     },
@@ -449,6 +451,11 @@ fn by_address(spec: &ProbeSpec, first: u64) -> String {
             provider.name()
         ),
     }
+}
+
+/// The user that a command runs as, as a part of a sentence.
+fn as_user(user: Option<&str>) -> String {
+    user.map(|user| format!(" as user {user}")).unwrap_or_default()
 }
 
 /// Explains why a pattern matches nothing that can be probed.

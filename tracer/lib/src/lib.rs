@@ -54,6 +54,7 @@ pub use hook::info::{FileOffset, Info, InfoField};
 pub use hook::list::{Listed, Listing, list};
 pub use kernel::capabilities::Capabilities;
 pub use output::Origin;
+pub use probe_sys::process::User;
 pub use resolve::event::{Addresses, TraceEvent, Value};
 pub use resolve::names::{BitNames, Constant, ValueNames};
 pub use resolve::probe::Probe;

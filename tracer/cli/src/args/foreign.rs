@@ -130,7 +130,7 @@ const OPTIONS: &[(&[&str], Answers)] = &[
         &[(&["trace", "record", "replay"], "-M N ends after N events")],
     ),
     (
-        &["-U", "-K", "--user", "--kernel"],
+        &["-U", "-K", "--kernel"],
         &[(
             &["sample"],
             "stacks have both sides; -e EVENT:u samples user space only, and -e EVENT:k the kernel",

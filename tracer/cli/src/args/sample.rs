@@ -8,6 +8,7 @@ use super::value::{self, CpuList, EventList, PidList};
 use clap::ValueHint;
 use clap_complete::engine::ArgValueCompleter;
 use probe_perf::{Event, Flags, Target};
+use probe_tracer::User;
 use probe_tracer::output::StackFormat;
 use std::ffi::OsString;
 use std::num::NonZeroU64;
@@ -100,6 +101,10 @@ pub(crate) struct Sample {
     /// status. Its standard output goes to standard error
     #[arg(last = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
+
+    /// Run the command as this user, by number or by name, with the user's groups and none of your privileges
+    #[arg(long, value_name = "USER", value_parser = value::user, requires = "command")]
+    pub(crate) user: Option<User>,
 
     /// What happens to the command if sampling ends before it
     #[arg(long, value_enum, value_name = "ACTION", default_value_t)]

@@ -2,7 +2,7 @@
 
 use super::value::{self, PidList};
 use clap::{ValueEnum, ValueHint};
-use probe_tracer::{ProbeSpec, Target, TraceError, TracedCommand, TracerBuilder};
+use probe_tracer::{ProbeSpec, Target, TraceError, TracedCommand, TracerBuilder, User};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -31,7 +31,7 @@ pub(crate) struct TargetArgs {
     pub(crate) comm: Option<String>,
 
     /// Trace only this user, by number or by name
-    #[arg(short, long, value_name = "USER", value_parser = value::user)]
+    #[arg(short, long, value_name = "USER", value_parser = value::uid)]
     pub(crate) uid: Option<u32>,
 
     /// Trace the whole system, even with a command
@@ -42,6 +42,10 @@ pub(crate) struct TargetArgs {
     /// and exit with its status. Its standard output goes to standard error
     #[arg(last = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
+
+    /// Run the command as this user, by number or by name, with the user's groups and none of your privileges
+    #[arg(long, value_name = "USER", value_parser = value::user, requires = "command")]
+    pub(crate) user: Option<User>,
 
     /// What happens to the command if the trace ends before it
     #[arg(long, value_enum, value_name = "ACTION", default_value_t)]
@@ -65,7 +69,7 @@ impl TargetArgs {
     pub(crate) fn hold(&self) -> Result<Option<TracedCommand>, TraceError> {
         match self.command.as_slice() {
             [] => Ok(None),
-            command => TracedCommand::hold(command).map(Some),
+            command => TracedCommand::hold(command, self.user.as_ref()).map(Some),
         }
     }
 

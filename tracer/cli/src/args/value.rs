@@ -1,8 +1,10 @@
 //! Parsers of option values.
 
 use probe_perf::{Event, EventError};
-use probe_sys::{cpus, process};
+use probe_sys::cpus;
+use probe_tracer::User;
 use probe_tracer_common::trace::COMM_LEN;
+use std::io;
 use std::num::NonZeroU64;
 use std::str::FromStr;
 use std::time::Duration;
@@ -80,12 +82,19 @@ pub(super) fn comm(text: &str) -> Result<String, String> {
     }
 }
 
-pub(super) fn user(text: &str) -> Result<u32, String> {
-    if let Ok(uid) = text.parse() {
-        return Ok(uid);
-    }
-    match process::user_id(text) {
-        Ok(Some(uid)) => Ok(uid),
+/// Reads the number of a user, who need not exist, or the name of one who does.
+pub(super) fn uid(text: &str) -> Result<u32, String> {
+    text.parse().or_else(|_| looked_up(User::named(text)).map(|user| user.id))
+}
+
+/// Reads the number or the name of a user.
+pub(super) fn user(text: &str) -> Result<User, String> {
+    looked_up(text.parse().map_or_else(|_| User::named(text), User::numbered))
+}
+
+fn looked_up(found: io::Result<Option<User>>) -> Result<User, String> {
+    match found {
+        Ok(Some(user)) => Ok(user),
         Ok(None) => Err("no such user".into()),
         Err(error) => Err(format!("cannot look up users: {error}")),
     }

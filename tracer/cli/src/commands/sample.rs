@@ -19,8 +19,8 @@ use std::time::Duration;
 const LOOK: Duration = Duration::from_millis(20);
 
 pub(crate) fn run(args: &Sample) -> Result<ExitCode> {
-    let (command, at_end) = (args.command.clone(), args.at_end);
-    let target = TargetArgs { command, at_end, ..TargetArgs::default() };
+    let (command, user, at_end) = (args.command.clone(), args.user.clone(), args.at_end);
+    let target = TargetArgs { command, user, at_end, ..TargetArgs::default() };
     let ending = Ending::prepare(&target)?;
     let command = ending.command().map(|command| command.pid());
     if let Some(dir) = &args.aux.dir {

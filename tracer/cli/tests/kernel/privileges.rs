@@ -3,10 +3,12 @@
 use crate::probe::busy::Busy;
 use crate::probe::chain::Chain;
 use crate::probe::unprivileged::{
-    BPF, CHECKPOINT_RESTORE, DAC_READ_SEARCH, IPC_LOCK, KILL, MEMLOCK, PERFMON, Paranoid,
-    SYS_ADMIN, SYS_PTRACE, SYSLOG, with_capabilities, with_two_capabilities,
+    BPF, CHECKPOINT_RESTORE, DAC_READ_SEARCH, IPC_LOCK, KILL, MEMLOCK, PERFMON, Paranoid, SETGID,
+    SETUID, SYS_ADMIN, SYS_PTRACE, SYSLOG, with_capabilities, with_two_capabilities,
 };
-use crate::probe::{EXEC, Run, has_kprobes, probe, stderr, stdout, succeed};
+use crate::probe::{
+    EXEC, Run, assert_exit, assert_failure, binary, has_kprobes, probe, stderr, stdout, succeed,
+};
 use probe_testing::version::kernel;
 use rustix::process::Signal;
 use std::fs;
@@ -315,6 +317,99 @@ fn the_command_keeps_its_privileges() {
         let line =
             |text: &str| text.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
         assert_eq!(line(&of_command), line(&own));
+    }
+}
+
+/// The command prints its ids, its capabilities and its environment.
+#[test]
+#[ignore = "needs root, BPF and uprobes: cargo xtask test"]
+fn every_subcommand_runs_the_command_as_a_user() {
+    let dir = tempfile::tempdir().unwrap();
+    let group = dir.path().join("group");
+    fs::write(&group, "nogroup:x:65534:\nextra:x:4711:nobody\n").unwrap();
+    let file = dir.path().join("trace");
+    let file = file.to_str().unwrap();
+    for args in [
+        &["trace", EXEC][..],
+        &["record", "-o", file, EXEC],
+        &["stack", EXEC],
+        &["count", EXEC],
+        &["latency", "uprobe:libc:getenv"],
+        &["sample"],
+        &["sample", "-o", file],
+    ] {
+        for user in ["nobody", "65534"] {
+            // nobody is in another group, too, as far as this command can see.
+            let mut run = Command::new("unshare");
+            run.args(["-m", "sh", "-c", "mount --bind \"$0\" /etc/group && exec \"$@\""]);
+            run.arg(&group).arg(binary()).args(args).args(["--user", user, "--"]);
+            let output = succeed(run.args(["sh", "-c", "cat /proc/self/status; env"]));
+            let printed = stderr(&output).replace('\t', " ");
+            for line in [
+                "Uid: 65534 65534 65534 65534",
+                "Gid: 65534 65534 65534 65534",
+                "Groups: 4711 65534 ",
+                "CapInh: 0000000000000000",
+                "CapPrm: 0000000000000000",
+                "CapAmb: 0000000000000000",
+                "NoNewPrivs: 0",
+                "USER=nobody",
+                "LOGNAME=nobody",
+                "HOME=/nonexistent",
+                "SHELL=/usr/sbin/nologin",
+            ] {
+                assert!(printed.lines().any(|one| one == line), "{args:?}: {line}: {printed}");
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_command_of_a_user_who_cannot_run_it_is_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = dir.path().join("program");
+    fs::copy("/bin/true", &program).unwrap();
+    let open_to = |mode| fs::set_permissions(dir.path(), PermissionsExt::from_mode(mode)).unwrap();
+    let as_nobody = |program: &str| {
+        let mut run = probe(["count", EXEC, "--user", "nobody", "--", program]);
+        run.env("PATH", format!("{}:{}", dir.path().display(), std::env::var("PATH").unwrap()));
+        run
+    };
+    open_to(0o700);
+    let path = program.to_str().unwrap();
+    let denied = format!("cannot run `{path}` as user nobody: Permission denied");
+    for program in [path, "program"] {
+        assert_failure(&mut as_nobody(program), &denied);
+    }
+    // Not that nobody may not search a folder.
+    let missing = "cannot run `no-such-program` as user nobody: No such file or directory";
+    assert_failure(&mut as_nobody("no-such-program"), missing);
+    open_to(0o755);
+    succeed(&mut as_nobody("program"));
+    fs::set_permissions(&program, PermissionsExt::from_mode(0o700)).unwrap();
+    assert_failure(&mut as_nobody("program"), &denied);
+    let unknown = ["no-such-user", "4294967294"];
+    for user in unknown {
+        let mut run = probe(["trace", EXEC, "--user", user, "--", "true"]);
+        assert_exit(&mut run, 2, "no such user");
+    }
+    assert_exit(&mut probe(["trace", EXEC, "--user", "nobody"]), 2, "required");
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn capabilities_are_not_passed_on_to_a_command_of_another_user() {
+    let args = ["trace", "-B64K", "rawtp:sched_process_exec", "--user", "games", "--"];
+    let args = [&args[..], &["cat", "/proc/self/status"]].concat();
+    let _sysctl = Paranoid::at_most_2();
+    let needed = "as user games: this requires CAP_SETGID, CAP_SETUID, or root";
+    assert_failure(&mut with_two_capabilities(MEMLOCK, &args), needed);
+    let held = [PERFMON, BPF, SETUID, SETGID];
+    let printed = stderr(&succeed(&mut with_capabilities(&held, MEMLOCK, &args)));
+    for set in ["CapInh:", "CapPrm:", "CapEff:", "CapAmb:"] {
+        let line = format!("{set}\t0000000000000000");
+        assert!(printed.lines().any(|one| one == line), "{printed}");
     }
 }
 

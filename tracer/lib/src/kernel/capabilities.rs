@@ -34,6 +34,10 @@ impl Capabilities {
     pub const CHECKPOINT_RESTORE: Self = Self(CapabilitySet::CHECKPOINT_RESTORE);
     /// Permits signalling other users' processes.
     pub const KILL: Self = Self(CapabilitySet::KILL);
+    /// Permits becoming another user.
+    pub const SETUID: Self = Self(CapabilitySet::SETUID);
+    /// Permits becoming a member of other groups.
+    pub const SETGID: Self = Self(CapabilitySet::SETGID);
 
     /// The effective capabilities of the calling thread.
     ///
@@ -53,6 +57,12 @@ impl Capabilities {
     #[must_use]
     pub fn of(self, other: Self) -> Self {
         Self(self.0 & other.0)
+    }
+
+    /// The set without those of `other`.
+    #[must_use]
+    pub fn without(self, other: Self) -> Self {
+        Self(self.0 - other.0)
     }
 
     /// Whether the set is empty.

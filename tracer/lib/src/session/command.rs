@@ -2,10 +2,13 @@
 
 use crate::binary;
 use crate::error::TraceError;
+use crate::kernel::capabilities::Capabilities;
 use crate::object::namespaces;
 use probe_sys::escape::Escaped;
-use probe_sys::process::HeldChild;
+use probe_sys::process::{HeldChild, Identity, User};
+use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
+use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
@@ -19,25 +22,44 @@ use std::process::{Child, Command, Stdio};
 pub struct TracedCommand {
     child: HeldChild,
     program: OsString,
+    user: Option<OsString>,
 }
 
 impl TracedCommand {
     /// Forks a child for `command`: a program and its arguments.
     ///
+    /// With a user, the program has the ids of the user and of all the user's groups, and no privileges of this process. In
+    /// its environment, `HOME`, `SHELL`, `USER` and `LOGNAME` are the user's, and the rest is that of this process.
+    ///
     /// # Errors
     ///
-    /// If `command` is empty, or the child cannot be forked, or would be in another PID namespace.
-    pub fn hold(command: &[OsString]) -> Result<Self, TraceError> {
+    /// If `command` is empty, or the child cannot be forked, or would be in another PID namespace; and for a user, without
+    /// `CAP_SETUID` and `CAP_SETGID`.
+    pub fn hold(command: &[OsString], user: Option<&User>) -> Result<Self, TraceError> {
         let program = command.first().ok_or(TraceError::NoProbe)?;
         namespaces::check_for_children()?;
-        let failed = |source| failed_to_run(program, source);
-        let output = std::io::stderr().as_fd().try_clone_to_owned().map_err(failed)?;
+        let name = user.map(|user| user.name.clone());
+        let failed = |program: &OsStr, source| failed_to_run(program, name.as_deref(), source);
+        let identity = user.map(identity_of).transpose().map_err(|error| failed(program, error))?;
+        let output = io::stderr().as_fd().try_clone_to_owned();
+        let output = output.map_err(|error| failed(program, error))?;
         // Otherwise the child would try each folder in `PATH`, and its failed calls would be traced.
-        let found = program.to_str().filter(|name| !name.contains('/')).and_then(binary::program);
-        let mut child = Command::new(found.as_deref().unwrap_or(program.as_ref()));
+        let by_name = program.to_str().filter(|name| !name.contains('/'));
+        let path = match by_name.map(binary::program) {
+            Some(Some(found)) => found.into(),
+            // The child would report that the user may not search some folder.
+            Some(None) if user.is_some() => return Err(failed(program, Errno::NOENT.into())),
+            _ => program.clone(),
+        };
+        // A user may not be able to execute what is found here, and something else of that name.
+        let shown = if user.is_some() { &path } else { program };
+        let mut child = Command::new(&path);
         child.arg0(program).args(&command[1..]).stdout(Stdio::from(output));
-        let child = HeldChild::spawn(child).map_err(failed)?;
-        Ok(Self { child, program: program.clone() })
+        if let Some(User { name, home, shell, .. }) = user {
+            child.env("HOME", home).env("SHELL", shell).env("USER", name).env("LOGNAME", name);
+        }
+        let child = HeldChild::spawn_as(child, identity).map_err(|error| failed(shown, error))?;
+        Ok(Self { child, program: shown.clone(), user: name })
     }
 
     /// The child's process id.
@@ -51,11 +73,21 @@ impl TracedCommand {
     ///
     /// If it cannot be executed: for instance, the file does not exist or is not executable.
     pub fn release(self) -> Result<Child, TraceError> {
-        let Self { child, program } = self;
-        child.release().map_err(|source| failed_to_run(&program, source))
+        let Self { child, program, user } = self;
+        child.release().map_err(|source| failed_to_run(&program, user.as_deref(), source))
     }
 }
 
-fn failed_to_run(program: &OsStr, source: std::io::Error) -> TraceError {
-    TraceError::Command { command: Escaped(program.as_bytes()).to_string(), source }
+/// What the command runs as. An error here is easier to understand than one of the child.
+fn identity_of(user: &User) -> io::Result<Identity> {
+    let needed = Capabilities::SETUID | Capabilities::SETGID;
+    if !Capabilities::effective()?.contains(needed) {
+        return Err(io::Error::other(format!("this requires {needed}, or root")));
+    }
+    user.identity()
+}
+
+fn failed_to_run(program: &OsStr, user: Option<&OsStr>, source: io::Error) -> TraceError {
+    let escaped = |text: &OsStr| Escaped(text.as_bytes()).to_string();
+    TraceError::Command { command: escaped(program), user: user.map(escaped), source }
 }

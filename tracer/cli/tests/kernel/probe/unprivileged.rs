@@ -5,6 +5,8 @@ use std::process::Command;
 /// Capability numbers from `include/uapi/linux/capability.h`.
 pub const DAC_READ_SEARCH: u32 = 2;
 pub const KILL: u32 = 5;
+pub const SETGID: u32 = 6;
+pub const SETUID: u32 = 7;
 pub const IPC_LOCK: u32 = 14;
 pub const SYS_PTRACE: u32 = 19;
 pub const SYS_ADMIN: u32 = 21;
