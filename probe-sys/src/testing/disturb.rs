@@ -52,6 +52,12 @@ impl Drop for Interruptions {
     }
 }
 
+/// Whether `tgkill(2)` permits sending signals to a process.
+pub fn can_signal(pid: u32) -> bool {
+    // SAFETY: the signal 0 is none, so nothing is sent.
+    unsafe { libc::syscall(libc::SYS_tgkill, pid, pid, 0) == 0 }
+}
+
 /// Forks, runs `run` in the child, and returns its result. The child exits without running destructors.
 pub fn in_child(run: impl FnOnce() -> u8) -> io::Result<i32> {
     // SAFETY: glibc lets the child of a process with threads allocate, and it does little more.

@@ -7,6 +7,7 @@ use anyhow::Result;
 use probe_perf::Sampler;
 use probe_tracer::privileges::{self, Armed};
 use probe_tracer::{Capabilities, SymbolAccess, Tracer};
+use rustix::process::geteuid;
 use std::io;
 
 /// Whether a command runs that SIGTERM is passed on to, perhaps as another user by then.
@@ -35,9 +36,9 @@ impl Seal {
         if self.is_sealed { SymbolAccess::Kernel } else { SymbolAccess::Processes }
     }
 
-    /// What is kept for a command.
-    fn for_command(self, running: Running) -> Capabilities {
-        if self.is_sealed { Capabilities::NONE } else { running.needs() }
+    /// What is kept for a command. Without a seal, it may become any user. With one, it is root's if this process was.
+    fn for_command(self, running: Running, has_left_root: bool) -> Capabilities {
+        if self.is_sealed && !has_left_root { Capabilities::NONE } else { running.needs() }
     }
 
     /// Reports what the seal does not cover.
@@ -53,7 +54,8 @@ pub(crate) fn give_up(tracer: &Tracer, seal: Seal, running: Running) -> Result<(
     if seal.is_sealed {
         return give_up_but_to_finish(tracer, seal, running);
     }
-    logged(privileges::keep_for_hotplug(tracer, seal.for_command(running))).map(drop)
+    let also = seal.for_command(running, leave_root()?);
+    logged(privileges::keep_for_hotplug(tracer, also)).map(drop)
 }
 
 /// Keeps only the privileges that reading the result takes.
@@ -62,9 +64,10 @@ pub(crate) fn give_up_but_to_finish(
     seal: Seal,
     running: Running,
 ) -> Result<()> {
-    let kept = logged(privileges::keep_to_finish(armed, seal.for_command(running)))?;
+    let also = seal.for_command(running, leave_root()?);
+    let kept = logged(privileges::keep_to_finish(armed, also))?;
     seal.report(
-        kept,
+        kept.without(also),
         "this kernel requires for reading the final counts (before 5.19, with the sysctl \
          kernel.unprivileged_bpf_disabled)",
     );
@@ -78,7 +81,9 @@ pub(crate) fn give_up_but_for_samples(
     seal: Seal,
     running: Running,
 ) -> Result<()> {
-    let own = seal.for_command(running);
+    // What is created in a directory has to belong to the user of `probe`.
+    let has_left_root = directory.is_none() && leave_root()?;
+    let own = seal.for_command(running, has_left_root);
     let of_samples = Capabilities::PERFMON | Capabilities::IPC_LOCK | Capabilities::SYS_ADMIN;
     let of_files = match directory {
         None => Capabilities::NONE,
@@ -87,8 +92,8 @@ pub(crate) fn give_up_but_for_samples(
     };
     let kept = own | of_files;
     if seal.is_sealed {
-        let kept = logged(privileges::keep_only(kept))?;
-        seal.report(kept, "creating files in this directory requires");
+        logged(privileges::keep_only(kept))?;
+        seal.report(of_files, "creating files in this directory requires");
         return Ok(());
     }
     logged(privileges::keep_for_samples(sampler, kept)).map(drop)
@@ -98,18 +103,27 @@ pub(crate) fn give_up_but_for_samples(
 pub(crate) fn give_up_but_to_look() -> Result<()> {
     // Mounting takes a privilege that reading does not take. Whatever needs tracefs reports its absence.
     let _ = probe_perf::tracefs::root();
-    let of_files = Capabilities::DAC_READ_SEARCH | Capabilities::SYSLOG;
-    let of_processes = Capabilities::SYS_PTRACE | Capabilities::CHECKPOINT_RESTORE;
-    logged(privileges::keep_only(of_files | of_processes)).map(drop)
+    let also = Capabilities::SYSLOG | Capabilities::CHECKPOINT_RESTORE;
+    logged(privileges::keep_to_read(also)).map(drop)
 }
 
 /// Keeps no privileges.
 pub(crate) fn give_up_all() -> Result<()> {
+    leave_root()?;
     logged(privileges::keep_only(Capabilities::NONE)).map(drop)
 }
 
+/// Leaves root's identity. Returns whether it was root's until now.
+fn leave_root() -> Result<bool> {
+    privileges::leave_root().map_err(refused)
+}
+
 fn logged(kept: io::Result<Capabilities>) -> Result<Capabilities> {
-    let kept = kept.map_err(|error| anyhow::anyhow!("cannot give up privileges: {error}"))?;
-    log::debug!("privileges kept: {kept}");
+    let kept = kept.map_err(refused)?;
+    log::debug!("privileges kept: {kept}, as user {}", geteuid().as_raw());
     Ok(kept)
+}
+
+fn refused(error: io::Error) -> anyhow::Error {
+    anyhow::anyhow!("cannot give up privileges: {error}")
 }

@@ -13,7 +13,7 @@ use probe_testing::version::kernel;
 use rustix::process::Signal;
 use std::fs;
 use std::io::{Write, pipe};
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::process::{Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -34,13 +34,39 @@ fn capabilities(status: &str) -> u64 {
     field("CapEff:")
 }
 
-/// The name and the capabilities of each thread of a process.
+/// The user and the group that own nothing.
+const NOBODY: u32 = 65534;
+
+/// The user of a thread. Asserts that it has no other ids, and no other groups.
+fn user(status: &str) -> u32 {
+    let numbers = |name: &str| -> Vec<u32> {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        line.split_ascii_whitespace().map(|id| id.parse().unwrap()).collect()
+    };
+    let users = numbers("Uid:");
+    let id = users[0];
+    assert_eq!(users, [id; 4], "{status}");
+    if id != 0 {
+        assert!(!numbers("Gid:").contains(&0), "{status}");
+        assert!(numbers("Groups:").is_empty(), "{status}");
+    }
+    id
+}
+
+/// The name and the capabilities of each thread of a process. Asserts that all of them have left root's identity.
 fn of_threads(pid: u32) -> Vec<(String, u64)> {
+    of_threads_as(pid, |_| NOBODY)
+}
+
+/// The same, if each thread is of the expected user.
+fn of_threads_as(pid: u32, expected: impl Fn(&str) -> u32) -> Vec<(String, u64)> {
     let read = |file: &str, task: &fs::DirEntry| fs::read_to_string(task.path().join(file));
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     let of_thread = |task: fs::DirEntry| {
         let name = read("comm", &task).unwrap().trim().to_owned();
-        (name, capabilities(&read("status", &task).unwrap()))
+        let status = read("status", &task).unwrap();
+        assert_eq!(user(&status), expected(&name), "{name}");
+        (name, capabilities(&status))
     };
     tasks.map(|task| of_thread(task.unwrap())).collect()
 }
@@ -80,19 +106,19 @@ fn memory_is_limited(pid: u32) -> bool {
 }
 
 /// The threads of `probe` once it has a thread of this name and has given up what it does not need.
-fn settled(run: &Run, thread: &str) -> Vec<(String, u64)> {
+fn settle(run: &Run, thread: &str) {
     run.wait_for_thread(thread);
     // A new thread may not have run yet, and so still have its initial capabilities. Permanent
     // errors are caught later.
     let has_given_up = |status: &String| status.contains("NoNewPrivs:\t1");
     run.wait_for_threads("status", |statuses| statuses.iter().all(has_given_up));
-    of_threads(run.child.id())
 }
 
 /// The threads of a `probe` that runs for a given time, and whether its memory is limited.
 fn of_run(args: &[&str]) -> (Vec<(String, u64)>, bool) {
     let run = Run::spawn(args);
-    let threads = settled(&run, "duration");
+    settle(&run, "duration");
+    let threads = of_threads(run.child.id());
     let memory_is_limited = memory_is_limited(run.child.id());
     run.signal(Signal::TERM);
     let output = run.finish();
@@ -228,6 +254,59 @@ fn what_reads_without_tracing_cannot_do_more() {
         // Not every kernel has every capability.
         assert!(threads.iter().all(|thread| thread.1 & !kept == 0), "{args:?}: {threads:x?}");
     }
+}
+
+#[test]
+#[ignore = "needs root: cargo xtask test"]
+fn root_is_left_for_the_user_who_has_called_sudo() {
+    for (user, group, expected) in
+        [("4711", "4712", 4711), ("0", "0", NOBODY), ("4711", "x", NOBODY)]
+    {
+        let mut command = probe(["sample", "-a", "-d", "60s"]);
+        command.env("SUDO_UID", user).env("SUDO_GID", group);
+        let run = Run::of(command.stderr(Stdio::piped()));
+        settle(&run, "duration");
+        of_threads_as(run.child.id(), |_| expected);
+        run.signal(Signal::TERM);
+        run.finish();
+    }
+}
+
+/// It can send signals.
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_user_cannot_take_over_a_probe_with_the_same_identity() {
+    let run = Run::start(["trace", "--sealed", EXEC]);
+    let pid = run.child.id();
+    let as_nobody = |script: &str| {
+        let mut shell = Command::new("setpriv");
+        shell.args(["--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-c", script]);
+        shell.arg(pid.to_string()).output().unwrap()
+    };
+    // Each needs what ptrace(2) needs.
+    let inspect =
+        "for task in /proc/$0/task/*; do ls $task/fd && exit; cat $task/maps && exit; done; false";
+    let output = as_nobody(inspect);
+    assert!(!output.status.success() && output.stdout.is_empty(), "{}", stdout(&output));
+    assert!(stderr(&output).contains("Permission denied"), "{}", stderr(&output));
+    assert!(as_nobody("kill -INT $0").status.success());
+    assert!(run.finish().status.success());
+}
+
+/// The file gets its name at the end, and belongs to root.
+#[test]
+#[ignore = "needs root: cargo xtask test"]
+fn samples_for_a_file_are_taken_as_root() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("stacks");
+    let args = ["sample", "-a", "--sealed", "-d", "60s", "-o", file.to_str().unwrap()];
+    let run = Run::spawn(args);
+    settle(&run, "duration");
+    let threads = of_threads_as(run.child.id(), |name| if name == "symbols" { NOBODY } else { 0 });
+    assert!(threads.iter().all(|thread| thread.1 == 0), "{threads:x?}");
+    run.signal(Signal::TERM);
+    run.finish();
+    assert_eq!(fs::metadata(&file).unwrap().uid(), 0);
 }
 
 #[test]
@@ -410,6 +489,22 @@ fn capabilities_are_not_passed_on_to_a_command_of_another_user() {
     for set in ["CapInh:", "CapPrm:", "CapEff:", "CapAmb:"] {
         let line = format!("{set}\t0000000000000000");
         assert!(printed.lines().any(|one| one == line), "{printed}");
+    }
+}
+
+/// With a seal, a command of root would not end otherwise.
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn sigterm_reaches_a_command_of_root_from_a_sealed_trace() {
+    for args in [&["trace", EXEC][..], &["sample"]] {
+        let run = Run::spawn([args, &["--sealed", "-d", "60s", "--", "sleep", "60"]].concat());
+        settle(&run, "duration");
+        let kept = mask(&[KILL]) | if args[0] == "trace" { needed_by_bpf() } else { 0 };
+        let threads = of_threads(run.child.id());
+        assert!(threads.iter().any(|thread| thread.1 == kept), "{threads:x?}");
+        assert!(threads.iter().all(|thread| thread.1 & !kept == 0), "{threads:x?}");
+        run.signal(Signal::TERM);
+        assert_eq!(run.finish().status.code(), Some(128 + 15));
     }
 }
 

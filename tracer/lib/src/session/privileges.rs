@@ -1,9 +1,10 @@
 //! Dropping privileges, once a trace is armed.
 //!
 //! Attaching probes takes capabilities; reading their events takes hardly any. An attacker who takes over
-//! the process later does not get the capabilities that it has dropped.
+//! the process later does not get the capabilities that it has dropped, and cannot write root's files if the process has
+//! [left root's identity](leave_root), too.
 //!
-//! Capabilities belong to a thread: these functions change the calling thread, and the threads that
+//! Capabilities and identities belong to a thread: these functions change the calling thread, and the threads that
 //! it starts later. So call them after probes are attached and before you start threads. They also
 //! set `no_new_privs`: no program that the thread executes later gains privileges, set-user-ID
 //! programs included. A [`TracedCommand`](crate::TracedCommand) that was held before keeps the
@@ -15,6 +16,7 @@
 use crate::error::TraceError;
 use crate::kernel::capabilities::{Capabilities, keep_least};
 use crate::kernel::features::is_refusal;
+use crate::kernel::identity::{self, TO_READ_AS_ROOT, instead_of_root};
 use crate::session::count::HitCounter;
 use crate::session::latency::Stopwatch;
 use crate::session::tracer::Tracer;
@@ -24,6 +26,36 @@ use rustix::fs::{Mode, OFlags, openat};
 use rustix::process::{Resource, getrlimit};
 use std::io;
 use std::os::fd::AsFd;
+
+/// Gives the thread another identity if it has root's: that of the user who has called `sudo` (`SUDO_UID` and `SUDO_GID`), or
+/// else of nobody, without other groups. Returns whether it did. Capabilities stay; so call it before the functions that drop
+/// them.
+///
+/// The kernel makes the process one that other users cannot inspect (`PR_SET_DUMPABLE`). Leave it like that: otherwise, the
+/// user could take over the process. That user can still send signals to it.
+///
+/// Root of a user namespace may have no other user to become. Then the identity stays.
+///
+/// # Errors
+///
+/// If the kernel reports another error than that.
+pub fn leave_root() -> io::Result<bool> {
+    identity::leave_root(&instead_of_root())
+}
+
+/// Drops the thread's capabilities, except those with which it can read what root can read, and those in `also`. Also
+/// [leaves root's identity](leave_root) if it has `CAP_DAC_READ_SEARCH` and `CAP_SYS_PTRACE`: without them, root in a container
+/// can read what belongs to it only because it is root. Returns what is left.
+///
+/// # Errors
+///
+/// If the kernel does not let the thread drop them.
+pub fn keep_to_read(also: Capabilities) -> io::Result<Capabilities> {
+    if Capabilities::effective()?.contains(TO_READ_AS_ROOT) {
+        leave_root()?;
+    }
+    keep_only(TO_READ_AS_ROOT | also)
+}
 
 /// Drops the thread's capabilities, except those that the tracer needs for CPUs that come online
 /// later, and those in `also`. Returns what is left.

@@ -6,7 +6,8 @@ use super::mappings::{self, Mapped, Mapping};
 use super::reader::{Function, Kind, Lookup, Reader, ReaderState};
 use super::watch::Watch;
 use super::{Address, Frame, Owner, SymbolAccess, locked};
-use crate::kernel::capabilities::{self, Capabilities};
+use crate::kernel::capabilities::Capabilities;
+use crate::kernel::identity::{TO_READ_AS_ROOT, leave_root_in_thread};
 use crate::session::interrupt::Interrupt;
 use blazesym::MaybeDefault;
 use blazesym::symbolize::source::{Kernel, Source};
@@ -105,13 +106,9 @@ impl Service {
             names.of_kernel(&[Address { at: u64::MAX, is_return: false }]);
             let kept = match access {
                 SymbolAccess::Kernel => Capabilities::NONE,
-                SymbolAccess::Processes => {
-                    Capabilities::SYS_PTRACE
-                        | Capabilities::DAC_READ_SEARCH
-                        | Capabilities::CHECKPOINT_RESTORE
-                }
+                SymbolAccess::Processes => TO_READ_AS_ROOT | Capabilities::CHECKPOINT_RESTORE,
             };
-            if let Err(error) = capabilities::keep_in_thread(kept) {
+            if let Err(error) = leave_root_in_thread(kept) {
                 log::warn!("the thread that looks up symbols keeps its privileges: {error}");
             }
             // The send fails only if nobody waits.

@@ -53,7 +53,10 @@ pub fn copy_for_everybody() -> &'static Path {
 
 pub fn probe(args: impl IntoIterator<Item: AsRef<OsStr>>) -> Command {
     let mut command = Command::new(binary());
-    command.args(args).stdin(Stdio::null()).env_remove("RUST_BACKTRACE");
+    command.args(args).stdin(Stdio::null());
+    for name in ["RUST_BACKTRACE", "SUDO_UID", "SUDO_GID"] {
+        command.env_remove(name);
+    }
     command
 }
 

@@ -1,22 +1,21 @@
 //! What the processes that read untrusted files give up.
 
 use crate::kernel::capabilities::{Capabilities, keep_in_thread};
+use crate::kernel::identity::leave_root;
 use landlock::{
     ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, Ruleset, RulesetAttr, Scope,
 };
-use rustix::fs::{Gid, Uid};
-use rustix::io::Errno;
+use probe_sys::process::Identity;
 use rustix::process::{
-    DumpableBehavior, Resource, Rlimit, Signal, geteuid, set_dumpable_behavior,
+    DumpableBehavior, Resource, Rlimit, Signal, set_dumpable_behavior,
     set_parent_process_death_signal, setrlimit, setsid,
 };
-use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
-use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
+use seccompiler::{
+    BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition,
+    SeccompFilter, SeccompRule, apply_filter,
+};
 use std::fs;
 use std::io;
-
-/// The user and the group that own nothing, on every Linux (`/proc/sys/kernel/overflowuid`).
-const NOBODY: u32 = 65534;
 
 /// The address space of a reader, in bytes: enough for the debug information that it reads at most, and what it makes of it.
 const ADDRESS_SPACE: u64 = 4 << 30;
@@ -30,13 +29,8 @@ pub(super) fn keeper() -> io::Result<()> {
     let _ = setsid();
     // If memory is short, the kernel ends a reader first. A program with file capabilities may not change that.
     let _ = fs::write("/proc/self/oom_score_adj", "1000");
-    if geteuid().is_root() {
-        match become_nobody() {
-            // In a user namespace, there may be no other user.
-            Ok(()) | Err(Errno::INVAL) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
+    // The process has one thread, so what is true of the thread is true of the process.
+    leave_root(&Identity::nobody())?;
     keep_in_thread(Capabilities::NONE)?;
     // Other processes of the same user must not take it over.
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
@@ -46,14 +40,6 @@ pub(super) fn keeper() -> io::Result<()> {
         limit_to(resource, limit)?;
     }
     Ok(())
-}
-
-fn become_nobody() -> rustix::io::Result<()> {
-    // The process has one thread, so what is true of the thread is true of the process.
-    let (user, group) = (Uid::from_raw(NOBODY), Gid::from_raw(NOBODY));
-    set_thread_groups(&[])?;
-    set_thread_res_gid(group, group, group)?;
-    set_thread_res_uid(user, user, user)
 }
 
 /// What a reader gives up besides: everything but the reading of descriptors that it is given, and memory.
@@ -81,8 +67,8 @@ fn deny_files() -> Result<(), landlock::RulesetError> {
 
 /// The system calls of a process that allocates memory, reads descriptors and answers. Others fail: a C library of the
 /// future may try some that this one does not.
-fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
-    const ALLOWED: [i64; 29] = [
+fn filter() -> Result<BpfProgram, BackendError> {
+    const ALLOWED: [i64; 28] = [
         libc::SYS_brk,
         libc::SYS_clock_gettime,
         libc::SYS_close,
@@ -110,10 +96,13 @@ fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
         libc::SYS_sched_yield,
         libc::SYS_sendmsg,
         libc::SYS_sigaltstack,
-        libc::SYS_tgkill,
         libc::SYS_write,
     ];
-    let rules = ALLOWED.into_iter().map(|call| (call, Vec::new())).collect();
+    // It may abort, but send no signal to a process of the same user: the tracer can be one.
+    let itself = u64::from(std::process::id());
+    let to_itself = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, itself)?;
+    let to_itself = (libc::SYS_tgkill, vec![SeccompRule::new(vec![to_itself])?]);
+    let rules = ALLOWED.into_iter().map(|call| (call, Vec::new())).chain([to_itself]).collect();
     let denied = SeccompAction::Errno(libc::EPERM as u32);
     let arch = std::env::consts::ARCH.try_into()?;
     SeccompFilter::new(rules, denied, SeccompAction::Allow, arch)?.try_into()
@@ -122,24 +111,27 @@ fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use probe_sys::disturb::in_child;
+    use probe_sys::disturb::{can_signal, in_child};
+    use rustix::process::{getpid, getppid, test_kill_process};
     use std::fs::File;
     use std::net::TcpListener;
     use std::process::{Command, id};
 
     #[test]
     fn a_reader_can_open_connect_start_and_kill_nothing() {
-        let tries: [fn() -> bool; 5] = [
+        let tries: [fn() -> bool; 7] = [
             || File::open("/dev/null").is_ok(),
             || fs::read_link("/proc/self/exe").is_ok(),
             || TcpListener::bind("127.0.0.1:0").is_ok(),
             || Command::new("true").status().is_ok(),
-            || rustix::process::test_kill_process(rustix::process::getpid()).is_ok(),
+            || test_kill_process(getpid()).is_ok(),
+            || can_signal(getppid().unwrap().as_raw_nonzero().get().cast_unsigned()),
+            || !can_signal(id()),
         ];
-        let bits = |tries: [fn() -> bool; 5]| {
+        let bits = |tries: [fn() -> bool; 7]| {
             tries.iter().enumerate().map(|(n, succeeds)| u8::from(succeeds()) << n).sum::<u8>()
         };
-        assert_eq!(bits(tries), 0b11111, "{}", id());
+        assert_eq!(bits(tries), 0b011_1111, "{}", id());
         let confined = in_child(|| {
             // The death of the thread that forks is the death of the parent.
             if reader().is_err() { u8::MAX } else { bits(tries) }
