@@ -35,7 +35,7 @@ impl<'w> Node<'w> {
     fn add(&mut self, entries: &'w [StackEntry], hits: u64) {
         self.hits += hits;
         if let [entry, rest @ ..] = entries {
-            self.next.entry((&entry.name, entry.kind)).or_default().add(rest, hits);
+            self.next.entry((&*entry.name, entry.kind)).or_default().add(rest, hits);
         }
     }
 

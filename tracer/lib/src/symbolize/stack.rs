@@ -4,7 +4,7 @@ use crate::resolve::event::Addresses;
 use crate::symbolize::{Frame, Symbols};
 use probe_sys::escape::Escaped;
 use probe_tracer_common::trace::Task;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// The stack of a hit: the event if there are several, and the task, followed by its functions down to the innermost one.
@@ -15,8 +15,8 @@ pub struct Stack(pub(crate) Arc<[StackEntry]>);
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct StackEntry {
-    /// Its name, safe to print; the address if the name is unknown.
-    pub name: String,
+    /// Its name, safe to print; the address if the name is unknown. Stacks of a table share their names.
+    pub name: Arc<str>,
     /// What it is.
     pub kind: EntryKind,
 }
@@ -42,7 +42,7 @@ impl Stack {
     }
 
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
-        self.0.iter().map(|entry| entry.name.as_str())
+        self.0.iter().map(|entry| &*entry.name)
     }
 }
 
@@ -65,6 +65,7 @@ const KNOWN: usize = 1 << 16;
 #[derive(Debug)]
 pub struct StackTable {
     symbols: Symbols,
+    names: Names,
     /// The index of each stack that was counted, by its task and addresses.
     known: HashMap<Box<[u64]>, usize>,
     by_name: HashMap<(u64, Stack), usize>,
@@ -78,7 +79,8 @@ impl StackTable {
     /// Counts hits; `symbols` resolves their addresses.
     pub fn new(symbols: Symbols) -> Self {
         let (known, by_name) = (HashMap::new(), HashMap::new());
-        Self { symbols, known, by_name, stacks: Vec::new(), key: Vec::new() }
+        let names = Names::default();
+        Self { symbols, names, known, by_name, stacks: Vec::new(), key: Vec::new() }
     }
 
     /// Whether a process reads symbols for this table.
@@ -157,10 +159,10 @@ impl StackTable {
         let names = self.symbols.of_process_stack(hit.task, hit.time, &user);
         let kernel: Vec<u64> = hit.kernel.iter().collect();
         let kernel_names = self.symbols.of_kernel_stack(&kernel);
-        let mut entries = vec![entry(hit.task.comm(), EntryKind::Task)];
-        entries.extend(outermost_first(EntryKind::User, hit.user, &names, 0));
-        let left_out = others(&kernel_names);
-        entries.extend(outermost_first(EntryKind::Kernel, hit.kernel, &kernel_names, left_out));
+        let mut entries = vec![self.names.entry(hit.task.comm(), EntryKind::Task)];
+        entries.extend(self.names.outermost_first(EntryKind::User, hit.user, &names, 0));
+        let (kind, left_out) = (EntryKind::Kernel, others(&kernel_names));
+        entries.extend(self.names.outermost_first(kind, hit.kernel, &kernel_names, left_out));
         let stack = (hit.event, Stack(entries.into()));
         let number = self.by_name.entry(stack).or_insert_with_key(|stack| {
             self.stacks.push((stack.clone(), 0));
@@ -177,9 +179,46 @@ impl StackTable {
     }
 }
 
-/// An entry whose name is safe to print.
+/// The names of a table, each once: many stacks contain the same functions.
+#[derive(Debug, Default)]
+struct Names(HashSet<Arc<str>>);
+
+impl Names {
+    /// An entry whose name is safe to print.
+    fn entry(&mut self, name: &[u8], kind: EntryKind) -> StackEntry {
+        let new = entry(name, kind);
+        match self.0.get(&new.name) {
+            Some(name) => StackEntry { name: Arc::clone(name), kind },
+            None => {
+                self.0.insert(Arc::clone(&new.name));
+                new
+            }
+        }
+    }
+
+    /// The entries of a stack, without this many of its innermost addresses.
+    fn outermost_first(
+        &mut self,
+        kind: EntryKind,
+        addresses: Addresses<'_>,
+        names: &[Arc<[Frame]>],
+        left_out: usize,
+    ) -> Vec<StackEntry> {
+        let mut entries = Vec::new();
+        for (address, frames) in addresses.iter().zip(names).skip(left_out) {
+            if frames.is_empty() {
+                entries.push(self.entry(format!("{address:#x}").as_bytes(), kind));
+            }
+            entries.extend(frames.iter().map(|frame| self.entry(frame.name.as_bytes(), kind)));
+        }
+        entries.reverse();
+        entries
+    }
+}
+
+/// An entry whose name is safe to print, and its own.
 pub(crate) fn entry(name: &[u8], kind: EntryKind) -> StackEntry {
-    StackEntry { name: Escaped(name).to_string(), kind }
+    StackEntry { name: Escaped(name).to_string().into(), kind }
 }
 
 /// The number of innermost functions in a kernel stack that are the tracer's own program, and what the kernel called to
@@ -200,24 +239,6 @@ pub(crate) fn tracing(names: &[Arc<[Frame]>]) -> usize {
     names.iter().take_while(|frames| is_tracing(frames)).count()
 }
 
-/// The entries of a stack, without this many of its innermost addresses.
-fn outermost_first(
-    kind: EntryKind,
-    addresses: Addresses<'_>,
-    names: &[Arc<[Frame]>],
-    left_out: usize,
-) -> Vec<StackEntry> {
-    let mut entries = Vec::new();
-    for (address, frames) in addresses.iter().zip(names).skip(left_out) {
-        if frames.is_empty() {
-            entries.push(entry(format!("{address:#x}").as_bytes(), kind));
-        }
-        entries.extend(frames.iter().map(|Frame { name, .. }| entry(name.as_bytes(), kind)));
-    }
-    entries.reverse();
-    entries
-}
-
 /// The process, and the task's name.
 fn identity(task: &Task) -> [u64; 3] {
     let (words, _) = task.comm.as_chunks();
@@ -231,7 +252,7 @@ pub(crate) mod tests {
 
     /// A stack of kernel functions, and its hits.
     pub(crate) fn example(task: &str, functions: &[&str], hits: u64) -> (Stack, u64) {
-        let entry = |name: &str, kind| StackEntry { name: name.to_owned(), kind };
+        let entry = |name: &str, kind| StackEntry { name: name.into(), kind };
         let functions = functions.iter().map(|name| entry(name, EntryKind::Kernel));
         (Stack([entry(task, EntryKind::Task)].into_iter().chain(functions).collect()), hits)
     }

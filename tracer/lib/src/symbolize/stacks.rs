@@ -88,6 +88,7 @@ mod tests {
     use crate::resolve::event::Addresses;
     use crate::resolve::event::tests::Hit;
     use crate::symbolize::stack::EntryKind;
+    use std::sync::Arc;
 
     fn addresses(stack: &[u64]) -> Vec<u8> {
         stack.iter().flat_map(|address| address.to_ne_bytes()).collect()
@@ -116,5 +117,7 @@ mod tests {
         assert_eq!(shown, expected.map(|(stack, hits)| (stack.to_owned(), hits)));
         assert_eq!(stacks[0].0.entries()[2].kind, EntryKind::User);
         assert_eq!(stacks[0].0.entries()[3].kind, EntryKind::Kernel);
+        let name = |stack: usize, entry: usize| &stacks[stack].0.entries()[entry].name;
+        assert!(Arc::ptr_eq(name(0, 0), name(1, 0)) && Arc::ptr_eq(name(0, 2), name(1, 1)));
     }
 }
