@@ -235,7 +235,7 @@ pub enum TraceError {
     #[error(
         "cannot probe {spec}: before 5.12, the kernel does not keep a trampoline's program from recursing, and \
          a pattern may match functions that programs call: name functions in full, use kprobe:, or lift the \
-         limit (--force)"
+         limit (--no-limit)"
     )]
     UnguardedTrampolines {
         /// The pattern.
@@ -277,7 +277,7 @@ pub enum TraceError {
     /// The patterns match more probes than the limit allows.
     #[error(
         "the patterns match {count} probes, and more than {most} take long to attach and add much \
-         overhead: narrow {spec} or leave some out (-x GLOB), or lift the limit (--force)"
+         overhead: narrow {spec} or leave some out (-x GLOB), or lift the limit (--no-limit)"
     )]
     TooManyMatches {
         /// The pattern with the most matches.

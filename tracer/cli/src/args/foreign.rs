@@ -130,6 +130,13 @@ const OPTIONS: &[(&[&str], Answers)] = &[
         &[(&["trace", "record", "replay"], "-M N ends after N events")],
     ),
     (
+        &["--force"],
+        &[(
+            TRACING,
+            "--no-limit lifts the limits of patterns, and --unsafe-returns allows probes on returns that crash programs",
+        )],
+    ),
+    (
         &["-U", "-K", "--kernel"],
         &[(
             &["sample"],

@@ -114,11 +114,13 @@ pub(crate) struct Choice {
     #[arg(short = 'x', long, value_name = "GLOB")]
     pub(crate) exclude: Vec<String>,
 
-    /// Do what may do harm: lift the limit of 10,000 functions, of 1,000 if they are attached one by one, or of 500 if
-    /// each needs a program; probe the returns of Go functions, which crashes the program; and write a recording to a
-    /// directory to which others can write
+    /// Lift the limit of 10,000 functions, of 1,000 if they are attached one by one, or of 500 if each needs a program
     #[arg(long)]
-    pub(crate) force: bool,
+    pub(crate) no_limit: bool,
+
+    /// Probe returns even where that crashes the program: of functions of Go programs, and of setjmp and its like
+    #[arg(long)]
+    pub(crate) unsafe_returns: bool,
 }
 
 impl Choice {
@@ -128,7 +130,8 @@ impl Choice {
         probes: &[ProbeSpec],
         builder: TracerBuilder,
     ) -> Result<TracerBuilder, TraceError> {
-        let builder = probes.iter().cloned().fold(builder, TracerBuilder::probe).force(self.force);
+        let builder = builder.no_limit(self.no_limit).unsafe_returns(self.unsafe_returns);
+        let builder = probes.iter().cloned().fold(builder, TracerBuilder::probe);
         self.exclude.iter().try_fold(builder, |builder, glob| builder.exclude(glob))
     }
 }

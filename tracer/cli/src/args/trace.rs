@@ -88,6 +88,10 @@ pub(crate) struct Record {
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) output: PathBuf,
 
+    /// Write even to a directory to which others can write
+    #[arg(long)]
+    pub(crate) force: bool,
+
     #[command(flatten)]
     pub(crate) traced: Traced,
 }

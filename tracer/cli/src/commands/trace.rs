@@ -44,7 +44,7 @@ pub(crate) fn record(args: &Record, level: LevelFilter) -> Result<ExitCode> {
 
 /// Opens the recording, which can be replayed as far as it goes.
 fn create(args: &Record) -> Result<OutputFile> {
-    let sharing = Sharing::forced(args.traced.choice.force);
+    let sharing = Sharing::forced(args.force);
     let file = OutputFile::open(&args.output, Appears::AtOnce, sharing)?;
     ensure!(!file.is_terminal(), "a recording cannot be written to a terminal; write it to a file");
     Ok(file)

@@ -140,7 +140,7 @@ fn signals_in_quick_succession_count_as_one() {
 #[ignore = "needs root and BPF: cargo xtask test"]
 fn attaching_many_probes_can_be_interrupted() {
     for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
-        let run = Run::spawn(["count", "tracepoint:syscalls:*", "--force", "--", "true"]);
+        let run = Run::spawn(["count", "tracepoint:syscalls:*", "--no-limit", "--", "true"]);
         // The bit of SIGINT, number 2, is set once it has a handler.
         let handles = |status: &String| {
             let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));

@@ -37,6 +37,7 @@ const FIRST: &[(&str, Expected)] = &[
     ("trace|uprobe:libc:malloc|{", Words("there are no scripts")),
     ("trace|vfs_raed(count)", Words("did you mean `vfs_read`")),
     ("trace|u:malloc", Words("uprobe:FILE:FUNCTION")),
+    ("count|--force|rawtp:*", Words("--no-limit lifts the limits")),
     // perf
     ("list|syscalls:sys_enter_openat", Words("tracepoint:syscalls:sys_enter_openat")),
     ("list|sched:sched_swi*", Words("tracepoint:sched:sched_switch")),

@@ -70,14 +70,14 @@ fn what_cannot_have_a_trampoline_is_refused() {
 #[test]
 #[ignore = "needs root, BPF and kprobes: cargo xtask test"]
 fn a_pattern_stands_for_each_matching_function() {
-    let force: &[&str] = if has_guards() { &[] } else { &["--force"] };
+    let no_limit: &[&str] = if has_guards() { &[] } else { &["--no-limit"] };
     // Not on an overlay, which creates each directory twice.
     let script = shell("cd /run; seq -f d$$.%g 10 | xargs mkdir; seq -f d$$.%g 10 | xargs rmdir");
     let patterns = ["k:vfs_*dir", "f:vfs_*dir", "fr:vfs_*dir"];
-    let (all, errors) = counts(patterns.iter().chain(force), &script);
+    let (all, errors) = counts(patterns.iter().chain(no_limit), &script);
     assert_eq!(all["fentry"]["vfs_mkdir"], 10, "{all:?}: {errors}");
     assert_eq!((&all["fentry"], &all["fexit"]), (&all["kprobe"], &all["kprobe"]), "{errors}");
-    let (some, errors) = counts(["f:vfs_*dir", "-x", "*rm*"].iter().chain(force), &script);
+    let (some, errors) = counts(["f:vfs_*dir", "-x", "*rm*"].iter().chain(no_limit), &script);
     assert_eq!(some["fentry"], BTreeMap::from([("vfs_mkdir".to_owned(), 10)]), "{errors}");
 
     let listed = printed(["list", "f:vfs_*dir"]);
@@ -118,9 +118,9 @@ fn functions_that_the_kernel_refuses_are_left_out_of_a_pattern() {
         let expected = "cannot probe fexit:do_exit: the kernel refuses a trampoline for it: ";
         assert!(stderr(&single).contains(expected), "{}", stderr(&single));
     }
-    let force = if has_guards() { None } else { Some("--force") };
+    let no_limit = if has_guards() { None } else { Some("--no-limit") };
     let mut run = probe(["count", "fexit:do_e[xp]*"]);
-    let output = succeed(run.args(force).args(["--", "true"]));
+    let output = succeed(run.args(no_limit).args(["--", "true"]));
     // Some kernels refuse other functions.
     let is_reported = stderr(&output).contains(" refused by the kernel");
     assert!(is_reported || !is_refused, "{}", stderr(&output));

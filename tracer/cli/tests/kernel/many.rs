@@ -34,7 +34,7 @@ fn each_of_many_probes_has_its_own_events() {
 
 #[test]
 #[ignore = "needs root and BPF: cargo xtask test"]
-fn a_pattern_that_needs_many_programs_requires_force() {
+fn a_pattern_that_needs_many_programs_requires_an_option() {
     if printed(["list", "rawtp:*"]).lines().count() <= 500 {
         return skip("this kernel has too few tracepoints");
     }

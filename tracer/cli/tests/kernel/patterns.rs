@@ -172,7 +172,7 @@ fn a_thousand_functions_are_attached_or_refused() {
         command
     };
     if !has_kprobe_multi() {
-        assert_failure(&mut command(&["count"]), "or lift the limit (--force)");
+        assert_failure(&mut command(&["count"]), "or lift the limit (--no-limit)");
         return;
     }
     for name in ["count", "trace"] {
@@ -182,7 +182,7 @@ fn a_thousand_functions_are_attached_or_refused() {
         eprintln!("probe {name}: {count} functions, {taken:?} in all\n{}", stderr(&output));
         assert!(taken.as_secs() < 120, "{taken:?}");
     }
-    assert_failure(&mut probe(["trace", "*"]), "or lift the limit (--force)");
+    assert_failure(&mut probe(["trace", "*"]), "or lift the limit (--no-limit)");
 }
 
 #[test]

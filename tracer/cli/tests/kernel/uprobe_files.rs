@@ -112,7 +112,7 @@ fn a_file_that_the_process_does_not_run_is_reported() {
 
 #[test]
 #[ignore = "needs root, BPF and uprobes: cargo xtask test"]
-fn returns_of_go_functions_are_probed_only_by_force() {
+fn returns_of_go_functions_are_probed_only_on_request() {
     let dir = tempfile::tempdir().unwrap();
     let program = copy(&dir.path().join("go"));
     // A program is of Go if it has this section.
@@ -133,7 +133,7 @@ fn returns_of_go_functions_are_probed_only_by_force() {
     ] {
         assert_exit(probe(args).args(["-d", "1ms"]), 1, &expected);
     }
-    let forced = ["count", "--force", &spec("uretprobe"), &spec("uprobe"), "--", &program];
+    let forced = ["count", "--unsafe-returns", &spec("uretprobe"), &spec("uprobe"), "--", &program];
     let work = ["--ignored", "--exact", "uprobe_fixtures::workload"];
     let output = succeed(probe(forced).args(work).env("PROBE_TEST_WORK", "triple 9"));
     assert!(stderr(&output).contains("18 hits of 2 of 2 probes"), "{}", stderr(&output));

@@ -120,13 +120,15 @@ pub enum FileProblem {
     /// A Go program, whose functions cannot have probes on their returns.
     #[error(
         "is a Go program, and a probe on the return of a function crashes it: Go moves stacks while functions run, and \
-         finds the kernel's return address there. Probe entries (uprobe: without --ret); --force probes returns anyway"
+         finds the kernel's return address there. Probe entries (uprobe: without --ret); --unsafe-returns probes returns \
+         anyway"
     )]
     GoReturns,
     /// A function that returns again later, whose return cannot be probed.
     #[error(
         "has this function return a second time, from a saved context with the kernel's return address, which crashes the \
-         program. Probe its entry (uprobe: without --ret); --force probes the return anyway"
+         program. Probe its entry (uprobe: without --ret); --unsafe-returns probes the return \
+         anyway"
     )]
     ReturnsAgain,
     /// No instruction begins at the offset.

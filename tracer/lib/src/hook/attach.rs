@@ -191,8 +191,8 @@ pub(crate) struct Attacher<'o> {
     cookies: bool,
     /// Start addresses of functions, for the modules that were looked up.
     pub(super) addresses: HashMap<String, HashMap<String, Vec<u64>>>,
-    /// Whether to attach even what is likely to do harm.
-    pub(super) is_forced: bool,
+    /// Whether to probe returns even of functions where that crashes the program.
+    pub(super) unsafe_returns: bool,
 }
 
 impl<'o> Attacher<'o> {
@@ -203,13 +203,13 @@ impl<'o> Attacher<'o> {
             module_types: HashMap::new(),
             cookies: features::has_cookies(),
             addresses: HashMap::new(),
-            is_forced: false,
+            unsafe_returns: false,
         }
     }
 
-    /// With `force`, attaches even what is likely to do harm.
-    pub(crate) fn force(self, force: bool) -> Self {
-        Self { is_forced: force, ..self }
+    /// Chooses whether to probe returns even of functions where that crashes the program.
+    pub(crate) fn unsafe_returns(self, unsafe_returns: bool) -> Self {
+        Self { unsafe_returns, ..self }
     }
 
     /// Attaches the `number`th probe. Returns one link, or those of a call's entry and return.

@@ -9,7 +9,7 @@ use probe_perf::pattern::Glob;
 use std::fmt;
 
 /// The limit for patterns whose matches are attached with one link (kprobe.multi), unless
-/// [`force`](crate::TracerBuilder::force) is set.
+/// [`no_limit`](crate::TracerBuilder::no_limit) is set.
 ///
 /// Attaching them is quick and adds little overhead. Each takes 1.4 KiB of kernel memory.
 const MOST_AT_ONCE: usize = 10_000;
@@ -135,7 +135,7 @@ pub(crate) struct Choice {
     /// Patterns of names to leave out.
     pub(crate) exclude: Vec<Glob>,
     /// Whether the limits on the number of matches are lifted.
-    pub(crate) force: bool,
+    pub(crate) no_limit: bool,
 }
 
 impl Choice {
@@ -196,7 +196,7 @@ impl Choice {
         }
         let too_many =
             [(at_once, MOST_AT_ONCE), (one_by_one, MOST_ONE_BY_ONE), (programs, MOST_PROGRAMS)];
-        let excess = too_many.into_iter().find(|(count, most)| count > most && !self.force);
+        let excess = too_many.into_iter().find(|(count, most)| count > most && !self.no_limit);
         match (excess, largest) {
             (Some((count, most)), Some((_, largest))) => {
                 Err(TraceError::TooManyMatches { spec: largest.clone(), count, most })

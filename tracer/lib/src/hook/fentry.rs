@@ -34,7 +34,7 @@ impl Hook for Fentry {
     }
 
     fn expand(&self, pattern: &ProbeSpec, choice: &Choice, host: &mut Host) -> Result<Expansion> {
-        if !choice.force && !features::guards_trampolines() {
+        if !choice.no_limit && !features::guards_trampolines() {
             return Err(TraceError::UnguardedTrampolines { spec: pattern.clone() });
         }
         let (names, left_out) = matching(pattern, &choice.exclude, host)?;

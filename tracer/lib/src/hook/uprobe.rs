@@ -89,7 +89,7 @@ impl Hook for Uprobe {
         part: Part,
         number: u32,
     ) -> Result<Link> {
-        let is_forced = attacher.is_forced;
+        let unsafe_returns = attacher.unsafe_returns;
         let binary = open(spec, &mut attacher.host)?;
         if let Some(note) = binary.take_note() {
             log::warn!("{}: {note}", Escaped(binary.path().as_os_str().as_bytes()));
@@ -103,10 +103,10 @@ impl Hook for Uprobe {
         }
         let (path, offset) = (binary.current_path(), offset(spec, binary)?);
         let (programs, returns) = part.of_function(self.returns);
-        if returns && binary.is_go() && !is_forced {
+        if returns && binary.is_go() && !unsafe_returns {
             return Err(failed(spec, binary.error(FileProblem::GoReturns)));
         }
-        if returns && returns_again(spec.name()) && !is_forced {
+        if returns && returns_again(spec.name()) && !unsafe_returns {
             return Err(failed(spec, binary.error(FileProblem::ReturnsAgain)));
         }
         if returns && binary.take_throws() {

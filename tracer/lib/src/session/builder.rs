@@ -54,6 +54,7 @@ pub enum Target {
 pub struct TracerBuilder {
     specs: Vec<ProbeSpec>,
     choice: Choice,
+    unsafe_returns: bool,
     target: Target,
     cgroup: Option<PathBuf>,
     filter: Filter,
@@ -103,16 +104,23 @@ impl TracerBuilder {
         Ok(self)
     }
 
-    /// With `force`, lifts the limits that keep patterns from matching many probes by mistake. The
+    /// With `no_limit`, lifts the limits that keep patterns from matching many probes by mistake. The
     /// limits are 10,000 functions; 1,000 probes where each is attached by itself (tracepoints;
     /// functions of programs and libraries; functions of the kernel before 5.18 or without
     /// CONFIG_FPROBE); and 500 where each needs a program of its own (raw tracepoints; trampolines;
     /// all probes before 5.15). It also allows patterns of trampolines before 5.12, where the
-    /// kernel does not keep their programs from recursing, and probes on the returns of functions of
-    /// Go programs, which crash them.
+    /// kernel does not keep their programs from recursing.
     #[must_use]
-    pub fn force(mut self, force: bool) -> Self {
-        self.choice.force = force;
+    pub fn no_limit(mut self, no_limit: bool) -> Self {
+        self.choice.no_limit = no_limit;
+        self
+    }
+
+    /// With `unsafe_returns`, allows probes on the returns of functions where that crashes the program: those of Go programs,
+    /// and functions that return again, such as `setjmp`.
+    #[must_use]
+    pub fn unsafe_returns(mut self, unsafe_returns: bool) -> Self {
+        self.unsafe_returns = unsafe_returns;
         self
     }
 
@@ -426,7 +434,7 @@ impl TracerBuilder {
         if let Some(waiting) = &mut waiting {
             waiting.begin(cpus)?;
         }
-        let attacher = Attacher::new(&mut object, planner.host).force(self.choice.force);
+        let attacher = Attacher::new(&mut object, planner.host).unsafe_returns(self.unsafe_returns);
         let links = self.attach_all(attacher, &mut selection, progress)?;
         let Selection { probes, groups, .. } = selection;
         let left_out = groups.into_iter().filter_map(|group| match group.reason {
