@@ -23,6 +23,16 @@ static ROOT_PID: Global<u32> = Global::new(0);
 #[unsafe(no_mangle)]
 static TRACER_PID: Global<u32> = Global::new(0);
 
+/// 1: do not trace [`READERS`].
+#[unsafe(no_mangle)]
+static LEAVE_OUT_READERS: Global<u8> = Global::new(0);
+
+/// The two processes that read files for the tracer: one in each half. User space writes it when it starts one, so it is in a
+/// map of its own, which is not read-only.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = ".data.readers")]
+static READERS: Global<u64> = Global::new(0);
+
 /// 1: trace only the tasks of [`CGROUP`].
 #[unsafe(no_mangle)]
 static IN_CGROUP: Global<u8> = Global::new(0);
@@ -62,5 +72,13 @@ pub(crate) fn current_is_in_scope() -> bool {
     if root != 0 {
         return task::ids_in(TARGET_NAMESPACE.load()).pid == root || follow::current_is_followed();
     }
-    task::ids().pid != TRACER_PID.load()
+    let pid = task::ids().pid;
+    pid != TRACER_PID.load() && !(LEAVE_OUT_READERS.load() != 0 && is_reader(pid))
+}
+
+/// Whether it is one of [`READERS`]. Tasks of other PID namespaces have the id 0.
+#[inline(always)]
+fn is_reader(pid: u32) -> bool {
+    let readers = READERS.load();
+    pid != 0 && (pid == readers as u32 || pid == (readers >> 32) as u32)
 }

@@ -36,13 +36,15 @@ pub(crate) fn follow<O: Output>(
 ) -> Result<ExitCode> {
     let &Extent { target, duration, seal, flight, to_stdout, is_silent, .. } = extent;
     let ending = Ending::prepare(target)?;
-    let mut tracer = attach(ending.narrow(target))?;
+    let mut tracer = attach(ending.narrow(target).held())?;
     report_left_out(tracer.left_out());
     report_not_shown(tracer.probes());
     let triggers = flight.map(|flight| Triggers::prepare(flight, ending.narrow(target)));
     let triggers = triggers.transpose()?;
     // The thread for symbols needs other privileges than the trace, and keeps them to itself.
     let symbols = symbols_of(tracer.probes(), seal)?.interrupted_by(ending.interrupted());
+    symbols.leave_out_readers(&tracer)?;
+    tracer.begin()?;
     let mut output = open(tracer.probes().to_vec(), symbols)?;
     privileges::give_up(&tracer, seal, Running::of(&target.command))?;
     ending.watch(target)?;

@@ -2,8 +2,14 @@
 
 use crate::probe::chain::{Chain, count, functions, is_from_a_system_call, through};
 use crate::probe::libraries::Libraries;
-use crate::probe::{assert_exit, events, ledger, printed, probe, stderr, stdout, succeed};
+use crate::probe::{
+    Run, assert_exit, events, json_line, ledger, printed, probe, stderr, stdout, succeed,
+};
+use probe_testing::version::kernel;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use std::fs;
+use std::process::Command;
 
 const GETPGID: &str = "tracepoint:syscalls:sys_enter_getpgid/pid == -7/";
 
@@ -25,6 +31,49 @@ fn every_event_has_its_stack() {
         assert!(innermost["module"].as_str().unwrap().ends_with("/chain"), "{event}");
         assert!(innermost["offset"].as_u64().unwrap() < 64, "{event}");
     }
+}
+
+/// They receive the requests to look names up. One that ends is replaced.
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn the_processes_that_read_symbols_are_not_traced() {
+    const RECVMSG: &str = "tracepoint:syscalls:sys_enter_recvmsg";
+    let child_of = |pid: u32| -> u32 {
+        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+        children.split_ascii_whitespace().next_back().unwrap().parse().unwrap()
+    };
+    let mut run = Run::start(["trace", "-a", "-U", "-F", "jsonl", GETPGID, RECVMSG]);
+    let keeper = child_of(run.child.id());
+    let mut others = Vec::new();
+    // No file is offered again that a reader could not read, so none may get the inode of another one.
+    let mut chains = (0..3).map(|_| Chain::compile()).collect::<Vec<_>>().into_iter();
+    let mut hit_of_a_new_program = |run: &mut Run| {
+        let chain = chains.next().unwrap();
+        succeed(Command::new(&chain.program).args(&chain.command(1, 0)[1..]));
+        loop {
+            let line = run.read_line();
+            assert_ne!(line, "");
+            if line.contains("getpgid") {
+                return line;
+            }
+            others.push(json_line(&line));
+        }
+    };
+    assert!(hit_of_a_new_program(&mut run).contains("innermost"));
+    let first = child_of(keeper);
+    kill_process(Pid::from_raw(first.cast_signed()).unwrap(), Signal::KILL).unwrap();
+    assert!(!hit_of_a_new_program(&mut run).contains("innermost"));
+    assert!(hit_of_a_new_program(&mut run).contains("innermost"));
+    let second = child_of(keeper);
+    assert_ne!(first, second);
+    run.signal(Signal::INT);
+    let output = run.finish();
+    others.extend(stdout(&output).lines().map(json_line));
+    // Before, a thread without privileges cannot tell the programs that there is another process.
+    let readers = [keeper, first, if kernel() < (5, 19) { first } else { second }];
+    let is_of = |event: &&Value, pid: u32| event["pid"].as_u64() == Some(pid.into());
+    let of_readers = others.iter().filter(|event| readers.iter().any(|&pid| is_of(event, pid)));
+    assert_eq!(of_readers.collect::<Vec<_>>(), Vec::<&Value>::new());
 }
 
 #[test]

@@ -29,6 +29,9 @@ pub(super) const NUMBER: &str = ".rodata.probe";
 /// The map with the gate (`filter.rs` of the tracer's eBPF crate).
 pub(super) const GATE: &str = ".data.gate";
 
+/// The map with the processes that read files for the tracer (as above).
+pub(super) const READERS: &str = ".data.readers";
+
 /// The maps, by name.
 pub(super) type Maps = HashMap<String, Map>;
 
@@ -50,6 +53,8 @@ pub(crate) struct Config {
     pub(crate) counters: u8,
     /// Do not trace this process.
     pub(crate) tracer_pid: u32,
+    /// Do not trace [the processes that read files](super::Object::readers) either.
+    pub(crate) leave_out_readers: bool,
     /// How many parts of calls of kernel functions are kept at one time; 0 if no probe is such a
     /// call.
     pub(crate) calls: u32,
@@ -134,6 +139,7 @@ pub(super) fn configure(
     let compare_strings = tables.iter().any(compares_strings);
     let small = [
         ("IN_CGROUP", config.in_cgroup),
+        ("LEAVE_OUT_READERS", config.leave_out_readers.into()),
         ("READ_STACKS", reads_stacks.into()),
         ("HITS_WAIT", hits_wait.into()),
         ("COMPARE_STRINGS", compare_strings.into()),

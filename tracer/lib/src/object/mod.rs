@@ -9,7 +9,7 @@ mod specialized;
 use crate::error::{Result, TraceError};
 use aya::Ebpf;
 use aya::maps::{Array, CgroupArray, Map, MapError};
-use maps::{GATE, Maps, NUMBER, fd_of};
+use maps::{GATE, Maps, NUMBER, READERS, fd_of};
 use probe_common::control::FLUSH_PROGRAM;
 use probe_sys::bpf;
 use probe_sys::bpf::load::{Purpose, Trampoline};
@@ -352,6 +352,12 @@ impl Object {
     pub(crate) fn set_gate(&self, is_open: bool) -> Result<()> {
         let gate = self.map_fd(GATE).map_err(TraceError::load)?;
         bpf::map_set_bytes(gate, 0, &u32::from(is_open).to_ne_bytes()).map_err(TraceError::load)
+    }
+
+    /// The map with the processes that read files for the tracer.
+    pub(crate) fn readers(&self) -> Result<OwnedFd> {
+        let map = self.map_fd(READERS).map_err(TraceError::load)?;
+        map.try_clone_to_owned().map_err(TraceError::load)
     }
 
     /// Makes `cpu` send its block.

@@ -10,6 +10,8 @@ use crate::kernel::capabilities::Capabilities;
 use crate::object::namespaces::{self, PidNamespace, ProcessId};
 use crate::object::per_cpu::PerCpu;
 use crate::object::{self, Config, Object, Sampling, Side};
+use crate::resolve::probe::Probe;
+use crate::resolve::shape::Shape;
 use crate::resolve::{LATENCY, Plan};
 use crate::session::count::HitCounter;
 use crate::session::counters::Counters;
@@ -55,6 +57,7 @@ pub struct TracerBuilder {
     specs: Vec<ProbeSpec>,
     choice: Choice,
     unsafe_returns: bool,
+    is_held: bool,
     target: Target,
     cgroup: Option<PathBuf>,
     filter: Filter,
@@ -121,6 +124,13 @@ impl TracerBuilder {
     #[must_use]
     pub fn unsafe_returns(mut self, unsafe_returns: bool) -> Self {
         self.unsafe_returns = unsafe_returns;
+        self
+    }
+
+    /// Makes the trace wait for [`Tracer::begin`]: until then, no hit counts.
+    #[must_use]
+    pub fn held(mut self) -> Self {
+        self.is_held = true;
         self
     }
 
@@ -425,6 +435,9 @@ impl TracerBuilder {
         if object::hits_wait(&selection.tables) {
             config.memory_offset = planner.host.types.memory_offset();
         }
+        let has_user_stack =
+            |probe: &Probe| probe.fields().any(|field| field.shape == Shape::UserStack);
+        config.leave_out_readers = self.is_held && selection.probes.iter().any(has_user_stack);
         let mut object = Object::load(&config, &selection.tables)?;
         if let Some(cgroup) = &self.cgroup {
             only_in(&mut object, cgroup)?;
@@ -444,7 +457,9 @@ impl TracerBuilder {
         let left_out = left_out.collect();
         let missed = links.missed(probes.len());
         let skipped = missed::skipped(&object, &probes, links.count_skipped())?;
-        object.set_gate(true)?;
+        if !self.is_held {
+            object.set_gate(true)?;
+        }
         Ok(Attached { links, probes, left_out, output, waiting, object, missed, skipped })
     }
 

@@ -14,7 +14,7 @@ use probe_common::Record;
 use probe_sys::perf_event::{PerfEvent, WakeAt};
 use probe_tracer_common::trace::ProbeHit;
 use probe_user::{Consumer, EvPipe, EvQueue, PollError, Progress, Stop, TallyError};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 /// Attached probes, and the pipe that delivers their events. Dropping it detaches them.
@@ -26,6 +26,20 @@ pub struct Tracer {
 }
 
 impl Tracer {
+    /// Begins a trace that was [held](crate::TracerBuilder::held).
+    ///
+    /// # Errors
+    ///
+    /// If the kernel does not let the programs begin.
+    pub fn begin(&self) -> Result<(), TraceError> {
+        self.attached.object.set_gate(true)
+    }
+
+    /// The map with processes that are not traced.
+    pub(crate) fn readers(&self) -> Result<OwnedFd, TraceError> {
+        self.attached.object.readers()
+    }
+
     /// The probes, in the order of their numbers, and the fields of their events.
     pub fn probes(&self) -> &[Probe] {
         &self.attached.probes

@@ -15,9 +15,11 @@ mod watch;
 pub use frame::Frame;
 pub use reader::allow_symbol_reader;
 
+use crate::error::TraceError;
 use crate::kernel::symbols;
 use crate::object::namespaces::PidNamespace;
 use crate::session::interrupt::Interrupt;
+use crate::session::tracer::Tracer;
 use images::ElfFile;
 use known::{Known, Space};
 use probe_perf::Target;
@@ -226,6 +228,22 @@ impl Symbols {
     /// Whether a process reads files for these symbols.
     pub(crate) fn are_read_by(&self, pid: u32) -> bool {
         matches!(&self.source, Source::Service(service, _) if service.readers().contains(&pid))
+    }
+
+    /// Leaves out of a trace the processes that read files for these symbols, as the process that traces is, unless they are the
+    /// target. Call it before the trace, which was [held](crate::TracerBuilder::held), [begins](Tracer::begin). It takes effect
+    /// if the events have user stacks.
+    ///
+    /// # Errors
+    ///
+    /// If the programs of the trace cannot be told.
+    pub fn leave_out_readers(&self, tracer: &Tracer) -> Result<(), TraceError> {
+        match &self.source {
+            Source::Service(service, _) => {
+                service.leave_out_readers(tracer.readers()?).map_err(TraceError::load)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Keeps all symbols looked up from now on for [`learnt`](Self::learnt).

@@ -17,6 +17,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::{self, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -124,6 +125,11 @@ impl Service {
     /// The ids of the processes that read files.
     pub(super) fn readers(&self) -> MutexGuard<'_, Vec<u32>> {
         self.readers.ids()
+    }
+
+    /// Writes these processes into a map, now and whenever another one is started.
+    pub(super) fn leave_out_readers(&self, map: OwnedFd) -> io::Result<()> {
+        self.readers.leave_out_in(map)
     }
 
     /// The functions at each address; `None` if the thread has ended, or has not answered in time.

@@ -5,6 +5,7 @@ use super::command;
 use super::message::{
     ADDRESSES, Answer, Ended, FUNCTIONS, Function, Kind, Request, Started, TEXT, WANTS, Wants,
 };
+use probe_sys::bpf;
 use probe_sys::escape::Escaped;
 use probe_sys::process::spawn_alone;
 use std::collections::HashSet;
@@ -16,7 +17,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -51,6 +52,8 @@ pub(crate) struct Reader {
 pub(crate) struct ReaderState {
     /// The keeper's id, and those of all readers.
     ids: Mutex<Vec<u32>>,
+    /// Where programs that must not trace these processes find them.
+    map: OnceLock<OwnedFd>,
     unnamed: AtomicUsize,
 }
 
@@ -58,6 +61,27 @@ impl ReaderState {
     /// The ids of these processes.
     pub(crate) fn ids(&self) -> MutexGuard<'_, Vec<u32>> {
         self.ids.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes the keeper and the running reader into a map of programs, now and whenever there is another reader.
+    pub(crate) fn leave_out_in(&self, map: OwnedFd) -> io::Result<()> {
+        self.write(self.map.get_or_init(|| map))
+    }
+
+    fn write(&self, map: &OwnedFd) -> io::Result<()> {
+        let ids = self.ids();
+        let [keeper, reader] = [ids.first(), ids.last()].map(|id| id.copied().map_or(0, u64::from));
+        bpf::map_set_bytes(map.as_fd(), 0, &(keeper | reader << 32).to_ne_bytes())
+    }
+
+    /// Notes that there is another reader.
+    fn add(&self, reader: u32) {
+        self.ids().push(reader);
+        if let Some(map) = self.map.get()
+            && let Err(error) = self.write(map)
+        {
+            log::warn!("hits of process {reader}, which reads symbols, are traced, too: {error}");
+        }
     }
 
     /// The number of addresses that have no names because a reader failed.
@@ -193,7 +217,7 @@ impl Reader {
         keeper.send_until(&(), &[], deadline)?;
         let (Started { pid, previous }, mut with) = keeper.receive_files_until(deadline)?;
         self.running = with.pop().map(Channel::from);
-        self.state.ids().push(pid);
+        self.state.add(pid);
         Ok(previous)
     }
 }
