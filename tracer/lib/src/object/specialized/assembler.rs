@@ -1,5 +1,6 @@
 //! Writes instructions (`struct bpf_insn` in `include/uapi/linux/bpf.h`).
 
+use aya_obj::generated::bpf_func_id;
 use std::collections::HashMap;
 
 /// A register.
@@ -199,9 +200,9 @@ impl Assembler {
         }
     }
 
-    /// Calls one of the kernel's functions, by its number (`___BPF_FUNC_MAPPER` in `include/uapi/linux/bpf.h`).
-    pub(super) fn call_helper(&mut self, number: i32) {
-        self.plain(CALL, Reg(0), Reg(0), 0, number);
+    /// Calls one of the kernel's functions.
+    pub(super) fn call_helper(&mut self, function: bpf_func_id) {
+        self.plain(CALL, Reg(0), Reg(0), 0, function as i32);
     }
 
     /// Calls a function of the program.
@@ -285,7 +286,10 @@ mod tests {
         assert_eq!(code(|asm| asm.load(Size::Four, R3, R6, 16)), [0x0000_0000_0010_6361]);
         assert_eq!(code(|asm| asm.store(Size::Eight, FP, -8, R5)), [0x0000_0000_fff8_5a7b]);
         assert_eq!(code(|asm| asm.store_constant(Size::Eight, R7, 32, 5)), [0x0000_0005_0020_077a]);
-        assert_eq!(code(|asm| asm.call_helper(14)), [0x0000_000e_0000_0085]);
+        assert_eq!(
+            code(|asm| asm.call_helper(bpf_func_id::BPF_FUNC_get_current_pid_tgid)),
+            [0x0000_000e_0000_0085]
+        );
         assert_eq!(code(Assembler::exit), [0x0000_0000_0000_0095]);
     }
 

@@ -1,20 +1,21 @@
 //! Takes a linked program apart into its functions, and joins them again after some were replaced.
 
 use super::assembler::{CALL, Code};
+use aya_obj::generated::{BPF_PSEUDO_CALL, BPF_PSEUDO_FUNC};
 use std::collections::HashMap;
 
 /// A function of a linked program.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Function {
+#[derive(Debug)]
+struct Function {
     /// The name of its symbol.
-    pub(super) name: String,
+    name: String,
     /// Its type's `struct bpf_func_info`, without the offset in its first four bytes.
     info: Vec<u8>,
     code: Vec<Instruction>,
 }
 
 /// An instruction, with calls and addresses of other functions by their index.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 enum Instruction {
     Plain(u64),
     /// A call or an address of the function with this index.
@@ -22,14 +23,8 @@ enum Instruction {
 }
 
 /// The functions of a program, of which the first one is its beginning.
-#[derive(Clone, Debug)]
-pub(super) struct Functions {
-    all: Vec<Function>,
-    info_len: usize,
-}
-
-/// A function's offset and what is known of it.
-type Info<'i> = (usize, &'i [u8]);
+#[derive(Debug)]
+pub(super) struct Functions(Vec<Function>);
 
 impl Functions {
     /// Takes a program apart. `infos` are its `struct bpf_func_info`s of `info_len` bytes each, and `name_of` gives the name of
@@ -42,7 +37,7 @@ impl Functions {
     ) -> Option<Self> {
         let word =
             |info: &[u8], at: usize| Some(u32::from_ne_bytes(*info.get(at..)?.first_chunk()?));
-        let mut starts: Vec<Info<'_>> = infos
+        let mut starts: Vec<(usize, &[u8])> = infos
             .chunks_exact(info_len)
             .map(|info| Some((word(info, 0)? as usize, info.get(4..)?)))
             .collect::<Option<_>>()?;
@@ -60,7 +55,7 @@ impl Functions {
             Some(Function { name, info: info.to_vec(), code })
         });
         let all: Vec<_> = all.collect::<Option<_>>()?;
-        (starts.first()?.0 == 0).then_some(Self { all, info_len })
+        (starts.first()?.0 == 0).then_some(Self(all))
     }
 
     /// Replaces the only function whose name contains `name`. `None` if there is none, or if the new code calls a function
@@ -74,53 +69,52 @@ impl Functions {
                 Some(Instruction::Of(call, self.index(|function| function == name)?))
             }
         });
-        self.all[index].code = code.collect::<Option<_>>()?;
+        self.0[index].code = code.collect::<Option<_>>()?;
         Some(())
     }
 
     /// Whether there is a function whose name contains `name`.
     pub(super) fn has(&self, name: &str) -> bool {
-        self.all.iter().any(|function| function.name.contains(name))
+        self.0.iter().any(|function| function.name.contains(name))
     }
 
     fn index(&self, is_it: impl Fn(&str) -> bool) -> Option<usize> {
-        let mut found = (0..).zip(&self.all).filter(|(_, function)| is_it(&function.name));
+        let mut found = (0..).zip(&self.0).filter(|(_, function)| is_it(&function.name));
         let (index, _) = found.next()?;
         found.next().is_none().then_some(index)
     }
 
     /// Joins the functions that are called, directly or indirectly. Returns the instructions and the infos.
     pub(super) fn join(&self) -> (Vec<u64>, Vec<u8>) {
-        let mut is_called = vec![false; self.all.len()];
+        let mut is_called = vec![false; self.0.len()];
         let mut to_visit = vec![0];
         while let Some(index) = to_visit.pop() {
             if !std::mem::replace(&mut is_called[index], true) {
-                to_visit.extend(self.all[index].callees());
+                to_visit.extend(self.0[index].callees());
             }
         }
-        let mut starts = vec![0; self.all.len()];
+        let kept = || (0..).zip(&self.0).zip(&is_called).filter(|(_, is_called)| **is_called);
+        let mut starts = vec![0; self.0.len()];
         let mut len = 0;
-        for (index, function) in self.all.iter().enumerate().filter(|(index, _)| is_called[*index])
-        {
+        for ((index, function), _) in kept() {
             starts[index] = len;
             len += function.code.len();
         }
         let (mut instructions, mut infos) = (Vec::with_capacity(len), Vec::new());
-        for (index, function) in self.all.iter().enumerate().filter(|(index, _)| is_called[*index])
-        {
-            infos.extend((starts[index] as u32).to_ne_bytes());
+        for ((index, function), _) in kept() {
+            let start: usize = starts[index];
+            infos.extend((start as u32).to_ne_bytes());
             infos.extend(&function.info);
-            for (at, instruction) in (starts[index]..).zip(&function.code) {
-                instructions.push(match *instruction {
+            instructions.extend((start..).zip(&function.code).map(|(at, instruction)| {
+                match *instruction {
                     Instruction::Plain(instruction) => instruction,
                     Instruction::Of(instruction, callee) => {
                         let distance = starts[callee] as i64 - at as i64 - 1;
                         instruction & WITHOUT_CONSTANT | (distance as u64) << 32
                     }
-                });
-            }
+                }
+            }));
         }
-        debug_assert_eq!(infos.len() % self.info_len, 0);
         (instructions, infos)
     }
 }
@@ -134,15 +128,15 @@ impl Function {
     }
 }
 
-/// `BPF_PSEUDO_CALL`: the call is of a function of the program.
-const OF_PROGRAM: u64 = 1;
+/// The call is of a function of the program.
+const OF_PROGRAM: u64 = BPF_PSEUDO_CALL as u64;
 
 const WITHOUT_CONSTANT: u64 = 0xffff_ffff;
 
 /// The start of the function that an instruction calls, or takes the address of.
 fn target(at: usize, instruction: u64) -> Option<usize> {
-    /// `BPF_LD | BPF_IMM | BPF_DW` with `BPF_PSEUDO_FUNC`.
-    const ADDRESS: (u8, u64) = (0x18, 4);
+    /// `BPF_LD | BPF_IMM | BPF_DW`.
+    const ADDRESS: (u8, u64) = (0x18, BPF_PSEUDO_FUNC as u64);
     let source = instruction >> 12 & 0xf;
     let code = instruction as u8;
     let is_it = (code, source) == (CALL, OF_PROGRAM) || (code, source) == ADDRESS;

@@ -4,16 +4,15 @@ use super::Site;
 use super::assembler::{
     Assembler, Code, FP, Label, Op, R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, Size, When,
 };
-use super::values::{Context, Stage, is_user, word_at};
+use super::values::{Context, Stage, is_user, number, word_at};
+use aya_obj::generated::bpf_func_id::{
+    BPF_FUNC_probe_read_kernel, BPF_FUNC_probe_read_kernel_str, BPF_FUNC_probe_read_user,
+    BPF_FUNC_probe_read_user_str,
+};
 use probe_tracer_common::fetch::{FetchField, base, flag, kind, moment};
 use probe_tracer_common::specialized::{
     ACCEPTED, FETCH_FIELD, FINAL, FRAME_LEN, FRAME_REGISTERS, JUDGE, LAST_DATA, REJECTED, TAIL,
 };
-
-const PROBE_READ_USER: i32 = 112;
-const PROBE_READ_KERNEL: i32 = 113;
-const PROBE_READ_USER_STR: i32 = 114;
-const PROBE_READ_KERNEL_STR: i32 = 115;
 
 /// Where the stack has what the predicate says.
 const SAID: i16 = -8;
@@ -26,6 +25,9 @@ struct Rest {
     next: Label,
     at: u8,
 }
+
+/// Reads a field, or does nothing.
+type Reading<S> = fn(&S, &mut Assembler, u8, Label) -> Option<()>;
 
 impl Site<'_> {
     /// The function that reads the fields. `decides` says whether the sieve decides about every hit.
@@ -44,29 +46,23 @@ impl Site<'_> {
         asm.store_constant(Size::Eight, R7, FRAME_LEN as i16, begin);
         let (integers, fields) = (table.integer_count, table.field_count - table.stack_count);
         let is_early = |at: &u8| table.late_fields >> at & 1 == 0;
-        for at in (0..integers).filter(is_early) {
+        let mut read = |asm: &mut Assembler, at, how: Reading<Self>| {
             let rest = Rest { begin: asm.label(), next: asm.label(), at };
-            let field = self.field(at);
-            if self.can_read(Stage::Reader, field) {
-                self.integer(&mut asm, Stage::Reader, field, rest.begin);
-                asm.store(Size::Eight, R7, word_at(at.into()), R3);
-            } else {
+            if how(self, asm, at, rest.begin).is_none() {
                 asm.jump(rest.begin);
             }
             asm.bind(rest.next);
             rests.push(rest);
+        };
+        for at in (0..integers).filter(is_early) {
+            read(&mut asm, at, Self::word_of_field);
         }
         let waits_for_text = table.checks_text >> moment::EARLY & 1 != 0;
         if !decides && !waits_for_text {
             self.judge(&mut asm, out);
         }
         for at in (integers..fields).filter(is_early) {
-            let rest = Rest { begin: asm.label(), next: asm.label(), at };
-            if self.data(&mut asm, at, rest.begin).is_none() {
-                asm.jump(rest.begin);
-            }
-            asm.bind(rest.next);
-            rests.push(rest);
+            read(&mut asm, at, Self::data);
         }
         if !decides && waits_for_text {
             self.judge(&mut asm, out);
@@ -102,24 +98,27 @@ impl Site<'_> {
         asm.bind(is_accepted);
     }
 
+    /// Reads an integer, and goes to `fails` if that fails. `None`, and nothing, if the table has to be followed.
+    fn word_of_field(&self, asm: &mut Assembler, at: u8, fails: Label) -> Option<()> {
+        let field = self.field(at);
+        self.can_read(Stage::Reader, field).then(|| {
+            self.integer(asm, Stage::Reader, field, fails);
+            asm.store(Size::Eight, R7, word_at(at.into()), R3);
+        })
+    }
+
     /// Reads a string or an array, and goes to `fails` if anything about it is unusual. `None`, and nothing, if the table has
     /// to be followed.
     fn data(&self, asm: &mut Assembler, at: u8, fails: Label) -> Option<()> {
         let field = self.field(at);
-        let is_located = matches!(field.kind, kind::DATA_LOC | kind::DATA_LOC_BYTES);
         let is_text = match field.kind {
             kind::STRING | kind::DATA_LOC => true,
             kind::BYTES | kind::DATA_LOC_BYTES => false,
             _ => return None,
         };
-        let can_find = if is_located {
-            let is_direct = field.base == base::CONTEXT && field.steps == 0 && field.length == 0;
-            let (first, offset) = (8, field.offsets[0]);
-            let is_inside = (first..2048).contains(&offset) && offset % 4 == 0;
-            self.context == Context::Tracepoint && is_direct && is_inside
-        } else {
-            self.can_find(Stage::Reader, field)
-        };
+        let located = self.location(field);
+        let can_find =
+            if is_located(field) { located.is_some() } else { self.can_find(Stage::Reader, field) };
         if !can_find || field.flags & (flag::ABSTRACT | flag::PARTIAL) != 0 {
             return None;
         }
@@ -128,9 +127,9 @@ impl Site<'_> {
         // that leads here.
         asm.load(Size::Eight, R9, R7, FRAME_LEN as i16);
         asm.jump_if(When::Above, R9, LAST_DATA as i32, fails);
-        let is_bounded = if is_located {
-            self.context_address(asm);
-            asm.load(Size::Four, R2, R6, field.offsets[0] as i16);
+        let is_bounded = if let Some(offset) = located {
+            number(asm, R6);
+            asm.load(Size::Four, R2, R6, offset);
             asm.set(R1, R2);
             asm.operate(Op::And, R1, 0xffff);
             asm.operate(Op::Add, R3, R1);
@@ -161,10 +160,10 @@ impl Site<'_> {
         asm.operate(Op::Add, R1, R9);
         let is_user = is_user(field, field.steps);
         asm.call_helper(match (is_text, is_user) {
-            (true, true) => PROBE_READ_USER_STR,
-            (true, false) => PROBE_READ_KERNEL_STR,
-            (false, true) => PROBE_READ_USER,
-            (false, false) => PROBE_READ_KERNEL,
+            (true, true) => BPF_FUNC_probe_read_user_str,
+            (true, false) => BPF_FUNC_probe_read_kernel_str,
+            (false, true) => BPF_FUNC_probe_read_user,
+            (false, false) => BPF_FUNC_probe_read_kernel,
         });
         if is_text {
             asm.jump_if(When::SignedAtMost, R0, 0, fails);
@@ -188,6 +187,13 @@ impl Site<'_> {
         asm.operate(Op::Add, R9, R0);
         asm.store(Size::Eight, R7, FRAME_LEN as i16, R9);
         Some(())
+    }
+
+    /// Where a tracepoint's data has the word that locates a field, if one does.
+    fn location(&self, field: &FetchField) -> Option<i16> {
+        let is_direct = field.base == base::CONTEXT && field.steps == 0 && field.length == 0;
+        let is_there = is_located(field) && is_direct && self.context == Context::Tracepoint;
+        is_there.then(|| self.offset(field.offsets[0], Size::Four)).flatten()
     }
 
     /// Reads a field as the table says. `None` if that takes what is not known here.
@@ -223,7 +229,7 @@ impl Site<'_> {
         asm.set(R2, 8);
         asm.set(R3, R6);
         asm.operate(Op::Add, R3, i32::from(offset));
-        asm.call_helper(PROBE_READ_KERNEL);
+        asm.call_helper(BPF_FUNC_probe_read_kernel);
         Some(())
     }
 }
@@ -233,10 +239,7 @@ fn register(base: u8) -> i16 {
     (FRAME_REGISTERS + 8 * usize::from(base)) as i16
 }
 
-/// Whether a word in the context locates a field.
+/// Whether a word locates a field, as an offset in the context.
 fn is_located(field: &FetchField) -> bool {
-    matches!(
-        field.kind,
-        kind::DATA_LOC | kind::DATA_LOC_BYTES | kind::REL_LOC | kind::REL_LOC_BYTES
-    )
+    matches!(field.kind, kind::DATA_LOC | kind::DATA_LOC_BYTES)
 }

@@ -3,6 +3,7 @@
 use super::Site;
 use super::assembler::{Assembler, Code, FP, Label, Op, R0, R1, R2, R3, R4, R6, Size, When, short};
 use super::values::Stage;
+use aya_obj::generated::bpf_func_id::BPF_FUNC_get_current_comm;
 use probe_tracer_common::fetch::{CHECKS, Check, base, kind, operator, verdict};
 use probe_tracer_common::specialized::{ACCEPTED, REJECTED, UNDECIDED};
 use probe_tracer_common::trace::COMM_LEN;
@@ -14,88 +15,78 @@ pub(super) struct Sieve {
     pub(super) decides: bool,
 }
 
-const GET_CURRENT_COMM: i32 = 16;
-
-/// What a comparison is with.
-enum With {
-    Value(u64),
-    Field(u8),
+/// A comparison that the sieve can make.
+enum Comparison {
+    /// Of a field with a number.
+    Number(When, u64),
+    /// Of a field with another one.
+    Field(When, u8),
+    /// Of the thread's name with a text.
     Name([u8; COMM_LEN]),
 }
 
 impl Site<'_> {
     pub(super) fn sieve(&self) -> Option<Sieve> {
-        let count = usize::from(self.table.early_checks);
+        let checks = &self.table.checks[..self.table.early_checks.into()];
         let mut asm = Assembler::default();
-        let mut decides = true;
         let [accept, reject, wait] = [(); 3].map(|()| asm.label());
         let labels: [Label; CHECKS] = [(); CHECKS].map(|()| asm.label());
-        // Checks lead to later ones only, and the first one is reached.
-        let mut is_reached = [false; CHECKS];
-        is_reached[0] = true;
+        let to = |next: u8| match next {
+            verdict::ACCEPT => accept,
+            verdict::REJECT => reject,
+            verdict::WAIT => wait,
+            next => labels[usize::from(next)],
+        };
         asm.set(R6, R1);
-        let mut needs = [false; 3];
-        for (at, check) in self.table.checks[..count].iter().enumerate() {
-            if !is_reached[at] {
+        // The first check, or the verdict, follows. The verifier refuses instructions that nothing leads to; checks lead only
+        // to later ones.
+        for (at, check) in checks.iter().enumerate() {
+            if at > 0 && !asm.leads_to(labels[at]) {
                 continue;
             }
             asm.bind(labels[at]);
-            let Some(with) = self.with(check) else {
-                needs[2] = true;
-                asm.jump(wait);
-                continue;
-            };
-            let mut to = |next: u8| match next {
-                verdict::ACCEPT => (needs[0] = true, accept).1,
-                verdict::REJECT => (needs[1] = true, reject).1,
-                verdict::WAIT => (needs[2] = true, wait).1,
-                next => (is_reached[usize::from(next)] = true, labels[usize::from(next)]).1,
-            };
-            let (holds, differs) = (to(check.on_true), to(check.on_false));
-            let mut fails = |at: u8| {
-                let waits = self.table.waiting_fields >> at & 1 != 0;
-                if waits { to(verdict::WAIT) } else { differs }
-            };
-            self.compare(&mut asm, check, &with, holds, &mut fails);
-            asm.jump(differs);
+            match self.comparison(check) {
+                Some(comparison) => {
+                    let (holds, differs) = (to(check.on_true), to(check.on_false));
+                    let fails = |at: u8| {
+                        let waits = self.table.waiting_fields >> at & 1 != 0;
+                        if waits { wait } else { differs }
+                    };
+                    self.compare(&mut asm, check, &comparison, holds, fails);
+                    asm.jump(differs);
+                }
+                None => asm.jump(wait),
+            }
         }
-        if count == 0 {
-            needs[0] = true;
-        }
-        for (label, verdict, is_needed) in [
-            (accept, ACCEPTED, needs[0]),
-            (reject, REJECTED, needs[1]),
-            (wait, UNDECIDED, needs[2]),
-        ] {
-            if is_needed {
+        let decides = !asm.leads_to(wait);
+        for (label, verdict) in [(accept, ACCEPTED), (reject, REJECTED), (wait, UNDECIDED)] {
+            if asm.leads_to(label) || checks.is_empty() && verdict == ACCEPTED {
                 asm.bind(label);
                 asm.set(R0, verdict.cast_signed());
                 asm.exit();
             }
         }
-        decides &= !needs[2];
         Some(Sieve { code: asm.finish()?, decides })
     }
 
-    /// What a check compares with, if the sieve can make the comparison.
-    fn with(&self, check: &Check) -> Option<With> {
+    /// What a check compares, if the sieve can do that.
+    fn comparison(&self, check: &Check) -> Option<Comparison> {
         let field = self.field(check.field);
         if check.operator == operator::TEXT {
             let is_name = field.base == base::COMM && field.kind == kind::STRING;
             let text = self.table.texts.get(check.value as usize)?;
             let name = *text.first_chunk()?;
             return (is_name && text[COMM_LEN - 1..].iter().all(|&byte| byte == 0))
-                .then_some(With::Name(name));
+                .then_some(Comparison::Name(name));
         }
-        if !self.can_read(Stage::Sieve, field) {
+        let can_read = |field| self.can_read(Stage::Sieve, field);
+        if !can_read(field) {
             return None;
         }
-        when(check.operator)?;
+        let when = when(check.operator)?;
         match check.other.checked_sub(1) {
-            None => Some(With::Value(check.value)),
-            Some(other) => {
-                self.can_read(Stage::Sieve, self.field(other)).then_some(With::Field(other))
-            }
+            None => Some(Comparison::Number(when, check.value)),
+            Some(other) => can_read(self.field(other)).then_some(Comparison::Field(when, other)),
         }
     }
 
@@ -104,32 +95,31 @@ impl Site<'_> {
         &self,
         asm: &mut Assembler,
         check: &Check,
-        with: &With,
+        comparison: &Comparison,
         holds: Label,
-        fails: &mut dyn FnMut(u8) -> Label,
+        fails: impl Fn(u8) -> Label,
     ) {
         /// The offset of what is compared, from the end of the stack.
         const FIRST: i16 = -16;
-        let Some(when) = when(check.operator) else { return compare_name(asm, with, holds) };
         let field = self.field(check.field);
-        match *with {
-            With::Name(_) => {}
-            With::Value(value) => {
+        match comparison {
+            Comparison::Name(name) => compare_name(asm, name, holds),
+            Comparison::Number(when, value) => {
                 self.integer(asm, Stage::Sieve, field, fails(check.field));
-                match short(value) {
-                    Some(value) => asm.jump_if(when, R3, value, holds),
+                match short(*value) {
+                    Some(value) => asm.jump_if(*when, R3, value, holds),
                     None => {
-                        asm.set_long(R4, value);
-                        asm.jump_if(when, R3, R4, holds);
+                        asm.set_long(R4, *value);
+                        asm.jump_if(*when, R3, R4, holds);
                     }
                 }
             }
-            With::Field(other) => {
+            Comparison::Field(when, other) => {
                 self.integer(asm, Stage::Sieve, field, fails(check.field));
                 asm.store(Size::Eight, FP, FIRST, R3);
-                self.integer(asm, Stage::Sieve, self.field(other), fails(other));
+                self.integer(asm, Stage::Sieve, self.field(*other), fails(*other));
                 asm.load(Size::Eight, R4, FP, FIRST);
-                asm.jump_if(when, R4, R3, holds);
+                asm.jump_if(*when, R4, R3, holds);
             }
         }
     }
@@ -137,8 +127,7 @@ impl Site<'_> {
 
 /// Compares the thread's name. Some kernels, such as 6.1, write nothing behind its terminating zero, so the rest is cleared
 /// before.
-fn compare_name(asm: &mut Assembler, with: &With, holds: Label) {
-    let With::Name(name) = with else { return };
+fn compare_name(asm: &mut Assembler, name: &[u8; COMM_LEN], holds: Label) {
     let (first, last) = name.split_at(COMM_LEN / 2);
     let word = |bytes: &[u8]| bytes.first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes));
     let differs = asm.label();
@@ -148,7 +137,7 @@ fn compare_name(asm: &mut Assembler, with: &With, holds: Label) {
     asm.set(R1, FP);
     asm.operate(Op::Add, R1, -(COMM_LEN as i32));
     asm.set(R2, COMM_LEN as i32);
-    asm.call_helper(GET_CURRENT_COMM);
+    asm.call_helper(BPF_FUNC_get_current_comm);
     for (at, bytes) in [(COMM_LEN as i16, first), (COMM_LEN as i16 / 2, last)] {
         asm.load(Size::Eight, R3, FP, -at);
         asm.set_long(R4, word(bytes));

@@ -2,10 +2,15 @@
 
 use super::Site;
 use super::assembler::{Assembler, FP, Label, Op, R0, R1, R2, R3, R6, R7, Reg, Size, When};
-use probe_tracer_common::fetch::{FetchField, base, flag, kind};
+use aya_obj::generated::bpf_func_id::{
+    BPF_FUNC_get_current_pid_tgid, BPF_FUNC_get_current_task, BPF_FUNC_get_current_uid_gid,
+    BPF_FUNC_get_smp_processor_id, BPF_FUNC_probe_read_kernel, BPF_FUNC_probe_read_user,
+};
+use probe_tracer_common::fetch::{CONTEXT_WORDS, FetchField, TRAMPOLINE_WORDS, base, flag, kind};
 use probe_tracer_common::specialized::{FRAME_ADDRESS, TAIL};
 use probe_tracer_common::trace::{ProbeHit, Task};
 use std::mem::offset_of;
+use std::ops::Range;
 
 /// What a program finds in its context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,31 +28,11 @@ pub(crate) enum Context {
 /// Where the instructions stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// In the sieve, which has nothing but the context, in register 6, and eight bytes at the end of its stack.
+    /// In the sieve, which has nothing but the context, in register 6, and its stack.
     Sieve,
     /// Where fields are read: the hit is reserved, and its address is in register 7.
     Reader,
 }
-
-/// The kernel's functions, by their numbers in `include/uapi/linux/bpf.h`.
-mod helper {
-    pub(super) const GET_SMP_PROCESSOR_ID: i32 = 8;
-    pub(super) const GET_CURRENT_PID_TGID: i32 = 14;
-    pub(super) const GET_CURRENT_UID_GID: i32 = 15;
-    pub(super) const GET_CURRENT_TASK: i32 = 35;
-    pub(super) const PROBE_READ_USER: i32 = 112;
-    pub(super) const PROBE_READ_KERNEL: i32 = 113;
-}
-
-/// The last offset of a tracepoint's data that a program may read itself (`PERF_MAX_TRACE_SIZE` in
-/// `include/linux/trace_events.h`).
-const LAST_OF_TRACEPOINT: i32 = 2048;
-
-/// The size of the registers of x86-64 (`struct pt_regs`).
-const REGISTERS: i32 = 168;
-
-/// The first bytes of a tracepoint's data belong to the kernel: a program may not read them itself.
-const FIRST_OF_TRACEPOINT: i32 = 8;
 
 impl Stage {
     /// Eight bytes to read into.
@@ -121,18 +106,18 @@ impl Site<'_> {
 
     fn base(&self, asm: &mut Assembler, stage: Stage, field: &FetchField, fails: Label) {
         match field.base {
-            base::CONTEXT => self.context_address(asm),
+            base::CONTEXT => number(asm, R6),
             base::TASK => {
-                asm.call_helper(helper::GET_CURRENT_TASK);
+                asm.call_helper(BPF_FUNC_get_current_task);
                 asm.set(R3, R0);
             }
             base::UID => {
-                asm.call_helper(helper::GET_CURRENT_UID_GID);
+                asm.call_helper(BPF_FUNC_get_current_uid_gid);
                 asm.set(R3, R0);
                 low_half(asm, R3);
             }
             base::CPU => {
-                asm.call_helper(helper::GET_SMP_PROCESSOR_ID);
+                asm.call_helper(BPF_FUNC_get_smp_processor_id);
                 asm.set(R3, R0);
             }
             base::PID | base::TID => ids(asm, stage, field.base == base::PID),
@@ -142,12 +127,6 @@ impl Site<'_> {
             },
             register => self.register(asm, stage, register, fails),
         }
-    }
-
-    /// The address of the context, as a number: the verifier takes it for a pointer until it has been in memory.
-    pub(super) fn context_address(&self, asm: &mut Assembler) {
-        asm.store(Size::Eight, R7, FRAME_ADDRESS as i16, R6);
-        asm.load(Size::Eight, R3, R7, FRAME_ADDRESS as i16);
     }
 
     /// The word of another field that was read before. Uses register 1.
@@ -177,8 +156,7 @@ impl Site<'_> {
         }
         asm.load(Size::Eight, R3, R6, offset);
         if self.context == Context::Trampoline {
-            asm.store(Size::Eight, R7, FRAME_ADDRESS as i16, R3);
-            asm.load(Size::Eight, R3, R7, FRAME_ADDRESS as i16);
+            number(asm, R3);
         }
     }
 
@@ -192,11 +170,28 @@ impl Site<'_> {
             Context::Registers if !cfg!(target_arch = "x86_64") => return None,
             Context::Registers if register == base::RETVAL => return Some(RETVAL),
             Context::Registers => return ARGUMENTS.get(at).copied(),
-            Context::Tracepoint => 1..probe_tracer_common::fetch::CONTEXT_WORDS,
-            Context::RawTracepoint => 0..probe_tracer_common::fetch::TRAMPOLINE_WORDS - 1,
-            Context::Trampoline => 0..probe_tracer_common::fetch::TRAMPOLINE_WORDS,
+            Context::Tracepoint => 1..CONTEXT_WORDS,
+            Context::RawTracepoint => 0..TRAMPOLINE_WORDS - 1,
+            Context::Trampoline => 0..TRAMPOLINE_WORDS,
         };
         words.contains(&at).then_some(8 * i16::from(register))
+    }
+
+    /// An offset at which a program may read its context.
+    pub(super) fn offset(&self, start: i32, size: Size) -> Option<i16> {
+        /// The data of a tracepoint, without the bytes that the kernel keeps for itself (`PERF_MAX_TRACE_SIZE` in
+        /// `include/linux/trace_events.h`).
+        const TRACEPOINT: Range<i32> = 8..2048;
+        /// The registers of x86-64 (`struct pt_regs`).
+        const REGISTERS: Range<i32> = 0..168;
+        let all = match self.context {
+            Context::Tracepoint => TRACEPOINT,
+            Context::Registers if cfg!(target_arch = "x86_64") => REGISTERS,
+            _ => return None,
+        };
+        let len = i32::from(size.bytes());
+        let is_there = start >= all.start && start % len == 0 && start + len <= all.end;
+        is_there.then_some(start as i16)
     }
 
     /// How to read a field from the context at once.
@@ -204,11 +199,6 @@ impl Site<'_> {
         if field.steps != 0 {
             return None;
         }
-        let (first, end) = match self.context {
-            Context::Tracepoint => (FIRST_OF_TRACEPOINT, LAST_OF_TRACEPOINT),
-            Context::Registers if cfg!(target_arch = "x86_64") => (0, REGISTERS),
-            _ => return None,
-        };
         let (start, size, left) = match (field.base, field.kind) {
             (base::CONTEXT, kind::INTEGER) if !is_user(field, 0) => {
                 (field.offsets[0], Size::of(field.size)?, field.left)
@@ -231,14 +221,12 @@ impl Site<'_> {
             }
             _ => return None,
         };
-        let len = i32::from(size.bytes());
-        let is_there = start >= first && start % len == 0 && start + len <= end;
         let (left, right) = match (8 * size.bytes() as u8, field.flags & flag::SIGNED) {
             // The load has cut it already.
             (bits, 0) if left == 64 - bits && field.right == left => (0, 0),
             _ => (left, field.right),
         };
-        is_there.then_some(Direct { size, offset: start as i16, left, right })
+        Some(Direct { size, offset: self.offset(start, size)?, left, right })
     }
 }
 
@@ -256,9 +244,15 @@ fn read(asm: &mut Assembler, stage: Stage, size: Size, user: bool, fails: Label)
     asm.set(R1, to);
     asm.operate(Op::Add, R1, i32::from(at));
     asm.set(R2, i32::from(size.bytes()));
-    asm.call_helper(if user { helper::PROBE_READ_USER } else { helper::PROBE_READ_KERNEL });
+    asm.call_helper(if user { BPF_FUNC_probe_read_user } else { BPF_FUNC_probe_read_kernel });
     asm.jump_if(When::Differs, R0, 0, fails);
     asm.load(size, R3, to, at);
+}
+
+/// Sets register 3 to a register as a number: the verifier takes it for a pointer until it has been in memory.
+pub(super) fn number(asm: &mut Assembler, from: Reg) {
+    asm.store(Size::Eight, R7, FRAME_ADDRESS as i16, from);
+    asm.load(Size::Eight, R3, R7, FRAME_ADDRESS as i16);
 }
 
 fn ids(asm: &mut Assembler, stage: Stage, is_process: bool) {
@@ -266,7 +260,7 @@ fn ids(asm: &mut Assembler, stage: Stage, is_process: bool) {
         let member = if is_process { offset_of!(Task, pid) } else { offset_of!(Task, tid) };
         return asm.load(Size::Four, R3, R7, (offset_of!(ProbeHit, task) + member) as i16);
     }
-    asm.call_helper(helper::GET_CURRENT_PID_TGID);
+    asm.call_helper(BPF_FUNC_get_current_pid_tgid);
     asm.set(R3, R0);
     if is_process {
         asm.operate(Op::ShiftRight, R3, 32);
