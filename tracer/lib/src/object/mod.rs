@@ -19,7 +19,7 @@ use probe_tracer_common::fetch::{FetchTable, PROBES};
 use probe_tracer_common::wait::{END_WAIT_PROGRAM, PAGE_FAULT_PROGRAM, WAITING, WAITS};
 use probe_user::OpenError;
 use probe_user::PipeParts;
-use programs::{Linked, Own};
+use programs::{Image, Linked};
 use specialized::Site;
 use std::collections::HashMap;
 use std::error::Error;
@@ -203,9 +203,7 @@ impl Object {
         if !self.loaded.contains_key(&key) {
             let variant = &key.0;
             self.link(variant)?;
-            let types = self.types.as_ref().map(OwnedFd::as_fd);
-            let linked = &self.linked[variant];
-            let program = linked.load(types, purpose);
+            let program = self.load_image(variant, self.linked[variant].image(), purpose);
             self.loaded.insert(key.clone(), program.map_err(TraceError::load)?);
         }
         Ok(self.loaded[&key].as_fd())
@@ -243,7 +241,7 @@ impl Object {
         }
         let purpose = programs::purpose(&self.code, name).map_err(TraceError::load)?;
         let variant = (name.to_owned(), side);
-        let own = self.own(&variant, number)?;
+        let (own, _map) = self.own(&variant, number)?;
         Ok(self.load_specialized(&variant, &own, purpose, number))
     }
 
@@ -253,25 +251,25 @@ impl Object {
         purpose: Purpose<'_>,
         number: u32,
     ) -> Result<Result<OwnedFd, Refused>> {
-        let own = self.own(variant, number)?;
+        let (own, _map) = self.own(variant, number)?;
         if self.most_specialized.is_none_or(|most| self.specialized < most)
             && let Some(program) = self.load_specialized(variant, &own, purpose, number)
         {
             return Ok(Ok(program));
         }
-        Ok(self.load_own(variant, &own, purpose))
+        Ok(self.load_image(variant, &own, purpose))
     }
 
     fn load_specialized(
         &mut self,
         variant: &Variant,
-        own: &Own,
+        own: &Image,
         purpose: Purpose<'_>,
         number: u32,
     ) -> Option<OwnedFd> {
         let program = &self.linked[variant];
         let specialized = program.specialized(own, &self.site(program, number)?)?;
-        match self.load_own(variant, &specialized, purpose) {
+        match self.load_image(variant, &specialized, purpose) {
             Ok(loaded) => {
                 self.specialized += 1;
                 Some(loaded)
@@ -289,24 +287,25 @@ impl Object {
         self.specialized
     }
 
-    fn load_own(
+    fn load_image(
         &self,
         variant: &Variant,
-        own: &Own,
+        image: &Image,
         purpose: Purpose<'_>,
     ) -> Result<OwnedFd, Refused> {
         let types = self.types.as_ref().map(OwnedFd::as_fd);
-        self.linked[variant].load_own(own, types, purpose)
+        self.linked[variant].load(image, types, purpose)
     }
 
-    /// The program for the probe of this number, linked on first use.
-    fn own(&mut self, variant: &Variant, number: u32) -> Result<Own> {
+    /// The program for the probe of this number, linked on first use, and the map with the number. Once it is loaded, the
+    /// program holds the map.
+    fn own(&mut self, variant: &Variant, number: u32) -> Result<(Image, OwnedFd)> {
         self.link(variant)?;
         let types = self.types.as_ref().map(OwnedFd::as_fd);
-        // From now on, the program holds this map.
         let map = maps::create_number(&self.code, types, number).map_err(TraceError::load)?;
         let linked = self.map_fd(NUMBER).map_err(TraceError::load)?;
-        self.linked[variant].numbered(linked, map).map_err(TraceError::load)
+        let own = self.linked[variant].numbered(linked, map.as_fd()).map_err(TraceError::load)?;
+        Ok((own, map))
     }
 
     /// What is known about a probe before its program is loaded.

@@ -17,7 +17,6 @@ use std::collections::{HashMap, HashSet};
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
-use std::rc::Rc;
 
 /// The size limit for the verifier's log, in bytes.
 const LONGEST_LOG: usize = 16 << 20;
@@ -66,23 +65,22 @@ fn context(section: &ProgramSection) -> Option<Context> {
 #[derive(Debug)]
 pub(super) struct Linked {
     name: String,
-    instructions: Vec<u64>,
+    image: Image,
     license: CString,
-    /// The `struct bpf_func_info`s, and the size of each in bytes.
-    infos: (Vec<u8>, usize),
+    /// The size of a `struct bpf_func_info` in bytes.
+    info_len: usize,
     /// The names of the functions, by type id.
     functions: HashMap<u32, String>,
     /// What the program finds when its hook is hit, if it has one.
     context: Option<Context>,
 }
 
-/// The instructions of a program that is loaded for one probe.
-pub(super) struct Own {
+/// What is loaded of a program.
+#[derive(Clone, Debug)]
+pub(super) struct Image {
     instructions: Vec<u64>,
     /// The `struct bpf_func_info`s.
     infos: Vec<u8>,
-    /// The map with the probe's number, which the instructions name. Once it is loaded, the program holds the map.
-    number: Rc<OwnedFd>,
 }
 
 impl Linked {
@@ -117,20 +115,32 @@ impl Linked {
         let function = linked.functions.get(&key).ok_or_else(|| no_program(name))?;
         Ok(Self {
             name: name.to_owned(),
-            instructions: function.instructions.iter().map(word).collect(),
+            image: Image {
+                instructions: function.instructions.iter().map(word).collect(),
+                infos: function.func_info.func_info_bytes(),
+            },
             license: program.license.clone(),
-            infos: (function.func_info.func_info_bytes(), function.func_info_rec_size),
+            info_len: function.func_info_rec_size,
             functions,
             context: context(&program.section),
         })
     }
 
+    /// The program as it serves several probes.
+    pub(super) fn image(&self) -> &Image {
+        &self.image
+    }
+
     /// The program for the probe whose number the map `own` holds. `linked` is the map that the program is linked
     /// against.
-    pub(super) fn numbered(&self, linked: BorrowedFd<'_>, own: OwnedFd) -> Result<Own, AnyError> {
-        let mut instructions = self.instructions.clone();
+    pub(super) fn numbered(
+        &self,
+        linked: BorrowedFd<'_>,
+        own: BorrowedFd<'_>,
+    ) -> Result<Image, AnyError> {
+        let mut image = self.image.clone();
         let mut count = 0;
-        for instruction in &mut instructions {
+        for instruction in &mut image.instructions {
             if loads_value_of(linked, *instruction) {
                 // Open descriptors are never negative.
                 *instruction = (own.as_raw_fd() as u64) << 32 | *instruction & WITHOUT_MAP;
@@ -140,7 +150,7 @@ impl Linked {
         if count == 0 {
             return Err(format!("program {} does not ask for its number", self.name).into());
         }
-        Ok(Own { instructions, infos: self.infos.0.clone(), number: Rc::new(own) })
+        Ok(image)
     }
 
     /// What the program finds when its hook is hit, if it has one.
@@ -149,40 +159,21 @@ impl Linked {
     }
 
     /// The program with the table of its probe compiled into it, if that is possible.
-    pub(super) fn specialized(&self, own: &Own, site: &Site<'_>) -> Option<Own> {
+    pub(super) fn specialized(&self, own: &Image, site: &Site<'_>) -> Option<Image> {
         let name_of = |id: u32| self.functions.get(&id).map(String::as_str);
         let (instructions, infos) =
-            site.specialize(&own.instructions, (&own.infos, self.infos.1), name_of)?;
-        Some(Own { instructions, infos, number: own.number.clone() })
+            site.specialize(&own.instructions, (&own.infos, self.info_len), name_of)?;
+        Some(Image { instructions, infos })
     }
 
-    /// Loads the program that is for one probe.
-    pub(super) fn load_own(
-        &self,
-        own: &Own,
-        types: Option<BorrowedFd<'_>>,
-        purpose: Purpose<'_>,
-    ) -> Result<OwnedFd, Refused> {
-        self.load_code(&own.instructions, &own.infos, types, purpose)
-    }
-
-    /// Loads the program for its purpose.
+    /// Loads an image of the program for its purpose.
     pub(super) fn load(
         &self,
+        Image { instructions, infos }: &Image,
         types: Option<BorrowedFd<'_>>,
         purpose: Purpose<'_>,
     ) -> Result<OwnedFd, Refused> {
-        self.load_code(&self.instructions, &self.infos.0, types, purpose)
-    }
-
-    fn load_code(
-        &self,
-        instructions: &[u64],
-        infos: &[u8],
-        types: Option<BorrowedFd<'_>>,
-        purpose: Purpose<'_>,
-    ) -> Result<OwnedFd, Refused> {
-        let info_len = self.infos.1;
+        let info_len = self.info_len;
         let functions = types.map(|types| Functions { types, infos, info_len });
         let code = Code { name: &self.name, instructions, license: &self.license, functions };
         with_memlock_lifted(|| load(&code, purpose, &mut []))
