@@ -81,7 +81,7 @@ pub fn set_clock() -> io::Result<()> {
 
 /// Lets it look to this process as if the machine had been suspended for a second.
 pub fn pretend_suspension() -> io::Result<()> {
-    // ORDERING: whoever looks for suspensions has been woken by the system call that follows.
+    // ORDERING: a watch reads this only after the system call below has woken it.
     clock::PRETENDED.fetch_add(1_000_000_000, Ordering::Relaxed);
     set_clock()
 }

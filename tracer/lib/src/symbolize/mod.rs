@@ -236,7 +236,7 @@ impl Symbols {
     ///
     /// # Errors
     ///
-    /// If the programs of the trace cannot be told.
+    /// If the kernel does not let this process write the map that the programs read.
     pub fn leave_out_readers(&self, tracer: &Tracer) -> Result<(), TraceError> {
         match &self.source {
             Source::Service(service, _) => {
