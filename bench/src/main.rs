@@ -40,6 +40,9 @@ enum Part {
     Measure(measure::Case),
     /// Compare the tracer `probe` with bpftrace, perf and bcc
     Tracer(tracer::Args),
+    /// Write to standard output at a steady rate, for the tracers
+    #[command(hide = true)]
+    Pace,
 }
 
 #[derive(clap::Args)]
@@ -75,6 +78,7 @@ fn main() -> Result<()> {
             ensure_root()?;
             args.run()
         }
+        Some(Part::Pace) => Ok(tracer::pace::run().map(|_| ())?),
         None => cli.all.run(),
     }
 }

@@ -8,15 +8,13 @@ use anyhow::{Context, Result, ensure};
 
 use crate::report::libtest::{self, Counts};
 use crate::run::{build_probe, executables, may_trace};
-use crate::setup::apt;
+use crate::setup::peers::Peers;
+use crate::setup::{self, apt};
 use crate::workspace::{self, Workspace, cargo_quiet, environment};
 use crate::{ebpf, say};
 
 /// The Debian packages that building libbpf requires.
 const LIBBPF_NEEDS: [&str; 3] = ["libelf-dev", "pkg-config", "zlib1g-dev"];
-
-/// The Debian packages of the tracer's peers.
-const PEERS: [&str; 3] = ["bpftrace", "linux-perf", "bpfcc-tools"];
 
 pub(crate) const NAME: &str = "probe-bench";
 
@@ -68,14 +66,15 @@ fn pipe(options: &[OsString]) -> Result<Command> {
 
 /// The command that benchmarks the tracer.
 fn tracer(options: &[OsString]) -> Result<Command> {
-    for peer in PEERS {
-        if let Err(error) = apt::install(&[peer]) {
-            // The peer may exist without its package; the benchmark reports those that are missing.
-            say::line(format_args!("cannot install {peer}: {error:#}"));
-        }
-    }
     let probe = build_probe()?;
-    let mut command = Command::new(build("build", "--release")?);
+    let bench = build("build", "--release")?;
+    let mut command = match Peers::set_up(&setup::cache()?) {
+        Ok(peers) => peers.command(&bench),
+        Err(error) => {
+            say::line(format_args!("the peers are those that this machine has: {error:#}"));
+            Command::new(&bench)
+        }
+    };
     command.env_clear().envs(environment()).args(options).arg("--probe").arg(probe);
     Ok(command)
 }

@@ -74,14 +74,14 @@ impl Idle {
 }
 
 /// Starts a tracer of a process.
-pub(super) fn follow(
+fn follow(
     tools: &Tools,
     tool: Tool,
     traced: &Process,
     scratch: &Path,
     output: Stdio,
 ) -> Result<Measured> {
-    let task = Task::Follow { pid: traced.0.id() };
+    let task = Task::Follow { pid: traced.id() };
     let mut command = tools.command(tool, task, &scratch.join("record"));
     Measured::start(command.stdin(Stdio::null()).stdout(output).stderr(Stdio::null()))
 }
@@ -90,6 +90,10 @@ pub(super) fn follow(
 pub(super) struct Process(Child);
 
 impl Process {
+    pub(super) fn id(&self) -> u32 {
+        self.0.id()
+    }
+
     pub(super) fn start(words: &[String]) -> Result<Self> {
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());

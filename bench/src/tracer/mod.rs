@@ -1,7 +1,6 @@
 //! Compares the tracer with other tracers on what a user notices: the cost to the traced program,
 //! the time to the first event, the time to stop, memory, and the run time and size of its
-//! eBPF program. `cargo xtask bench tracer` builds and
-//! runs it.
+//! eBPF program. `cargo xtask bench tracer` builds and runs it.
 
 mod attached;
 mod child;
@@ -9,6 +8,7 @@ mod dd;
 mod flood;
 mod goal;
 mod output;
+pub(crate) mod pace;
 mod program;
 mod report;
 mod round;

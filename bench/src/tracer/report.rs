@@ -89,7 +89,12 @@ fn figures(report: &Report, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     writeln!(f, "{}\n", table(&report.rows, &FLOODS))?;
     writeln!(f, "From start to first event, from SIGINT to the end, in ms; memory, in KiB.\n")?;
     writeln!(f, "{}\n", table(&report.rows, &ATTACHED))?;
-    writeln!(f, "The eBPF program: run time for each hit, in ns, and machine code, in bytes.\n")?;
+    writeln!(
+        f,
+        "The eBPF program: run time for each hit, in ns, in a flood, at a steady rate, of a flood \
+         that is counted, and of an empty program; losses as the tracer reports them; machine \
+         code, in bytes.\n"
+    )?;
     writeln!(f, "{}\n", table(&report.rows, &PROGRAMS))?;
     writeln!(f, "Ours / theirs, and the goal.\n\n{}", table(&report.comparisons, &COMPARISONS))
 }
@@ -119,10 +124,15 @@ const ATTACHED: [Column<Row>; 7] = [
     ("resident, idle", |row| show(row.idle_kib, |kib| format!("{:.0}", kib.median))),
 ];
 
-const PROGRAMS: [Column<Row>; 4] = [
+const PROGRAMS: [Column<Row>; 9] = [
     ("tracer", |row| row.tool.to_string()),
-    ("for each hit", |row| show(row.hit_ns, |ns| format!("{:.0}", ns.median))),
+    ("flood", |row| nanos(row.hit_ns)),
     ("range", |row| show(row.hit_ns, |ns| format!("{:.0}-{:.0}", ns.least, ns.most))),
+    ("lost", |row| show(row.hit_losses, |losses| losses.to_string())),
+    ("steady", |row| nanos(row.paced_ns)),
+    ("lost", |row| show(row.paced_losses, |losses| losses.to_string())),
+    ("counting", |row| nanos(row.count_ns)),
+    ("empty", |row| nanos(row.nothing_ns)),
     ("machine code", |row| show(row.code_bytes, |bytes| format!("{:.0}", bytes.median))),
 ];
 
@@ -137,6 +147,10 @@ const COMPARISONS: [Column<Comparison>; 6] = [
 
 fn millis(seconds: Option<Figure>) -> String {
     show(seconds, |seconds| format!("{:.0}", seconds.median * 1e3))
+}
+
+fn nanos(figure: Option<Figure>) -> String {
+    show(figure, |ns| format!("{:.0}", ns.median))
 }
 
 /// The range, in milliseconds.

@@ -2,6 +2,7 @@
 
 use super::attached::{Idle, Start};
 use super::flood::Flood;
+use super::program::Program;
 use super::round::Outcomes;
 use super::tool::Tool;
 use crate::measure::median;
@@ -28,9 +29,19 @@ pub(super) struct Row {
     pub(super) first_s: Option<Figure>,
     pub(super) stop_s: Option<Figure>,
     pub(super) idle_stop_s: Option<Figure>,
-    /// Nanoseconds that the eBPF program takes for a hit, and the bytes of its machine code.
+    /// Nanoseconds that the eBPF program takes for a hit in a flood, and the bytes of its machine code.
     pub(super) hit_ns: Option<Figure>,
     pub(super) code_bytes: Option<Figure>,
+    /// Losses in these floods that the tracer reports, in its own unit, summed over all rounds.
+    pub(super) hit_losses: Option<u64>,
+    /// The same at a steady rate.
+    pub(super) paced_ns: Option<Figure>,
+    pub(super) paced_losses: Option<u64>,
+    /// Nanoseconds to count a hit, in all and beyond what an empty program takes.
+    pub(super) count_ns: Option<Figure>,
+    pub(super) count_alone_ns: Option<Figure>,
+    /// Nanoseconds that an empty program takes for a hit.
+    pub(super) nothing_ns: Option<Figure>,
     /// Summed over all rounds.
     pub(super) printed: u64,
     pub(super) missing: u64,
@@ -48,6 +59,10 @@ impl Row {
         let of_floods = |figure: fn(&Flood) -> f64| Figure::of(floods.iter().map(figure));
         let of_starts = |figure: fn(&Start) -> f64| Figure::of(starts.iter().map(figure));
         let of_idles = |figure: fn(&Idle) -> f64| Figure::of(idles.iter().map(figure));
+        let of_programs =
+            |figure: fn(&Program) -> Option<f64>| Figure::of(programs.iter().filter_map(figure));
+        let losses =
+            |losses: fn(&Program) -> u64| programs.iter().map(losses).reduce(|sum, one| sum + one);
         Self {
             tool: *tool,
             untraced_s: of_floods(|one| one.untraced_s),
@@ -62,8 +77,14 @@ impl Row {
             first_s: of_starts(|one| one.first_s),
             stop_s: of_starts(|one| one.stop_s),
             idle_stop_s: of_idles(|one| one.stop_s),
-            hit_ns: Figure::of(programs.iter().map(|one| one.hit_ns)),
-            code_bytes: Figure::of(programs.iter().map(|one| one.code_bytes.into())),
+            hit_ns: of_programs(|one| Some(one.flood.ns)),
+            code_bytes: of_programs(|one| Some(one.flood.code_bytes.into())),
+            hit_losses: losses(|one| one.flood.losses),
+            paced_ns: of_programs(|one| Some(one.paced.ns)),
+            paced_losses: losses(|one| one.paced.losses),
+            count_ns: of_programs(|one| Some(one.counting?.ns)),
+            count_alone_ns: of_programs(|one| Some(one.counting?.ns - one.nothing?.ns)),
+            nothing_ns: of_programs(|one| Some(one.nothing?.ns)),
             printed: floods.iter().map(|one| one.printed).sum(),
             missing: floods.iter().map(|one| one.missing).sum(),
             out_of_order: floods.iter().map(|one| one.out_of_order).sum(),

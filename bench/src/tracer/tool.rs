@@ -29,6 +29,8 @@ pub(super) enum Task {
     Run { writes: u64 },
     /// Trace a running process.
     Follow { pid: u32 },
+    /// Count the writes of a running process, with tools that [count](Tool::counts).
+    Count { pid: u32 },
 }
 
 /// The locations of the tracers.
@@ -60,6 +62,11 @@ impl Tool {
     /// Whether it starts the traced command; otherwise it traces all processes of that name.
     pub(super) fn runs_commands(self) -> bool {
         self != Self::Bcc
+    }
+
+    /// Whether it can count events instead of printing them.
+    pub(super) fn counts(self) -> bool {
+        matches!(self, Self::Probe | Self::Bpftrace)
     }
 
     pub(super) fn lines(self) -> Lines {
@@ -111,25 +118,38 @@ impl Tools {
     }
 
     fn probe(&self, buf: &str, options: &[&str], task: Task) -> Command {
-        let spec = format!("tracepoint:syscalls:sys_enter_write(fd, {buf}, count)");
         let mut command = Command::new(&self.probe);
+        if let Task::Count { pid } = task {
+            let pid = pid.to_string();
+            return with(command, &["count", "tracepoint:syscalls:sys_enter_write", "-p", &pid]);
+        }
+        let spec = format!("tracepoint:syscalls:sys_enter_write(fd, {buf}, count)");
         command.arg("trace").arg(spec).args(options);
         if let Some(bytes) = self.ring {
             command.args(["-B", &bytes.to_string()]);
         }
         match task {
             Task::Run { writes } => command.arg("--").args(dd::command(writes)),
-            Task::Follow { pid } => command.args(["-p", &pid.to_string()]),
+            Task::Follow { pid } | Task::Count { pid } => command.args(["-p", &pid.to_string()]),
         };
         command
     }
 }
 
+/// An empty program on the same tracepoint, by bpftrace.
+pub(super) fn nothing() -> Command {
+    with(Command::new("bpftrace"), &["-e", "tracepoint:syscalls:sys_enter_write { }"])
+}
+
 fn bpftrace(task: Task) -> Command {
     let filter = match task {
         Task::Run { .. } => "pid == cpid".to_owned(),
-        Task::Follow { pid } => format!("pid == {pid}"),
+        Task::Follow { pid } | Task::Count { pid } => format!("pid == {pid}"),
     };
+    if let Task::Count { .. } = task {
+        let program = format!("tracepoint:syscalls:sys_enter_write /{filter}/ {{ @ = count() }}");
+        return with(Command::new("bpftrace"), &["-e", &program]);
+    }
     let program = format!(
         r#"tracepoint:syscalls:sys_enter_write /{filter}/ {{ printf("{{\"type\":\"tracepoint\",\"time\":%llu,\"cpu\":%d,\"pid\":%d,\"tid\":%d,\"comm\":\"%s\",\"probe\":\"%s\",\"args\":{{\"fd\":%d,\"buf\":\"0x%llx\",\"count\":%d}}}}\n", nsecs, cpu, pid, tid, comm, probe, args->fd, args->buf, args->count) }}"#
     );
@@ -145,7 +165,7 @@ fn perf(task: Task, record: &Path) -> Command {
     command.arg("-o").arg(record);
     match task {
         Task::Run { writes } => command.arg("--").args(dd::command(writes)),
-        Task::Follow { pid } => command.args(["-p", &pid.to_string()]),
+        Task::Follow { pid } | Task::Count { pid } => command.args(["-p", &pid.to_string()]),
     };
     command
 }
@@ -155,7 +175,7 @@ fn bcc(task: Task) -> Command {
         r#"t:syscalls:sys_enter_write "fd=%d buf=%lx count=%d", args->fd, args->buf, args->count"#;
     let filter = match task {
         Task::Run { .. } => ["-n".to_owned(), "dd".to_owned()],
-        Task::Follow { pid } => ["-p".to_owned(), pid.to_string()],
+        Task::Follow { pid } | Task::Count { pid } => ["-p".to_owned(), pid.to_string()],
     };
     let mut command = Command::new("trace-bpfcc");
     command.args(filter).arg(spec);
@@ -187,6 +207,9 @@ mod tests {
             assert_eq!(run.contains("count=7"), tool.runs_commands(), "{run}");
             assert_eq!(run.contains("-B 4096"), tool.is_ours(), "{run}");
             assert_eq!(run.contains("-o /r"), tool == Tool::Perf, "{run}");
+            let count = words(&tools.command(tool, Task::Count { pid: 4711 }, record));
+            assert!(count.contains("4711"), "{count}");
+            assert_eq!(count.contains("count ") || count.contains("count()"), tool.counts());
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Counting hits instead of reporting them.
 
+use super::hit::Hook;
 use aya_ebpf::{Global, macros::map, maps::PerCpuArray};
 use probe_ebpf::atomic;
 use probe_tracer_common::count::Count;
@@ -21,7 +22,23 @@ pub(crate) fn is_wanted() -> bool {
 
 /// Counts a hit.
 #[inline(always)]
-pub(crate) fn hit(probe: u32) {
+pub(crate) fn hit<H: Hook>(probe: u32) {
+    let Some(count) = COUNTS.get_ptr_mut(probe) else { return };
+    // SAFETY: the counts are this CPU's, and a map value is 8-aligned.
+    let hits = unsafe { &raw mut (*count).hits };
+    // SAFETY: as above.
+    unsafe {
+        if H::COUNTS_ALONE {
+            hits.write_volatile(hits.read_volatile().wrapping_add(1))
+        } else {
+            atomic::add(hits, 1)
+        }
+    }
+}
+
+/// Counts a hit that has waited.
+#[inline(always)]
+pub(crate) fn waited(probe: u32) {
     add(probe, |count| &raw mut count.hits);
 }
 

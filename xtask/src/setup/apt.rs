@@ -152,7 +152,7 @@ pub(crate) fn is_root() -> bool {
 }
 
 /// The URL from which this machine gets `suite`.
-fn archive(suite: &str) -> Result<String> {
+pub(crate) fn archive(suite: &str) -> Result<String> {
     let targets = process::read(Command::new("apt-get").args([
         "indextargets",
         "--format",

@@ -2,6 +2,7 @@
 
 pub(crate) mod apt;
 pub(crate) mod files;
+pub(crate) mod peers;
 pub(crate) mod toolchain;
 
 pub(crate) use probe_build::Cache;

@@ -1,4 +1,5 @@
-//! Takes a linked program apart into its functions, and joins them again after some were replaced.
+//! Takes a linked program apart into its functions, and joins them again after some were replaced. A call of a function that only
+//! returns a number becomes that number.
 
 use super::assembler::{CALL, Code};
 use aya_obj::generated::{BPF_PSEUDO_CALL, BPF_PSEUDO_FUNC};
@@ -78,6 +79,18 @@ impl Functions {
         self.0.iter().any(|function| function.name.contains(name))
     }
 
+    fn inline_numbers(&mut self) {
+        let numbers: Vec<_> = self.0.iter().map(Function::number).collect();
+        for instruction in self.0.iter_mut().flat_map(|function| &mut function.code) {
+            if let Instruction::Of(call, callee) = *instruction
+                && call as u8 == CALL
+                && let Some(number) = numbers[callee]
+            {
+                *instruction = Instruction::Plain(number);
+            }
+        }
+    }
+
     fn index(&self, is_it: impl Fn(&str) -> bool) -> Option<usize> {
         let mut found = (0..).zip(&self.0).filter(|(_, function)| is_it(&function.name));
         let (index, _) = found.next()?;
@@ -85,7 +98,8 @@ impl Functions {
     }
 
     /// Joins the functions that are called, directly or indirectly. Returns the instructions and the infos.
-    pub(super) fn join(&self) -> (Vec<u64>, Vec<u8>) {
+    pub(super) fn join(mut self) -> (Vec<u64>, Vec<u8>) {
+        self.inline_numbers();
         let mut is_called = vec![false; self.0.len()];
         let mut to_visit = vec![0];
         while let Some(index) = to_visit.pop() {
@@ -120,6 +134,19 @@ impl Functions {
 }
 
 impl Function {
+    /// The instruction that a call can be replaced with, if the function only returns a number.
+    fn number(&self) -> Option<u64> {
+        /// `BPF_EXIT`, and `BPF_MOV` of a constant to the first register, in 32 and in 64 bits.
+        const EXIT: u64 = 0x95;
+        const MOVES: [u64; 2] = [0xb4, 0xb7];
+        match self.code[..] {
+            [Instruction::Plain(number), Instruction::Plain(EXIT)] => {
+                MOVES.contains(&(number & !0 >> 32)).then_some(number)
+            }
+            _ => None,
+        }
+    }
+
     fn callees(&self) -> impl Iterator<Item = usize> {
         self.code.iter().filter_map(|instruction| match instruction {
             Instruction::Plain(_) => None,
@@ -203,6 +230,17 @@ mod tests {
         asm.exit();
         functions.replace("sieve", &asm.finish().unwrap()).unwrap();
         assert_eq!(functions.join(), (vec![call(1), EXIT, EXIT], infos(&[0, 2])));
+    }
+
+    #[test]
+    fn numbers_take_the_place_of_calls() {
+        let mut functions = functions();
+        let mut asm = Assembler::default();
+        asm.set(R0, 7);
+        asm.exit();
+        functions.replace("sieve", &asm.finish().unwrap()).unwrap();
+        let (instructions, joined) = functions.join();
+        assert_eq!((instructions, joined), (vec![0xb7 | 7 << 32, EXIT], infos(&[0])));
     }
 
     #[test]

@@ -37,7 +37,9 @@ impl Site<'_> {
             verdict::WAIT => wait,
             next => labels[usize::from(next)],
         };
-        asm.set(R6, R1);
+        if !checks.is_empty() {
+            asm.set(R6, R1);
+        }
         // The first check, or the verdict, follows. The verifier refuses instructions that nothing leads to; checks lead only
         // to later ones.
         for (at, check) in checks.iter().enumerate() {
