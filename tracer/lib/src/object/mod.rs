@@ -275,7 +275,8 @@ impl Object {
                 Some(loaded)
             }
             Err(why) => {
-                log::info!("probe {number} shares the program of all probes: {}", why.source);
+                let why_not = &why.source;
+                log::info!("the table of probe {number} is interpreted, not compiled: {why_not}");
                 log::debug!("{why}");
                 None
             }
