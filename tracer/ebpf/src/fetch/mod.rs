@@ -13,6 +13,7 @@ pub(crate) use data::Span;
 
 use super::hit::{self, Frame, LAST_SHORT};
 use aya_ebpf::{
+    Global,
     cty::c_void,
     helpers::{
         bpf_get_current_task, bpf_get_current_uid_gid, bpf_get_smp_processor_id,
@@ -31,6 +32,15 @@ use probe_tracer_common::trace::ProbeHit;
 /// A table for each probe; user space sets the number of entries.
 #[map]
 static PROBES: Array<FetchTable> = Array::with_max_entries(1, 0);
+
+/// The most fields, the most pointers on the way to a field, and the most comparisons that any probe has. User space sets them
+/// before it loads the programs, so that the verifier looks at no more of each than that.
+#[unsafe(no_mangle)]
+static MOST_FIELDS: Global<u8> = Global::new(0);
+#[unsafe(no_mangle)]
+static MOST_STEPS: Global<u8> = Global::new(0);
+#[unsafe(no_mangle)]
+static MOST_CHECKS: Global<u8> = Global::new(0);
 
 /// The table of a probe.
 #[inline(always)]
@@ -120,6 +130,9 @@ pub(crate) extern "C" fn fields_to_read(probe: u32, depth: u32) -> u32 {
     let faulted = fetch.hit.faults & fetch.table.waiting_fields;
     let mut fields = 0;
     for at in 0..FIELDS {
+        if at >= usize::from(MOST_FIELDS.load()) {
+            break;
+        }
         if faulted >> at & 1 != 0 && fetch.waits(at) {
             fields |= 1 << at;
         }
@@ -135,7 +148,7 @@ pub(crate) extern "C" fn clear_faulted(probe: u32, depth: u32) -> u32 {
     let faulted = fetch.hit.faults & fetch.table.waiting_fields;
     for at in 0..FIELDS {
         let rest = faulted >> at;
-        if rest == 0 {
+        if rest == 0 || at >= usize::from(MOST_FIELDS.load()) {
             break;
         }
         if rest & 1 != 0 && fetch.waits(at) {
@@ -165,8 +178,8 @@ fn judge_by(table: &FetchTable, probe: u32, depth: u32, moment: u32) -> u32 {
         return ACCEPTED;
     }
     let mut next = first;
-    for _ in 0..CHECKS {
-        if next >= CHECKS as u32 {
+    for count in 0..CHECKS {
+        if next >= CHECKS as u32 || count >= usize::from(MOST_CHECKS.load()) {
             break;
         }
         next = next_check(probe, depth, next);
@@ -191,7 +204,7 @@ fn first_fields(count: u8) -> u32 {
 fn take_fields(table: &FetchTable, frame: &mut Frame, fields: u32) -> u32 {
     for at in 0..FIELDS {
         let rest = fields >> at;
-        if rest == 0 {
+        if rest == 0 || at >= usize::from(MOST_FIELDS.load()) {
             break;
         }
         if rest & 1 != 0 {
@@ -212,7 +225,7 @@ fn take_fields(table: &FetchTable, frame: &mut Frame, fields: u32) -> u32 {
 extern "C" fn fetch_fields(probe: u32, depth: u32, fields: u32, again: u32) -> u32 {
     for at in 0..FIELDS as u32 {
         let rest = fields >> at;
-        if rest == 0 {
+        if rest == 0 || at >= u32::from(MOST_FIELDS.load()) {
             break;
         }
         if rest & 1 != 0 {
@@ -348,7 +361,7 @@ impl Fetch<'_> {
             address = add(begin, field.offsets[0]);
         }
         for step in 0..STEPS {
-            if step >= usize::from(field.steps) {
+            if step >= usize::from(MOST_STEPS.load()) || step >= usize::from(field.steps) {
                 break;
             }
             if again && step + 1 < resume {

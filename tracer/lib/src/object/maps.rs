@@ -137,7 +137,12 @@ pub(super) fn configure(
     let reads_stacks = tables.iter().any(|table| table.stack_count > 0);
     let hits_wait = hits_wait(tables);
     let compare_strings = tables.iter().any(compares_strings);
+    let fields = tables.iter().flat_map(|table| &table.fields[..table.field_count.into()]);
+    let most = |counts: &mut dyn Iterator<Item = u8>| counts.max().unwrap_or(0);
     let small = [
+        ("MOST_FIELDS", most(&mut tables.iter().map(|table| table.field_count))),
+        ("MOST_STEPS", most(&mut fields.map(|field| field.steps))),
+        ("MOST_CHECKS", most(&mut tables.iter().map(|table| table.check_count))),
         ("IN_CGROUP", config.in_cgroup),
         ("LEAVE_OUT_READERS", config.leave_out_readers.into()),
         ("READ_STACKS", reads_stacks.into()),
