@@ -5,10 +5,11 @@ use crate::output::directory::Directory;
 use crate::output::print::report;
 use anyhow::Result;
 use probe_perf::Sampler;
-use probe_tracer::privileges::{self, Armed};
+use probe_tracer::privileges::{self, Armed, Confinement};
 use probe_tracer::{Capabilities, SymbolAccess, Tracer};
 use rustix::process::geteuid;
 use std::io;
+use std::os::fd::AsFd;
 
 /// Whether a command runs that SIGTERM is passed on to, perhaps as another user by then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +28,10 @@ impl Running {
             Self::ACommand => Capabilities::KILL,
             Self::NoCommand => Capabilities::NONE,
         }
+    }
+
+    fn confinement(self) -> Confinement<'static> {
+        Confinement::default().signals(self == Self::ACommand)
     }
 }
 
@@ -55,7 +60,8 @@ pub(crate) fn give_up(tracer: &Tracer, seal: Seal, running: Running) -> Result<(
         return give_up_but_to_finish(tracer, seal, running);
     }
     let also = seal.for_command(running, leave_root()?);
-    logged(privileges::keep_for_hotplug(tracer, also)).map(drop)
+    logged(privileges::keep_for_hotplug(tracer, also))?;
+    confine(running.confinement())
 }
 
 /// Keeps only the privileges that reading the result takes.
@@ -71,7 +77,7 @@ pub(crate) fn give_up_but_to_finish(
         "this kernel requires for reading the final counts (before 5.19, with the sysctl \
          kernel.unprivileged_bpf_disabled)",
     );
-    Ok(())
+    confine(running.confinement())
 }
 
 /// Keeps only the privileges that sampling, and creating files in a directory, may need.
@@ -94,9 +100,10 @@ pub(crate) fn give_up_but_for_samples(
     if seal.is_sealed {
         logged(privileges::keep_only(kept))?;
         seal.report(of_files, "creating files in this directory requires");
-        return Ok(());
+    } else {
+        logged(privileges::keep_for_samples(sampler, kept))?;
     }
-    logged(privileges::keep_for_samples(sampler, kept)).map(drop)
+    confine(running.confinement().files_in(directory.map(AsFd::as_fd)))
 }
 
 /// Keeps only the privileges that reading the names and types of probes takes.
@@ -104,13 +111,22 @@ pub(crate) fn give_up_but_to_look() -> Result<()> {
     // Mounting takes a privilege that reading does not take. Whatever needs tracefs reports its absence.
     let _ = probe_perf::tracefs::root();
     let also = Capabilities::SYSLOG | Capabilities::CHECKPOINT_RESTORE;
-    logged(privileges::keep_to_read(also)).map(drop)
+    logged(privileges::keep_to_read(also))?;
+    confine(Confinement::default().reads_all_files())
 }
 
 /// Keeps no privileges.
 pub(crate) fn give_up_all() -> Result<()> {
     leave_root()?;
-    logged(privileges::keep_only(Capabilities::NONE)).map(drop)
+    logged(privileges::keep_only(Capabilities::NONE))?;
+    confine(Confinement::default())
+}
+
+/// Denies the process what it does not do from now on.
+fn confine(confinement: Confinement<'_>) -> Result<()> {
+    let confined = confinement.begin().map_err(refused)?;
+    log::debug!("confined by: {confined}");
+    Ok(())
 }
 
 /// Leaves root's identity. Returns whether it was root's until now.

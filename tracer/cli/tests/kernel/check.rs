@@ -64,6 +64,11 @@ fn the_report_for_root_is_true() {
     ] {
         assert_eq!(is_available(&features, name), is_true, "{name}: {}", features[name]);
     }
+    // Kernels are built without Landlock, and started without it.
+    assert!(
+        is_available(&features, "confinement")
+            || change(&features, "confinement").contains("landlock")
+    );
     // Older stable kernels may have it as a backport.
     assert!(is_available(&features, "exact_loss") || !kernel_is((6, 0)));
     if is_available(&features, "kprobe_multi") {

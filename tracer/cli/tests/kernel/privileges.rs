@@ -31,6 +31,8 @@ fn capabilities(status: &str) -> u64 {
     assert_eq!(field("CapEff:"), field("CapPrm:"), "{status}");
     assert_eq!((field("CapInh:"), field("CapAmb:")), (0, 0), "{status}");
     assert_eq!(field("NoNewPrivs:"), 1, "{status}");
+    // SECCOMP_MODE_FILTER.
+    assert_eq!(field("Seccomp:"), 2, "{status}");
     field("CapEff:")
 }
 
@@ -110,7 +112,8 @@ fn settle(run: &Run, thread: &str) {
     run.wait_for_thread(thread);
     // A new thread may not have run yet, and so still have its initial capabilities. Permanent
     // errors are caught later.
-    let has_given_up = |status: &String| status.contains("NoNewPrivs:\t1");
+    let has_given_up =
+        |status: &String| ["NoNewPrivs:\t1", "Seccomp:\t2"].iter().all(|it| status.contains(it));
     run.wait_for_threads("status", |statuses| statuses.iter().all(has_given_up));
 }
 

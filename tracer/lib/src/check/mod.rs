@@ -62,6 +62,8 @@ pub enum Feature {
     KernelSymbols,
     /// Notification when CPUs go online or offline.
     CpuHotplug,
+    /// Seccomp and Landlock, which confine `probe` once probes are attached.
+    Confinement,
 }
 
 impl Feature {
@@ -86,6 +88,7 @@ impl Feature {
             Self::Btf => "btf",
             Self::KernelSymbols => "kernel_symbols",
             Self::CpuHotplug => "cpu_hotplug",
+            Self::Confinement => "confinement",
         }
     }
 }
@@ -253,8 +256,8 @@ mod tests {
             report.findings().iter().map(|found| found.feature.name()).collect();
         names.sort_unstable();
         names.dedup();
-        assert_eq!(names.len(), 18);
-        assert_eq!(report.findings().len(), 18);
+        assert_eq!(names.len(), 19);
+        assert_eq!(report.findings().len(), 19);
         for found in report.findings() {
             assert_eq!(found.available, found.change.is_none(), "{found:?}");
             assert!(!found.uses.is_empty() && !found.uses.contains('\n'), "{found:?}");

@@ -8,6 +8,7 @@ use crate::hook::architecture::Architecture;
 use crate::hook::attach::{Attacher, Link};
 use crate::kernel::btf::Btf;
 use crate::kernel::capabilities::Capabilities;
+use crate::kernel::confinement::{Confined, Confinement};
 use crate::kernel::features::{self, is_refusal};
 use crate::kernel::{lockdown, symbols};
 use crate::object::{Config, Object, Side};
@@ -25,6 +26,7 @@ use rustix::process::{Resource, getrlimit};
 use std::fs;
 use std::os::fd::AsFd;
 use std::path::Path;
+use std::thread;
 
 const KPROBES: &str = "a kernel with CONFIG_KPROBES, CONFIG_KPROBE_EVENTS and CONFIG_PERF_EVENTS";
 const UPROBES: &str = "a kernel with CONFIG_UPROBE_EVENTS and CONFIG_PERF_EVENTS";
@@ -32,7 +34,7 @@ const WITHOUT_KPROBES: &str = "nothing; tracepoint:, rawtp: and uprobe: do not n
 const TRACEFS: &str = "CAP_DAC_READ_SEARCH, or a tracefs for a group of this user's: mount -o \
                        remount,mode=750,gid=GROUP /sys/kernel/tracing";
 
-pub(super) fn all(options: &Options) -> [(Feature, Outcome); 18] {
+pub(super) fn all(options: &Options) -> [(Feature, Outcome); 19] {
     let held = Capabilities::effective().unwrap_or(Capabilities::NONE);
     let mut trial =
         Trial { architecture: Architecture::HERE, held, object: None, refusal: String::new() };
@@ -57,6 +59,7 @@ pub(super) fn all(options: &Options) -> [(Feature, Outcome); 18] {
         (Feature::Btf, btf()),
         (Feature::KernelSymbols, kernel_symbols()),
         (Feature::CpuHotplug, cpu_hotplug()),
+        (Feature::Confinement, confinement()),
     ]
 }
 
@@ -404,6 +407,21 @@ fn cpu_hotplug() -> Outcome {
             format!("nothing, so CPUs that come online later are not traced ({error})"),
             "allow the process a NETLINK_KOBJECT_UEVENT socket (CONFIG_NET, seccomp)",
         ),
+    }
+}
+
+/// What confines `probe` once probes are attached. A thread tries it, and ends.
+fn confinement() -> Outcome {
+    match thread::spawn(|| Confinement::default().try_in_thread()).join() {
+        Ok(Ok(Confined { has_seccomp: true, has_landlock: true })) => {
+            yes("seccomp and Landlock, against whoever takes over probe")
+        }
+        Ok(Ok(confined)) => no(
+            format!("{confined}, against whoever takes over probe"),
+            "a kernel (5.13+) with CONFIG_SECCOMP_FILTER and CONFIG_SECURITY_LANDLOCK, and landlock in its lsm= list",
+        ),
+        Ok(Err(error)) => no(format!("nothing ({error})"), "allow the process seccomp(2)"),
+        Err(_) => no("nothing", "report this: the trial panicked"),
     }
 }
 

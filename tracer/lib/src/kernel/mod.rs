@@ -4,6 +4,7 @@ pub(crate) mod btf;
 pub(crate) mod capabilities;
 pub(crate) mod clones;
 pub(crate) mod compat_calls;
+pub(crate) mod confinement;
 pub(crate) mod deny;
 pub(crate) mod features;
 pub(crate) mod functions;

@@ -10,8 +10,12 @@
 //! programs included. A [`TracedCommand`](crate::TracedCommand) that was held before keeps the
 //! privileges of its user.
 //!
+//! A [`Confinement`] then denies the process the system calls that no armed tracer makes, and the thread most files.
+//!
 //! The capabilities that are still needed depend on the kernel and its settings. These functions
 //! find them by trying.
+
+pub use crate::kernel::confinement::{Confined, Confinement};
 
 use crate::error::TraceError;
 use crate::kernel::capabilities::{Capabilities, keep_least};

@@ -1,0 +1,442 @@
+//! Confining an armed tracer: a seccomp filter for the whole process, and Landlock for the calling thread.
+
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset,
+    RulesetAttr, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
+};
+use seccompiler::SeccompCmpOp::{Eq, MaskedEq, Ne};
+use seccompiler::{
+    BackendError, BpfProgram, BpfProgramRef, SeccompAction, SeccompCmpArgLen, SeccompCmpOp,
+    SeccompCondition, SeccompFilter, SeccompRule, apply_filter, apply_filter_all_threads,
+};
+use std::fmt;
+use std::io;
+use std::os::fd::BorrowedFd;
+
+/// What a confined process still has to do besides reading events and writing to open files.
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+pub struct Confinement<'d> {
+    files_in: Option<BorrowedFd<'d>>,
+    reads_all_files: bool,
+    signals: bool,
+}
+
+impl<'d> Confinement<'d> {
+    /// Lets the process create, name and delete files in this directory.
+    #[must_use]
+    pub fn files_in(mut self, directory: Option<BorrowedFd<'d>>) -> Self {
+        self.files_in = directory;
+        self
+    }
+
+    /// Lets the process read all files, not only those in `/proc` and `/sys`. Landlock is not used then: it would also hide
+    /// what is in the directories of other processes in `/proc`.
+    #[must_use]
+    pub fn reads_all_files(mut self) -> Self {
+        self.reads_all_files = true;
+        self
+    }
+
+    /// Lets the process send signals to other processes by their descriptors.
+    #[must_use]
+    pub fn signals(mut self, signals: bool) -> Self {
+        self.signals = signals;
+        self
+    }
+
+    /// Confines the process, and says how far the kernel supports that. Set `no_new_privs` before.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel refuses what it supports.
+    pub fn begin(self) -> io::Result<Confined> {
+        self.begin_with(apply_filter_all_threads)
+    }
+
+    /// Confines the calling thread alone.
+    pub(crate) fn try_in_thread(self) -> io::Result<Confined> {
+        self.begin_with(apply_filter)
+    }
+
+    fn begin_with(
+        self,
+        apply: fn(BpfProgramRef<'_>) -> Result<(), seccompiler::Error>,
+    ) -> io::Result<Confined> {
+        let has_landlock =
+            !self.reads_all_files && self.restrict_files().map_err(io::Error::other)?;
+        let filter = self.filter().map_err(io::Error::other)?;
+        let has_seccomp = match apply(&filter) {
+            Ok(()) => true,
+            Err(seccompiler::Error::Seccomp(error)) if is_unsupported(&error) => false,
+            Err(error) => return Err(io::Error::other(error)),
+        };
+        Ok(Confined { has_seccomp, has_landlock })
+    }
+
+    /// Restricts the files, connections and processes of the calling thread, as far as the kernel has Landlock (5.13).
+    /// Returns whether it has any.
+    fn restrict_files(self) -> Result<bool, RulesetError> {
+        const NEWEST: ABI = ABI::V6;
+        let rules = Ruleset::default().set_compatibility(CompatLevel::BestEffort);
+        let rules = rules.handle_access(AccessFs::from_all(NEWEST))?;
+        let rules = rules.handle_access(AccessNet::from_all(NEWEST))?;
+        // Signals to a command leave the scope.
+        let mut scope = Scope::from_all(NEWEST);
+        if self.signals {
+            scope.remove(Scope::Signal);
+        }
+        let mut rules = rules.scope(scope)?.create()?;
+        for folder in ["/proc", "/sys"] {
+            if let Ok(folder) = PathFd::new(folder) {
+                rules = rules
+                    .add_rule(PathBeneath::new(folder, AccessFs::ReadFile | AccessFs::ReadDir))?;
+            }
+        }
+        if let Some(directory) = self.files_in {
+            let to_write = AccessFs::MakeReg | AccessFs::WriteFile | AccessFs::RemoveFile;
+            rules = rules.add_rule(PathBeneath::new(directory, to_write))?;
+        }
+        let status = rules.restrict_self()?;
+        Ok(status.ruleset != RulesetStatus::NotEnforced)
+    }
+
+    /// The system calls of all threads of a tracer whose probes are attached. Others fail, those that a later kernel adds included.
+    fn filter(self) -> Result<BpfProgram, BackendError> {
+        let mut rules: Vec<(i64, Vec<SeccompRule>)> =
+            ALLOWED.iter().chain(OLD).map(|&call| (call, Vec::new())).collect();
+        let commands = BPF_COMMANDS.map(|command| rule(&[(0, Eq, command)]));
+        rules.push((libc::SYS_bpf, commands.into_iter().collect::<Result<_, _>>()?));
+        // Both put characters into the input of a terminal, which may be that of a shell of root.
+        let [push, linux] = [libc::TIOCSTI, libc::TIOCLINUX];
+        rules.push((libc::SYS_ioctl, vec![rule(&[(1, Ne, push), (1, Ne, linux)])?]));
+        let itself = u64::from(std::process::id());
+        for call in [libc::SYS_kill, libc::SYS_tgkill] {
+            rules.push((call, vec![rule(&[(0, Eq, itself)])?]));
+        }
+        if self.signals {
+            rules.push((libc::SYS_pidfd_send_signal, Vec::new()));
+        }
+        let opening: &[_] = &[
+            (libc::SYS_openat, 2),
+            #[cfg(target_arch = "x86_64")]
+            (libc::SYS_open, 1),
+        ];
+        for &(call, flags) in opening {
+            let to_read = rule(&[(flags, MaskedEq(TO_WRITE), 0)])?;
+            rules.push((call, if self.files_in.is_some() { Vec::new() } else { vec![to_read] }));
+        }
+        if self.files_in.is_some() {
+            let naming = [libc::SYS_linkat, libc::SYS_renameat, libc::SYS_unlinkat];
+            rules.extend(naming.map(|call| (call, Vec::new())));
+        }
+        let denied = SeccompAction::Errno(libc::EPERM as u32);
+        let arch = std::env::consts::ARCH.try_into()?;
+        let rules = rules.into_iter().collect();
+        SeccompFilter::new(rules, denied, SeccompAction::Allow, arch)?.try_into()
+    }
+}
+
+/// How far a process is confined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Confined {
+    /// Whether system calls are filtered.
+    pub has_seccomp: bool,
+    /// Whether the kernel restricts which files can be opened.
+    pub has_landlock: bool,
+}
+
+impl fmt::Display for Confined {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match (self.has_seccomp, self.has_landlock) {
+            (true, true) => "seccomp and Landlock",
+            (true, false) => "seccomp",
+            (false, true) => "Landlock",
+            (false, false) => "nothing",
+        })
+    }
+}
+
+/// Whether the kernel lacks seccomp filters.
+fn is_unsupported(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EINVAL))
+}
+
+/// Allows a system call whose arguments meet all of these conditions.
+fn rule(conditions: &[(u8, SeccompCmpOp, u64)]) -> Result<SeccompRule, BackendError> {
+    let conditions = conditions.iter().map(|(argument, op, value)| {
+        SeccompCondition::new(*argument, SeccompCmpArgLen::Dword, op.clone(), *value)
+    });
+    SeccompRule::new(conditions.collect::<Result<_, _>>()?)
+}
+
+/// The flags of a file that is opened to be written to, or created.
+const TO_WRITE: u64 = (libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC) as u64;
+
+/// The commands of `bpf(2)` that read and write maps and run programs, of descriptors that are open.
+const BPF_COMMANDS: [u64; 6] = [
+    1,  // BPF_MAP_LOOKUP_ELEM
+    2,  // BPF_MAP_UPDATE_ELEM
+    3,  // BPF_MAP_DELETE_ELEM
+    4,  // BPF_MAP_GET_NEXT_KEY
+    10, // BPF_PROG_TEST_RUN
+    15, // BPF_OBJ_GET_INFO_BY_FD
+];
+
+/// System calls whose arguments do not matter: those of reading, writing what is open, waiting, memory, threads and the
+/// process itself. `perf_event_open` takes a capability, and covers CPUs that come online later. A process is forked at the end, to
+/// wait until probes are detached.
+const ALLOWED: &[i64] = &[
+    libc::SYS_brk,
+    libc::SYS_capget,
+    libc::SYS_capset,
+    libc::SYS_clock_getres,
+    libc::SYS_clock_gettime,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_clone,
+    libc::SYS_clone3,
+    libc::SYS_close,
+    libc::SYS_close_range,
+    libc::SYS_copy_file_range,
+    libc::SYS_dup,
+    libc::SYS_dup3,
+    libc::SYS_epoll_create1,
+    libc::SYS_epoll_ctl,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+    libc::SYS_eventfd2,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+    libc::SYS_faccessat,
+    libc::SYS_faccessat2,
+    libc::SYS_fallocate,
+    libc::SYS_fcntl,
+    libc::SYS_fdatasync,
+    libc::SYS_fstat,
+    libc::SYS_fstatfs,
+    libc::SYS_fsync,
+    libc::SYS_ftruncate,
+    libc::SYS_futex,
+    libc::SYS_futex_waitv,
+    libc::SYS_get_robust_list,
+    libc::SYS_getcpu,
+    libc::SYS_getcwd,
+    libc::SYS_getdents64,
+    libc::SYS_getegid,
+    libc::SYS_geteuid,
+    libc::SYS_getgid,
+    libc::SYS_getgroups,
+    libc::SYS_getpgid,
+    libc::SYS_getpid,
+    libc::SYS_getppid,
+    libc::SYS_getpriority,
+    libc::SYS_getrandom,
+    libc::SYS_getresgid,
+    libc::SYS_getresuid,
+    libc::SYS_getrlimit,
+    libc::SYS_getrusage,
+    libc::SYS_getsid,
+    libc::SYS_getsockname,
+    libc::SYS_getsockopt,
+    libc::SYS_gettid,
+    libc::SYS_gettimeofday,
+    libc::SYS_getuid,
+    libc::SYS_lseek,
+    libc::SYS_madvise,
+    libc::SYS_membarrier,
+    libc::SYS_memfd_create,
+    libc::SYS_mincore,
+    libc::SYS_mlock,
+    libc::SYS_mlock2,
+    libc::SYS_mmap,
+    libc::SYS_mprotect,
+    libc::SYS_mremap,
+    libc::SYS_msync,
+    libc::SYS_munlock,
+    libc::SYS_munmap,
+    libc::SYS_nanosleep,
+    libc::SYS_newfstatat,
+    libc::SYS_openat2,
+    libc::SYS_perf_event_open,
+    libc::SYS_pidfd_open,
+    libc::SYS_pipe2,
+    libc::SYS_ppoll,
+    libc::SYS_prctl,
+    libc::SYS_pread64,
+    libc::SYS_preadv,
+    libc::SYS_preadv2,
+    libc::SYS_prlimit64,
+    libc::SYS_pselect6,
+    libc::SYS_pwrite64,
+    libc::SYS_pwritev,
+    libc::SYS_pwritev2,
+    libc::SYS_read,
+    libc::SYS_readahead,
+    libc::SYS_readlinkat,
+    libc::SYS_readv,
+    libc::SYS_recvfrom,
+    libc::SYS_recvmmsg,
+    libc::SYS_recvmsg,
+    libc::SYS_restart_syscall,
+    libc::SYS_rseq,
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigpending,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_rt_sigsuspend,
+    libc::SYS_rt_sigtimedwait,
+    libc::SYS_sched_get_priority_max,
+    libc::SYS_sched_get_priority_min,
+    libc::SYS_sched_getaffinity,
+    libc::SYS_sched_getparam,
+    libc::SYS_sched_getscheduler,
+    libc::SYS_sched_setaffinity,
+    libc::SYS_sched_yield,
+    libc::SYS_sendfile,
+    libc::SYS_sendmmsg,
+    libc::SYS_sendmsg,
+    libc::SYS_sendto,
+    libc::SYS_set_robust_list,
+    libc::SYS_set_tid_address,
+    libc::SYS_setsid,
+    libc::SYS_setsockopt,
+    libc::SYS_shutdown,
+    libc::SYS_sigaltstack,
+    libc::SYS_socketpair,
+    libc::SYS_splice,
+    libc::SYS_statfs,
+    libc::SYS_statx,
+    libc::SYS_sync_file_range,
+    libc::SYS_sysinfo,
+    libc::SYS_tee,
+    libc::SYS_timerfd_create,
+    libc::SYS_timerfd_gettime,
+    libc::SYS_timerfd_settime,
+    libc::SYS_times,
+    libc::SYS_umask,
+    libc::SYS_uname,
+    libc::SYS_wait4,
+    libc::SYS_waitid,
+    libc::SYS_write,
+    libc::SYS_writev,
+];
+
+/// Calls that architectures after x86-64 do not have, of the same kinds.
+#[cfg(target_arch = "x86_64")]
+const OLD: &[i64] = &[
+    libc::SYS_access,
+    libc::SYS_alarm,
+    libc::SYS_arch_prctl,
+    libc::SYS_dup2,
+    libc::SYS_epoll_create,
+    libc::SYS_epoll_wait,
+    libc::SYS_eventfd,
+    libc::SYS_fork,
+    libc::SYS_getdents,
+    libc::SYS_getpgrp,
+    libc::SYS_lstat,
+    libc::SYS_pipe,
+    libc::SYS_poll,
+    libc::SYS_readlink,
+    libc::SYS_select,
+    libc::SYS_stat,
+    libc::SYS_time,
+    libc::SYS_vfork,
+];
+
+#[cfg(not(target_arch = "x86_64"))]
+const OLD: &[i64] = &[];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use probe_sys::disturb::{can_signal, in_child};
+    use rustix::fs::{CWD, Mode, OFlags, openat};
+    use rustix::thread::set_no_new_privs;
+    use std::fs::{self, File};
+    use std::net::TcpListener;
+    use std::os::fd::AsFd;
+    use std::path::{Path, PathBuf};
+    use std::process::Command;
+    use std::thread;
+
+    /// The numbers of the attempts that succeed in a confined process.
+    fn succeeding(confinement: Confinement<'_>, attempts: &[&dyn Fn() -> bool]) -> i32 {
+        let bits = |attempts: &[&dyn Fn() -> bool]| {
+            attempts.iter().enumerate().map(|(n, succeeds)| u8::from(succeeds()) << n).sum::<u8>()
+        };
+        in_child(|| {
+            let confined = set_no_new_privs(true).map_err(io::Error::from);
+            match confined.and_then(|()| confinement.begin()) {
+                Ok(Confined { has_seccomp: true, .. }) => bits(attempts),
+                _ => u8::MAX,
+            }
+        })
+        .unwrap()
+    }
+
+    fn has_landlock() -> bool {
+        let restrict = || Confinement::default().restrict_files().unwrap();
+        thread::spawn(restrict).join().unwrap()
+    }
+
+    #[test]
+    fn a_confined_process_starts_connects_and_writes_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        fs::write(&path, "").unwrap();
+        let parent = std::process::id();
+        let attempts: [&dyn Fn() -> bool; 7] = [
+            &|| Command::new("true").status().is_ok(),
+            &|| TcpListener::bind("127.0.0.1:0").is_ok(),
+            &|| can_signal(parent),
+            &|| File::options().append(true).open(&path).is_ok(),
+            &|| File::create(dir.path().join("new")).is_ok(),
+            &|| fs::rename(&path, dir.path().join("other")).is_ok(),
+            &|| {
+                [&path, &dir.path().join("other")]
+                    .into_iter()
+                    .any(|path| fs::remove_file(path).is_ok())
+            },
+        ];
+        for confinement in [Confinement::default(), Confinement::default().reads_all_files()] {
+            assert_eq!(succeeding(confinement, &attempts), 0, "{confinement:?}");
+        }
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+        // Each is possible without.
+        for (n, attempt) in attempts.iter().enumerate() {
+            assert!(attempt(), "{n}");
+        }
+    }
+
+    #[test]
+    fn a_confined_process_opens_what_it_may() {
+        let dir = tempfile::tempdir().unwrap();
+        let other = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        fs::write(&path, "").unwrap();
+        let directory = File::open(dir.path()).unwrap();
+        let create = |dir: &Path| {
+            let (from, to): (PathBuf, PathBuf) = (dir.join("new"), dir.join("file"));
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+            openat(CWD, &from, flags, Mode::RUSR | Mode::WUSR).is_ok()
+                && rustix::fs::renameat(CWD, &from, CWD, &to).is_ok()
+        };
+        let attempts: [&dyn Fn() -> bool; 5] = [
+            &|| fs::read_to_string("/proc/self/comm").is_ok(),
+            &|| {
+                thread::spawn(|| fs::read("/sys/devices/system/cpu/online").is_ok()).join().unwrap()
+            },
+            &|| create(dir.path()),
+            &|| create(other.path()),
+            &|| File::open(&path).is_ok(),
+        ];
+        let none = Confinement::default();
+        // Without Landlock, it is the filter that distinguishes reading from writing, and not places.
+        let (reading, writing) = if has_landlock() { (0, 0) } else { (0b1_0000, 0b1000) };
+        assert_eq!(succeeding(none, &attempts), 0b0_0011 | reading);
+        let in_directory = none.files_in(Some(directory.as_fd()));
+        assert_eq!(succeeding(in_directory, &attempts), 0b0_0111 | reading | writing);
+        assert_eq!(succeeding(none.reads_all_files(), &attempts), 0b1_0011);
+    }
+}
