@@ -41,11 +41,15 @@ pub(crate) struct Reader {
     process: Child,
     running: Option<Channel>,
     failures: u32,
-    /// The device and inode of each file that was read when a reader failed.
-    refused: HashSet<(u64, u64)>,
+    /// The files that were read when a reader failed, at most [`FAILURES`].
+    refused: HashSet<FileState>,
     state: Arc<ReaderState>,
     patience: Duration,
 }
+
+/// A file as it was at some time: the device, the inode, and when it last changed, in seconds and nanoseconds. A later file with
+/// the same inode has changed since.
+type FileState = (u64, u64, i64, i64);
 
 /// What other threads may know of these processes.
 #[derive(Debug, Default)]
@@ -162,7 +166,7 @@ impl Reader {
     fn functions_of_some(&mut self, lookup: &Lookup<'_>, addresses: &[u64]) -> Vec<Vec<Function>> {
         let mut found = Vec::new();
         let Ok(file) = lookup.file.metadata() else { return found };
-        let id = (file.dev(), file.ino());
+        let id = (file.dev(), file.ino(), file.ctime(), file.ctime_nsec());
         if self.keeper.is_none() || self.refused.contains(&id) {
             self.state.add_unnamed(addresses.len());
             return found;

@@ -196,6 +196,10 @@ fn a_reader_that_ends_or_stops_is_replaced_until_that_happens_too_often() {
         assert_eq!(generated(&mut reader, &map), "generated");
         assert_eq!(reader.state().unnamed(), 2 * (n + 1));
     }
+    // A file that has changed is another file, like one that has got the inode of a deleted file. This one was created two seconds
+    // ago, before the reader was stopped.
+    (&blamed[1]).write_all(b"20 8 other\n").unwrap();
+    assert_eq!(generated(&mut reader, &blamed[1]), "blamed");
     // Another file each.
     let files: Vec<_> = (0..50).map(|_| file(b"10 8 blamed\n")).collect();
     for file in &files {
