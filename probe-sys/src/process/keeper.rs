@@ -25,29 +25,47 @@ impl Keeper {
     ///
     /// If no process can be started, or it cannot close the other descriptors (`close_range`, 5.9).
     pub fn start(kept: impl IntoIterator<Item = RawFd>, comm: &CStr) -> io::Result<Self> {
-        let (end, _end) = pipe()?;
-        let mut kept = kept.into_iter().chain([end.as_raw_fd()]).collect::<Vec<_>>();
-        kept.sort_unstable();
-        // SAFETY: the child only makes system calls, and exits.
-        let child = call("fork", || unsafe { libc::fork() })?;
-        if child == 0 {
-            let is_started = leave(&kept, end.as_raw_fd(), comm).is_ok();
-            // SAFETY: no preconditions.
-            unsafe { libc::_exit(i32::from(!is_started)) };
-        }
-        let mut status = 0;
-        // SAFETY: the kernel writes the status.
-        call("waitpid", || unsafe { libc::waitpid(child, &raw mut status, 0) })?;
-        if status != 0 {
-            return Err(io::Error::other("the process could not be started"));
-        }
+        let (reading, _end) = pipe()?;
+        let end = reading.as_raw_fd();
+        let wait = || {
+            let mut byte = 0_u8;
+            // Nothing is ever written to the pipe, so this ends when the other end is closed.
+            // SAFETY: the kernel writes at most one byte.
+            let _ = call("read", || unsafe { libc::read(end, (&raw mut byte).cast(), 1) });
+        };
+        in_background(kept.into_iter().chain([end]), comm, wait)?;
         Ok(Self { _end })
+    }
+}
+
+/// Starts a process like a [`Keeper`], which ends when `run` returns. It has copies of the descriptors in `kept` under the
+/// same numbers, and no others. This process may have other threads, so `run` must neither allocate nor take locks.
+pub(super) fn in_background(
+    kept: impl IntoIterator<Item = RawFd>,
+    comm: &CStr,
+    run: impl FnOnce(),
+) -> io::Result<()> {
+    let mut kept = kept.into_iter().collect::<Vec<_>>();
+    kept.sort_unstable();
+    // SAFETY: the child only makes system calls, and exits.
+    let child = call("fork", || unsafe { libc::fork() })?;
+    if child == 0 {
+        let is_started = leave(&kept, comm, run).is_ok();
+        // SAFETY: no preconditions.
+        unsafe { libc::_exit(i32::from(!is_started)) };
+    }
+    let mut status = 0;
+    // SAFETY: the kernel writes the status.
+    call("waitpid", || unsafe { libc::waitpid(child, &raw mut status, 0) })?;
+    match status {
+        0 => Ok(()),
+        _ => Err(io::Error::other("the process could not be started")),
     }
 }
 
 /// Runs in the child, and makes only system calls: it neither allocates nor takes locks. Starts a child of its own, which
 /// is an orphan when this one has exited.
-fn leave(kept: &[RawFd], end: RawFd, comm: &CStr) -> io::Result<()> {
+fn leave(kept: &[RawFd], comm: &CStr, run: impl FnOnce()) -> io::Result<()> {
     let mut next = 0;
     for &fd in kept.iter().chain([&RawFd::MAX]) {
         if next < fd {
@@ -66,10 +84,7 @@ fn leave(kept: &[RawFd], end: RawFd, comm: &CStr) -> io::Result<()> {
     call("prctl", || unsafe { libc::prctl(libc::PR_SET_NAME, comm.as_ptr()) })?;
     // SAFETY: no preconditions.
     if call("fork", || unsafe { libc::fork() })? == 0 {
-        let mut byte = 0_u8;
-        // Nothing is ever written to the pipe, so this ends when the other end is closed.
-        // SAFETY: the kernel writes at most one byte.
-        let _ = call("read", || unsafe { libc::read(end, (&raw mut byte).cast(), 1) });
+        run();
         // SAFETY: no preconditions.
         unsafe { libc::_exit(0) };
     }

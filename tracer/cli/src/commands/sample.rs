@@ -40,6 +40,7 @@ pub(crate) fn run(args: &Sample) -> Result<ExitCode> {
         None => OutputFile::stdout()?,
         Some(path) => OutputFile::open(path, Appears::Whole, Sharing::forced(args.force))?,
     };
+    OutputFile::named_by_a_process(&mut [&mut out]);
     privileges::give_up_but_for_samples(
         &sampler,
         out.directory(),

@@ -2,16 +2,18 @@
 
 use super::directory::{Directory, Sharing, failed, is_trusted};
 use anyhow::Result;
+use probe_sys::process::{Namer, Unnamed};
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, fstat, linkat, open, openat, renameat, unlinkat,
 };
 use rustix::io::Errno;
 use rustix::process::geteuid;
-use std::ffi::OsStr;
+use std::ffi::{CString, OsStr};
 use std::fs::File;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -82,7 +84,27 @@ impl OutputFile {
 
     /// The directory to which it still needs access.
     pub(crate) fn directory(&self) -> Option<&Directory> {
-        self.hidden.as_ref().map(|hidden| &*hidden.directory)
+        let hidden = self.hidden.as_ref().filter(|hidden| hidden.namer.is_none());
+        hidden.map(|hidden| &*hidden.directory)
+    }
+
+    /// Starts a process that gives these files their names, with the privileges of now. Where it cannot be started, this
+    /// process does so, and still needs access to the directory.
+    pub(crate) fn named_by_a_process(files: &mut [&mut Self]) {
+        if files.iter().all(|file| file.hidden.is_none()) {
+            return;
+        }
+        match Hidden::start_namer(files) {
+            Ok(namer) => {
+                let hidden = files.iter_mut().filter_map(|file| file.hidden.as_mut());
+                for (number, hidden) in hidden.enumerate() {
+                    // The process deletes it.
+                    hidden.temporary = None;
+                    hidden.namer = Some((Arc::clone(&namer), number));
+                }
+            }
+            Err(error) => log::debug!("files are named without another process: {error}"),
+        }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -155,13 +177,16 @@ struct Hidden {
     name: PathBuf,
     /// Where the file system has no files without a name. It is deleted when this is dropped.
     temporary: Option<PathBuf>,
+    /// The process that gives it its name instead of this one, and its number there.
+    namer: Option<(Arc<Namer>, usize)>,
 }
 
 impl Hidden {
     const MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 
     fn create(directory: &Arc<Directory>, name: &OsStr) -> io::Result<(File, Self)> {
-        let mut hidden = Self { directory: directory.clone(), name: name.into(), temporary: None };
+        let (directory, name) = (directory.clone(), name.into());
+        let mut hidden = Self { directory, name, temporary: None, namer: None };
         let file = hidden.without_a_name().or_else(|_| hidden.with_a_temporary_name())?;
         Ok((file.into(), hidden))
     }
@@ -181,8 +206,28 @@ impl Hidden {
         Ok(file)
     }
 
+    fn start_namer(files: &[&mut OutputFile]) -> io::Result<Arc<Namer>> {
+        let mut unnamed = Vec::new();
+        for OutputFile { file, hidden, .. } in files.iter().map(|one| &**one) {
+            let Some(hidden) = hidden else { continue };
+            let is_nameless = hidden.temporary.is_none();
+            let temporary = hidden.temporary.clone().unwrap_or_else(random_name);
+            let text = |path: &Path| CString::new(path.as_os_str().as_bytes());
+            unnamed.push(Unnamed {
+                file: is_nameless.then(|| file.as_fd()),
+                directory: hidden.directory.as_fd(),
+                temporary: text(&temporary)?,
+                name: text(&hidden.name)?,
+            });
+        }
+        Namer::start(&unnamed, c"probe-names").map(Arc::new)
+    }
+
     /// Gives the file its name, in place of the file that has it.
     fn appear(&mut self, file: &File) -> io::Result<()> {
+        if let Some((namer, number)) = &self.namer {
+            return namer.name(*number);
+        }
         let temporary = match self.temporary.take() {
             Some(temporary) => temporary,
             None => {

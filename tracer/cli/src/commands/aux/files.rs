@@ -43,6 +43,17 @@ impl Output {
         Ok(Self { file, bytes, pieces, skipped, lost, truncated, partial, collided })
     }
 
+    /// Lets another process name the files.
+    pub(crate) fn named_by_a_process(outputs: &mut [Self]) {
+        let mut files: Vec<_> = outputs.iter_mut().map(|one| &mut one.file).collect();
+        OutputFile::named_by_a_process(&mut files);
+    }
+
+    /// The directory to which its file still needs access.
+    pub(crate) fn directory(&self) -> Option<&Directory> {
+        self.file.directory()
+    }
+
     /// Writes the pieces that the trace has, until at least `most` bytes were written.
     pub(crate) fn take(
         &mut self,
@@ -93,6 +104,11 @@ impl Snapshots {
         requests.set_nonblocking(true)?;
         pipe::register(SIGUSR2, sender)?;
         Ok(Self { requests, dir, files: Vec::new(), count: 0, reported_losses: BTreeMap::new() })
+    }
+
+    /// Where files are created.
+    pub(crate) fn directory(&self) -> &Directory {
+        &self.dir
     }
 
     /// Readable when a snapshot is requested.

@@ -45,11 +45,13 @@ pub(crate) fn run(args: &Sample, dir: &Path, ending: Ending) -> Result<ExitCode>
         Written::Snapshots(Snapshots::prepare(directory.clone())?)
     } else {
         let outputs = traces.traces().iter().map(|trace| Output::create(&directory, &name(trace)));
-        Written::Pieces(outputs.collect::<Result<_>>()?)
+        let mut outputs = outputs.collect::<Result<Vec<_>>>()?;
+        Output::named_by_a_process(&mut outputs);
+        Written::Pieces(outputs)
     };
     privileges::give_up_but_for_samples(
         &tasks,
-        Some(&directory),
+        written.directory(),
         args.seal,
         Running::of(&args.command),
     )?;
@@ -137,6 +139,14 @@ impl Written {
             Self::Snapshots(snapshots) => snapshots.take(traces, records)?,
         }
         Ok(())
+    }
+
+    /// The directory to which files still need access.
+    fn directory(&self) -> Option<&Directory> {
+        match self {
+            Self::Pieces(outputs) => outputs.iter().find_map(Output::directory),
+            Self::Snapshots(snapshots) => Some(snapshots.directory()),
+        }
     }
 
     /// Readable when a snapshot is requested.

@@ -52,10 +52,27 @@ fn a_file_appears_at_once_or_whole_or_never() {
 }
 
 #[test]
+fn another_process_names_files_that_appear_whole() {
+    let dir = tempdir().unwrap();
+    let directory = Arc::new(Directory::create(dir.path(), Sharing::Refused).unwrap());
+    let create = |name: &str| OutputFile::create(&directory, name, Appears::Whole).unwrap();
+    let mut files = ["first", "second"].map(create);
+    files[0].write_all(b"whole").unwrap();
+    OutputFile::named_by_a_process(&mut files.each_mut());
+    assert!(files.iter().all(|file| file.directory().is_none()));
+    assert!(names(&dir).is_empty());
+    let [first, second] = files;
+    first.finish().unwrap();
+    drop(second);
+    assert_eq!(names(&dir), ["first"]);
+    assert_eq!(read_to_string(dir.path().join("first")).unwrap(), "whole");
+}
+
+#[test]
 fn a_temporary_name_serves_where_files_need_one() {
     let dir = tempdir().unwrap();
     let directory = Arc::new(Directory::create(dir.path(), Sharing::Refused).unwrap());
-    let mut hidden = Hidden { directory, name: "file".into(), temporary: None };
+    let mut hidden = Hidden { directory, name: "file".into(), temporary: None, namer: None };
     let file: File = hidden.with_a_temporary_name().unwrap().into();
     assert!(names(&dir)[0].starts_with(".probe-"));
     assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
