@@ -188,8 +188,9 @@ pub mod operator {
     pub const SAME: u8 = 8;
 }
 
-/// A pattern that strings are compared with: a beginning, an end, and bytes that occur somewhere between them. A text
-/// has the bytes of the beginning, then those of the end, then those between. A zero there stands for any byte.
+/// A pattern that strings are compared with: a beginning, an end, and parts that follow each other somewhere between
+/// them. A text has the bytes of the beginning, then those of the end, and then the parts, each after a byte with its
+/// length. A zero in one of them stands for any byte.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pattern {
     /// The index of the text.
@@ -198,13 +199,21 @@ pub struct Pattern {
     pub begin: u8,
     /// The length of the end.
     pub end: u8,
-    /// The length of what is between them.
+    /// The length of all parts between them.
     pub between: u8,
     /// 1 if nothing else may be between them, otherwise 0.
     pub is_whole: u8,
 }
 
 impl Pattern {
+    /// The most parts between the beginning and the end.
+    pub const PARTS: usize = TEXT_LEN / 2;
+
+    /// How many bytes a string has at least that matches.
+    pub const fn least(self) -> usize {
+        self.begin as usize + self.end as usize + self.between as usize
+    }
+
     /// The pattern as the value of a check.
     #[inline(always)]
     pub const fn value(self) -> u64 {

@@ -74,7 +74,7 @@ fn long_names() -> [(String, String); 2] {
 #[test]
 #[ignore = "needs root and BPF: cargo xtask test"]
 fn patterns_match_exactly_the_strings_that_they_describe() {
-    const PATTERNS: [&str; 14] = [
+    const PATTERNS: [&str; 22] = [
         "/none/*",
         "*.conf",
         "/none/*needle*",
@@ -89,6 +89,14 @@ fn patterns_match_exactly_the_strings_that_they_describe() {
         "nothing*",
         "*needle*needle",
         "/none/??????????*",
+        "*one*need*y*conf",
+        "*n*n*n*e*",
+        "*n*n*n*n*",
+        "/*b*b*b*b*b*le",
+        "*x*needle*y*y*y*",
+        "*needle*eedle*",
+        "*e*?e*?e*?*",
+        "/*/*e*dl?*?*",
     ];
     let field = |n: usize| format!("p{n}");
     let specs = PATTERNS.iter().enumerate().map(|(n, pattern)| {
@@ -141,13 +149,15 @@ fn strings_are_compared_with_strings() {
 #[test]
 #[ignore = "needs root and BPF: cargo xtask test"]
 fn conditions_on_ends_that_are_not_read_are_undecided() {
-    const CASES: [(&str, usize, u64); 11] = [
+    const CASES: [(&str, usize, u64); 13] = [
         ("oldname ~ \"/one*\"", 2, 0),
         ("oldname ~ \"/two*\"", 0, 0),
         ("oldname ~ \"*qq*\"", 2, 0),
         ("oldname ~ \"*end\"", 0, 2),
         ("oldname ~ \"/two*end\"", 0, 0),
         ("oldname ~ \"*qqend*\"", 0, 2),
+        ("oldname ~ \"*/*n*q*q*q*\"", 2, 0),
+        ("oldname ~ \"*/*q*end*q*\"", 0, 2),
         ("newname ~ \"/one*end\"", 0, 1),
         ("oldname == newname", 0, 1),
         ("oldname != newname", 1, 1),

@@ -44,6 +44,7 @@ const HOOKS: &[Hook] = &[
             "/count == 5 && buf == \"hello\"/",
             "/buf ~ \"h*o\"/",
             "/buf ~ \"*ell*\" || count > 64/",
+            "/buf ~ \"*h*l*l*\" || buf ~ \"*x*y*\"/",
             "/!(fd == 1) && comm == \"specialized\"/",
             "/pid == tid && uid == 0/",
         ],

@@ -435,7 +435,7 @@ impl Fetch<'_> {
             operator::HAS => word & value != 0,
             operator::TEXT => return self.is_text(word, value as usize),
             operator::SAME => return text::are_same(probe, depth, word, value),
-            operator::LIKE => return text::is_like(probe, depth, word, value),
+            operator::LIKE => return text::is_like(self, probe, depth, word, value),
             _ => false,
         };
         if holds { HOLDS } else { DIFFERS }

@@ -40,7 +40,7 @@ impl Text {
 
 /// Whether the string that a word describes matches a pattern.
 #[inline(always)]
-pub(super) fn is_like(probe: u32, depth: u32, word: u64, pattern: u64) -> u32 {
+pub(super) fn is_like(fetch: &Fetch, probe: u32, depth: u32, word: u64, pattern: u64) -> u32 {
     let Some(text) = Text::of(word) else { return DIFFERS };
     let Pattern { text: number, begin, end, between, is_whole } = Pattern::of(pattern);
     let (begin, end, between) = (u32::from(begin), u32::from(end), u32::from(between));
@@ -49,7 +49,6 @@ pub(super) fn is_like(probe: u32, depth: u32, word: u64, pattern: u64) -> u32 {
     if !text.is_cut && (is_short || is_whole != 0 && text.len != least) {
         return DIFFERS;
     }
-    // The bytes of all texts of a table follow each other.
     let from = u32::from(number) * TEXT_LEN as u32;
     if has(probe, depth, text.at, from, if begin < text.len { begin } else { text.len }) == 0 {
         return DIFFERS;
@@ -62,19 +61,29 @@ pub(super) fn is_like(probe: u32, depth: u32, word: u64, pattern: u64) -> u32 {
     if has(probe, depth, last, from + begin, end) == 0 {
         return DIFFERS;
     }
-    let is_found =
-        between == 0 || finds(probe, depth, from + begin + end, text.at + begin, last, between);
-    if is_found { HOLDS } else { unless_cut }
+    let mut next = from + begin + end;
+    let mut first = text.at + begin;
+    let mut left = between;
+    // Where each part is found first, there is most room for the others.
+    for _ in 0..Pattern::PARTS {
+        if left == 0 {
+            break;
+        }
+        let len = u32::from(fetch.text_byte(next));
+        // A global function has at most five arguments.
+        let found = find(probe, depth, (next + 1) << 8 | len, first, last.wrapping_sub(len));
+        if found == 0 {
+            return unless_cut;
+        }
+        first = found.wrapping_add(len);
+        next = next.wrapping_add(1 + len);
+        left = left.wrapping_sub(len);
+    }
+    HOLDS
 }
 
-/// Whether `len` bytes of the texts, from an index on, are in the tail, somewhere between two offsets.
-#[inline(always)]
-fn finds(probe: u32, depth: u32, from: u32, first: u32, last: u32, len: u32) -> bool {
-    // A global function has at most five arguments.
-    find(probe, depth, from << 8 | len, first, last - len) != 0
-}
-
-/// The same, with the index and the length in one number, and the last offset at which the bytes may begin.
+/// The first offset of the tail, between two offsets, at which bytes of the texts begin. Their index in the texts and their
+/// length are in one number. 0, where no string is, if they are not there.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn find(probe: u32, depth: u32, text: u32, first: u32, last: u32) -> u32 {
@@ -86,8 +95,9 @@ extern "C" fn find(probe: u32, depth: u32, text: u32, first: u32, last: u32) -> 
         if at > last {
             break;
         }
-        if find_in_window(probe, depth, text, at, last) != 0 {
-            return 1;
+        let found = find_in_window(probe, depth, text, at, last);
+        if found != 0 {
+            return found;
         }
     }
     0
@@ -106,7 +116,7 @@ extern "C" fn find_in_window(probe: u32, depth: u32, text: u32, first: u32, last
             break;
         }
         if has(probe, depth, at, text >> 8, text & 0xff) != 0 {
-            return 1;
+            return at;
         }
     }
     0
@@ -126,8 +136,7 @@ extern "C" fn has(probe: u32, depth: u32, offset: u32, from: u32, len: u32) -> u
         if n >= len {
             break;
         }
-        let at = from.wrapping_add(n) as usize & (TEXTS * TEXT_LEN - 1);
-        let expected = fetch.table.texts.as_flattened()[at];
+        let expected = fetch.text_byte(from.wrapping_add(n));
         if expected != 0 && bytes[index(n)] != expected {
             return 0;
         }
@@ -206,6 +215,12 @@ fn index(n: u32) -> usize {
 }
 
 impl Fetch<'_> {
+    /// A byte of the texts, which follow each other.
+    #[inline(always)]
+    fn text_byte(&self, at: u32) -> u8 {
+        self.table.texts.as_flattened()[at as usize & (TEXTS * TEXT_LEN - 1)]
+    }
+
     /// The bytes of the tail from an offset on. The last of them may be behind the tail.
     #[inline(always)]
     fn window(&self, offset: u32) -> Option<&[u8; WINDOW as usize]> {

@@ -158,18 +158,27 @@ fn is_like(bytes: &[u8], pattern: Pattern, table: &FetchTable) -> bool {
     let text = &table.texts[usize::from(pattern.text)][..];
     let (begin, rest) = text.split_at(pattern.begin.into());
     let (end, rest) = rest.split_at(pattern.end.into());
-    let between = &rest[..usize::from(pattern.between)];
+    let mut parts = Vec::new();
+    let (mut rest, mut left) = (rest, usize::from(pattern.between));
+    while left > 0 {
+        let (part, others) = rest[1..].split_at(rest[0].into());
+        parts.push(part);
+        (rest, left) = (others, left - part.len());
+    }
     let are = |bytes: &[u8], like: &[u8]| {
         bytes.len() == like.len()
             && bytes.iter().zip(like).all(|(byte, like)| *like == 0 || byte == like)
     };
     let Some(middle) = bytes.len().checked_sub(begin.len() + end.len()) else { return false };
-    let (first, rest) = bytes.split_at(begin.len());
-    let (middle, last) = rest.split_at(middle);
-    let is_between = match (pattern.is_whole, between.len()) {
-        (0, 0) => true,
-        (0, len) => middle.windows(len).any(|window| are(window, between)),
-        _ => middle.is_empty(),
-    };
+    let (first, others) = bytes.split_at(begin.len());
+    let (mut middle, last) = others.split_at(middle);
+    let are_between = parts.iter().all(|part| {
+        let found = middle.windows(part.len()).position(|window| are(window, part));
+        found.is_some_and(|at| {
+            middle = &middle[at + part.len()..];
+            true
+        })
+    });
+    let is_between = are_between && (pattern.is_whole == 0 || middle.is_empty());
     are(first, begin) && are(last, end) && is_between
 }

@@ -353,8 +353,11 @@ impl Compiler<'_> {
             Operator::Like | Operator::NotLike => Some(pattern(text)?),
             _ => return Err("strings can be compared with ==, !=, ~ and !~ only".into()),
         };
-        let text = pattern.as_ref().map_or(text, |(_, text)| text);
-        let (len, most) = (text.len(), longest(field).min(TEXT_LEN));
+        let (text, len) = match &pattern {
+            Some((pattern, text)) => (text, pattern.least()),
+            None => (text, text.len()),
+        };
+        let most = longest(field).min(TEXT_LEN);
         if len > most {
             return Err(format!("the string has {len} bytes: at most {most} are compared here"));
         }
@@ -406,17 +409,27 @@ fn pattern(written: &[u8]) -> Result<(Pattern, Vec<u8>), String> {
         None => (1, Vec::new()),
     };
     parts.retain(|part| !part.is_empty());
-    let [begin_len, end_len, between_len] =
-        [&begin, &end, &parts.concat()].map(|part| u8::try_from(part.len()).unwrap_or(u8::MAX));
-    if parts.len() > 1 {
-        return Err("a pattern has at most two * with something between them; write two patterns and join them with &&".into());
-    }
-    if usize::from(begin_len) + usize::from(end_len) + usize::from(between_len) == 0 {
+    let between: usize = parts.iter().map(Vec::len).sum();
+    if begin.len() + end.len() + between == 0 {
         return Err("every string matches this pattern".into());
     }
-    let pattern =
-        Pattern { text: 0, begin: begin_len, end: end_len, between: between_len, is_whole };
-    Ok((pattern, [begin, end, parts.concat()].concat()))
+    // Each part has its length in front of it.
+    let len = begin.len() + end.len() + between + parts.len();
+    if len > TEXT_LEN {
+        return Err(format!(
+            "the pattern has {} bytes: at most {TEXT_LEN} are compared here",
+            written.len()
+        ));
+    }
+    let pattern = Pattern {
+        text: 0,
+        begin: begin.len() as u8,
+        end: end.len() as u8,
+        between: between as u8,
+        is_whole,
+    };
+    let parts = parts.into_iter().flat_map(|part| [vec![part.len() as u8], part].concat());
+    Ok((pattern, [begin, end, parts.collect()].concat()))
 }
 
 /// The operator of a check of two fields, before targets are swapped.
