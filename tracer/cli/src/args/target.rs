@@ -91,16 +91,15 @@ impl TargetArgs {
         builder: TracerBuilder,
         command: Option<&TracedCommand>,
     ) -> TracerBuilder {
-        let (target, several) = match (self.pids(), command) {
-            (&[pid], _) if self.children => (Target::Descendants(pid), None),
-            (&[pid], _) => (Target::Process(pid), None),
-            ([], Some(command)) if !self.all => (Target::Descendants(command.pid()), None),
-            ([], _) => (Target::All, None),
-            (several, _) => (Target::All, Some(several)),
+        let builder = match (self.pids(), command) {
+            (&[pid], _) if self.children => builder.target(Target::Descendants(pid)),
+            (&[pid], _) => builder.target(Target::Process(pid)),
+            ([], Some(command)) if !self.all => builder.command(command),
+            ([], _) => builder.target(Target::All),
+            (several, _) => builder.target(Target::All).processes(several),
         };
-        let builder = several.into_iter().fold(builder, TracerBuilder::processes);
         // Each of these is an iterator of at most one value.
-        let builder = self.cgroup.iter().fold(builder.target(target), TracerBuilder::cgroup);
+        let builder = self.cgroup.iter().fold(builder, TracerBuilder::cgroup);
         let builder = self.tid.into_iter().fold(builder, TracerBuilder::thread);
         let builder = self.comm.iter().fold(builder, |builder, comm| builder.named(comm));
         self.uid.into_iter().fold(builder, TracerBuilder::user)

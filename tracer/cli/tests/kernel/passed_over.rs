@@ -72,7 +72,7 @@ fn numbers_of_32_bit_system_calls_have_no_names() {
 #[test]
 #[ignore = "needs root and BPF: cargo xtask test"]
 fn system_calls_of_32_bit_programs_are_reported_as_unseen() {
-    let Some((mut child, _file)) = run_32_bits() else { return };
+    let Some((mut child, program)) = run_32_bits() else { return };
     let pid = child.id().to_string();
     let mut args = vec!["count", "tracepoint:syscalls:sys_enter_pause", "-d", "1ms"];
     let everywhere = stderr(&succeed(&mut probe(&args)));
@@ -80,7 +80,14 @@ fn system_calls_of_32_bit_programs_are_reported_as_unseen() {
     let one = stderr(&succeed(&mut probe(&args)));
     child.kill().unwrap();
     child.wait().unwrap();
+    let command = program.path().into_os_string().into_string().unwrap();
+    let args = ["trace", "tracepoint:syscalls:sys_enter_pause", "-d", "100ms", "--", &command];
+    let of_command = stderr(&succeed(&mut probe(args)));
     let expected = "whose system calls pass by this tracepoint; ";
+    assert!(
+        of_command.contains(&format!("{command} is a 32-bit program, {expected}")),
+        "{of_command}"
+    );
     assert!(everywhere.contains(expected), "{everywhere}");
     assert!(one.contains(&format!("process {pid} is a 32-bit program, {expected}")), "{one}");
 }

@@ -3,23 +3,32 @@
 
 use super::Host;
 use crate::kernel::features;
+use probe_sys::escape::Escaped;
 use std::fs::{self, File};
 use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 /// What a user of the tracepoints of single system calls should know, if there are 32-bit programs among the targets. They are looked for
 /// once.
 pub(super) fn note(host: &mut Host) -> Option<String> {
-    let target = host.target;
-    host.compat.get_or_insert_with(|| note_on(target)).clone()
+    let (target, program) = (host.target, host.program.as_deref());
+    host.compat.get_or_insert_with(|| note_on(target, program)).clone()
 }
 
-fn note_on(target: Option<u32>) -> Option<String> {
-    let subject = match target {
-        Some(pid) => is_32_bit(pid).then(|| format!("process {pid} is a 32-bit program"))?,
-        None => {
+fn note_on(target: Option<u32>, program: Option<&Path>) -> Option<String> {
+    let subject = match (program, target) {
+        (Some(program), _) => {
+            let name = || Escaped(program.as_os_str().as_bytes());
+            is_32_bit(program).then(|| format!("{} is a 32-bit program", name()))?
+        }
+        (None, Some(pid)) => {
+            is_of_32_bits(pid).then(|| format!("process {pid} is a 32-bit program"))?
+        }
+        (None, None) => {
             let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
             let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-            match pids.filter(|pid| is_32_bit(*pid)).count() {
+            match pids.filter(|pid| is_of_32_bits(*pid)).count() {
                 0 => return None,
                 1 => "1 running process is a 32-bit program".to_owned(),
                 count => format!("{count} running processes are 32-bit programs"),
@@ -33,9 +42,13 @@ fn note_on(target: Option<u32>) -> Option<String> {
     Some(format!("{subject}, whose system calls pass by this tracepoint; {instead}"))
 }
 
-fn is_32_bit(pid: u32) -> bool {
+fn is_of_32_bits(pid: u32) -> bool {
+    is_32_bit(Path::new(&format!("/proc/{pid}/exe")))
+}
+
+fn is_32_bit(program: &Path) -> bool {
     let mut head = [0; 5];
-    let read = File::open(format!("/proc/{pid}/exe")).and_then(|mut exe| exe.read_exact(&mut head));
+    let read = File::open(program).and_then(|mut program| program.read_exact(&mut head));
     read.is_ok() && is_32_bit_elf(head)
 }
 

@@ -38,6 +38,7 @@ use info::FileOffset;
 use probe_perf::pattern::Glob;
 use std::collections::HashMap;
 use std::io;
+use std::path::PathBuf;
 
 /// The fields of a hook.
 type Fields = Result<Box<dyn FieldSource>>;
@@ -170,6 +171,8 @@ pub(crate) struct Host {
     pub(crate) types: KernelTypes,
     /// The process that is traced, if it is a running one.
     target: Option<u32>,
+    /// The file that this process will execute, if it waits for the trace to begin.
+    program: Option<PathBuf>,
     /// Programs and libraries, by the names that were given.
     pub(crate) binaries: HashMap<String, Binary>,
     /// What to say about 32-bit programs, once they have been looked for.
@@ -183,9 +186,9 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// For a trace of one process, or of all.
-    pub(crate) fn of_target(target: Option<u32>) -> Self {
-        Self { target, ..Self::default() }
+    /// For a trace of one process, or of all. `program` is the file that the process has yet to execute.
+    pub(crate) fn of_target(target: Option<u32>, program: Option<PathBuf>) -> Self {
+        Self { target, program, ..Self::default() }
     }
 
     /// The process whose files are meant, if they may be others than this process sees.

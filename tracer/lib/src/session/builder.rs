@@ -13,6 +13,7 @@ use crate::object::{self, Config, Object, Sampling, Side};
 use crate::resolve::probe::Probe;
 use crate::resolve::shape::Shape;
 use crate::resolve::{LATENCY, Plan};
+use crate::session::command::TracedCommand;
 use crate::session::count::HitCounter;
 use crate::session::counters::Counters;
 use crate::session::delivery::{Delivery, Order};
@@ -59,6 +60,8 @@ pub struct TracerBuilder {
     unsafe_returns: bool,
     is_held: bool,
     target: Target,
+    /// The file that the target will execute.
+    program: Option<PathBuf>,
     cgroup: Option<PathBuf>,
     filter: Filter,
     /// Threads that the filter compares with.
@@ -147,6 +150,16 @@ impl TracerBuilder {
     #[must_use]
     pub fn target(mut self, target: Target) -> Self {
         self.target = target;
+        self.program = None;
+        self
+    }
+
+    /// Selects a command and its descendants, as [`Target::Descendants`] does. If it is a 32-bit program, whose system calls
+    /// some probes do not see, a warning says so.
+    #[must_use]
+    pub fn command(mut self, command: &TracedCommand) -> Self {
+        self.target = Target::Descendants(command.pid());
+        self.program = Some(command.file().to_owned());
         self
     }
 
@@ -425,8 +438,8 @@ impl TracerBuilder {
         progress: &mut dyn FnMut(Attaching),
     ) -> Result<Attached<O>, TraceError> {
         let fields = self.fields.clone();
-        let mut planner =
-            Planner { calls: self.calls, fields, host: Host::of_target(self.process()) };
+        let host = Host::of_target(self.process(), self.program.clone());
+        let mut planner = Planner { calls: self.calls, fields, host };
         let mut selection =
             Selection::new(&self.specs, &self.choice, &mut planner, |planner, spec| {
                 self.interrupted.check()?;

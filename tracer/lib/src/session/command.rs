@@ -12,6 +12,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 /// A child process that waits to execute its command until the probes are attached.
@@ -21,7 +22,10 @@ use std::process::{Child, Command, Stdio};
 #[derive(Debug)]
 pub struct TracedCommand {
     child: HeldChild,
+    /// The program as errors show it.
     program: OsString,
+    /// The file that the child will execute.
+    file: PathBuf,
     user: Option<OsString>,
 }
 
@@ -59,7 +63,11 @@ impl TracedCommand {
             child.env("HOME", home).env("SHELL", shell).env("USER", name).env("LOGNAME", name);
         }
         let child = HeldChild::spawn_as(child, identity).map_err(|error| failed(shown, error))?;
-        Ok(Self { child, program: shown.clone(), user: name })
+        Ok(Self { child, program: shown.clone(), file: path.into(), user: name })
+    }
+
+    pub(super) fn file(&self) -> &Path {
+        &self.file
     }
 
     /// The child's process id.
@@ -73,7 +81,7 @@ impl TracedCommand {
     ///
     /// If it cannot be executed: for instance, the file does not exist or is not executable.
     pub fn release(self) -> Result<Child, TraceError> {
-        let Self { child, program, user } = self;
+        let Self { child, program, user, .. } = self;
         child.release().map_err(|source| failed_to_run(&program, user.as_deref(), source))
     }
 }
