@@ -41,7 +41,7 @@ const OPTIONS: &[(&[&str], Answers)] = &[
         ],
     ),
     (
-        &["-c", "--summary-only", "-S"],
+        &["-c", "--summary", "--summary-only", "-S"],
         &[(
             ANY,
             "`probe count PROBE` counts hits, and a command to trace goes after --: `probe count PROBE -- CMD`",
@@ -49,7 +49,12 @@ const OPTIONS: &[(&[&str], Answers)] = &[
     ),
     (
         &["-f"],
-        &[(&["record"], FORKS), (TRACING, FORKS_OR_FORMAT), (&["replay"], "-F chooses the format")],
+        &[
+            (&["record"], FORKS),
+            (TRACING, FORKS_OR_FORMAT),
+            (&["replay"], "-F chooses the format"),
+            (ANY, FORKS),
+        ],
     ),
     (
         &["-F", "--freq"],
@@ -115,6 +120,28 @@ const OPTIONS: &[(&[&str], Answers)] = &[
         &["-l", "--list"],
         &[(ANY, "`probe list PATTERN` lists probes, and `probe info PROBE` their fields")],
     ),
+    (
+        &["-Z", "-z", "--failed-only", "--successful-only", "--failure"],
+        &[(
+            ANY,
+            "a predicate selects results: 'tracepoint:syscalls:sys_exit_openat/ret < 0/', or '--ret ksyscall:openat/retval < 0/'",
+        )],
+    ),
+    (
+        &["--by", "--by-process", "--group-by", "--per-process", "--per-thread"],
+        &[(
+            TRACING,
+            "`probe count` counts the hits of each probe; `probe stack -F folded PROBE` counts them for each task and stack",
+        )],
+    ),
+    (&["--hz", "--rate"], &[(ANY, "`probe sample -F 99` takes 99 samples a second on each CPU")]),
+    (
+        &["-q", "--quiet"],
+        &[(
+            ANY,
+            "the summary goes to standard error, apart from the events: `2>/dev/null` drops it",
+        )],
+    ),
     (&["-C", "--cpu"], &[(ANY, "a predicate selects CPUs: 'PROBE/cpu == 0/'")]),
     (&["--filter"], &[(ANY, "a condition follows the probe as its predicate: 'PROBE/FIELD > 0/'")]),
     (
@@ -149,6 +176,9 @@ const FORKS: &str =
     "descendants of a command are always traced, and those of a process with -p PID --children";
 
 const FORKS_OR_FORMAT: &str = "descendants of a command are always traced, and those of a process with -p PID --children; -F chooses the format";
+
+const SCRIPTS: &str = "there are no scripts: probes, their fields and conditions are the arguments, as in `probe trace \
+                       'PROBE(FIELD)/FIELD > 0/'`";
 
 const ONCE: &str = "results are printed once, at the end: after -d 1s, or Ctrl-C";
 
@@ -186,6 +216,25 @@ const COMMANDS: &[(&[&str], &str)] = &[
         "`probe trace 'tracepoint:block:block_rq_*'` prints each request; `probe latency` times calls of functions",
     ),
     (&["oomkill"], "`probe trace tracepoint:oom:mark_victim`"),
+    (&["bashreadline"], "`probe trace 'uretprobe:/bin/bash:readline(retval:ustr)'`"),
+    (&["gethostlatency"], "`probe trace --ret 'uprobe:libc:getaddrinfo(arg0:ustr, latency)'`"),
+    (&["threadsnoop"], "`probe trace uprobe:libc:pthread_create`"),
+    (&["sslsniff"], "`probe trace 'uprobe:libssl:SSL_write(arg1:bytes[arg2])'`"),
+    (&["syncsnoop"], "`probe trace 'tracepoint:syscalls:sys_enter_*sync*'`"),
+    (&["pidpersec"], "`probe count tracepoint:sched:sched_process_fork -d 1s`"),
+    (
+        &["softirqs", "hardirqs"],
+        "`probe count 'tracepoint:irq:*'` counts them; their durations are not measured",
+    ),
+    (&["vfsstat", "vfscount"], "`probe count 'vfs_*'`"),
+    (
+        &["fileslower", "ext4slower", "xfsslower", "btrfsslower", "nfsslower", "filetop"],
+        "`probe trace --longer 10ms vfs_read vfs_write` prints the slow calls",
+    ),
+    (
+        &["tcptop"],
+        "`probe trace 'tracepoint:sock:sock_*_length'` prints each transfer; their lengths are not summed",
+    ),
     (&["syscount"], "`probe count 'tracepoint:syscalls:sys_enter_*'`"),
     (&["funccount"], "`probe count 'vfs_*'` counts the calls of functions"),
     (
@@ -226,10 +275,14 @@ fn answer_to(error: &clap::Error, args: &[String]) -> Option<String> {
     match error.kind() {
         ErrorKind::UnknownArgument => {
             let option = text(ContextKind::InvalidArg)?;
-            if EVENT.contains(&option) {
+            let begins_with_option = command.starts_with('-');
+            if begins_with_option && args.iter().any(|arg| arg.contains('{')) {
+                return Some(SCRIPTS.to_owned());
+            }
+            if EVENT.contains(&option) || begins_with_option && position(args, EVENT).is_some() {
                 return Some(event(args));
             }
-            if PROCESS.contains(&option) && command.starts_with('-') {
+            if PROCESS.contains(&option) && begins_with_option {
                 let process = value_of(args, PROCESS).unwrap_or("PID");
                 return Some(format!("`probe trace {ALL_SYSTEM_CALLS} -p {process}`"));
             }
@@ -254,10 +307,15 @@ fn answer_to(error: &clap::Error, args: &[String]) -> Option<String> {
             if name.contains([':', '(', '*']) {
                 return Some(format!("a probe follows a command: `probe trace {}`", quoted(args.get(1..)?)));
             }
-            is_program(name).then(|| {
+            if is_program(name) {
                 let traced = quoted(args.get(1..).unwrap_or_default());
-                format!("a command to trace goes after --: `probe trace {ALL_SYSTEM_CALLS} -- {traced}`")
-            })
+                return Some(format!(
+                    "a command to trace goes after --: `probe trace {ALL_SYSTEM_CALLS} -- {traced}`"
+                ));
+            }
+            // A function of the kernel. clap may have a command with a similar name.
+            (name.contains('_') && error.get(ContextKind::SuggestedSubcommand).is_none())
+                .then(|| format!("a probe follows a command: `probe trace {}`", quoted(&[name.to_owned()])))
         }
         ErrorKind::MissingRequiredArgument if command == "record" && !args.iter().any(|arg| arg == "-o") => {
             Some("`probe record -o FILE PROBE` records every hit of a probe; `probe sample` samples, as perf record does".to_owned())
@@ -288,25 +346,43 @@ fn event(args: &[String]) -> String {
     let event = value_of(args, EVENT).unwrap_or("sched:sched_switch");
     let event = event.strip_prefix("trace=").unwrap_or(event);
     if event.contains('{') {
-        return "there are no scripts: probes, their fields and conditions are the arguments, as in `probe trace \
-                'PROBE(FIELD)/FIELD > 0/'`"
-            .to_owned();
+        return SCRIPTS.to_owned();
     }
-    let probe = match event.contains(':') {
-        true => event.to_owned(),
-        false => format!("tracepoint:syscalls:sys_enter_{event}"),
-    };
-    let probe = quoted(&[probe]);
+    let (probes, note) = probes_of(event);
+    let probes = quoted(&probes);
     // The words behind the event.
     let rest = position(args, EVENT).and_then(|at| args.get(at + 2..)).unwrap_or_default();
     let traced = match rest.first() {
         Some(first) if is_program(first) => format!(" -- {}", quoted(rest)),
         _ => String::new(),
     };
-    format!(
-        "name events as probes, without an option: `probe {command} {probe}{traced}`; `probe sample -e EVENT` samples perf \
-         events"
-    )
+    format!("name events as probes, without an option: `probe {command} {probes}{traced}`; {note}")
+}
+
+/// The arguments for a list of perf's events or of strace's system calls, and a note.
+fn probes_of(events: &str) -> (Vec<String>, &'static str) {
+    const CLASSES: [&str; 10] =
+        ["all", "file", "process", "network", "net", "signal", "ipc", "desc", "memory", "creds"];
+    const OTHERS: &str = "`probe sample -e EVENT` samples perf events";
+    let call = |name: &str| format!("tracepoint:syscalls:sys_enter_{name}");
+    let names = |list: &str| list.split(',').map(str::to_owned).collect::<Vec<_>>();
+    if let Some(excluded) = events.strip_prefix('!') {
+        let excluded = names(excluded);
+        let options = excluded.iter().flat_map(|name| ["-x".to_owned(), format!("*_{name}")]);
+        return (
+            std::iter::once(call("*")).chain(options).collect(),
+            "-x leaves matches of a pattern out",
+        );
+    }
+    let events = names(events);
+    if events.iter().any(|one| one.starts_with('%') || CLASSES.contains(&one.as_str())) {
+        return (
+            vec![call("*")],
+            "system calls have no classes: name them, by patterns such as 'tracepoint:syscalls:sys_enter_*stat*'",
+        );
+    }
+    let probe = |event: String| if event.contains(':') { event } else { call(&event) };
+    (events.into_iter().map(probe).collect(), OTHERS)
 }
 
 fn position(args: &[String], names: &[&str]) -> Option<usize> {
@@ -393,6 +469,24 @@ mod tests {
             ("probe funccount-bpfcc vfs_*", "`probe count 'vfs_*'`"),
             ("probe trace f sh -l", "a command to trace goes after --: `probe trace f -- sh -l`"),
             ("probe trace -- ls", "stands for all system calls"),
+            (
+                "probe trace -e openat,sched:sched_switch sh",
+                "`probe trace tracepoint:syscalls:sys_enter_openat sched:sched_switch -- sh`",
+            ),
+            ("probe trace -e !futex,read sh", "-x '*_futex' -x '*_read' -- sh`"),
+            ("probe trace -e trace=%file sh", "system calls have no classes"),
+            (
+                "probe -f -e trace=network sh",
+                "`probe trace 'tracepoint:syscalls:sys_enter_*' -- sh`",
+            ),
+            ("probe -n syscall:::entry{", "there are no scripts"),
+            ("probe -ff sh", "descendants of a command are always traced"),
+            ("probe trace --failed-only sh", "ret < 0"),
+            ("probe count --by comm rawtp:sys_enter", "`probe stack -F folded PROBE`"),
+            ("probe sample --hz 99", "`probe sample -F 99`"),
+            ("probe trace -q rawtp:sys_enter", "standard error"),
+            ("probe vfs_read", "`probe trace vfs_read`"),
+            ("probe gethostlatency", "uprobe:libc:getaddrinfo"),
             ("probe sh -l", "`probe trace 'tracepoint:syscalls:sys_enter_*' -- sh -l`"),
             ("probe /bin/sh -l", "`probe trace 'tracepoint:syscalls:sys_enter_*' -- /bin/sh -l`"),
             ("probe rawtp:sys_enter", "`probe trace rawtp:sys_enter`"),

@@ -187,7 +187,10 @@ fn the_example_runs() {
 fn invalid_usage_exits_with_2() {
     for (args, expected) in [
         (&["trace"][..], "required"),
-        (&["trace", "a b"], "kernel names cannot contain this character\n  a b\n   ^"),
+        (
+            &["trace", "a b"],
+            "kernel names have no blanks; fields and a condition follow as in NAME(FIELD, FIELD)/FIELD > 0/\n  a b\n   ^",
+        ),
         (&["trace", "f/comm == \"\u{202e}\"/", "f("], "expected a field"),
         (&["trace", "tracepoint:x"], "a tracepoint is written tracepoint:CATEGORY:NAME"),
         (&["trace", "f", "-M", "0"], "0 is not in 1.."),

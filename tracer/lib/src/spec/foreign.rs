@@ -45,6 +45,10 @@ pub(super) fn spec(text: &str) -> Option<(usize, &'static str)> {
     const COMMAND: &str = "this looks like a program: a command to trace goes after --, as in `probe trace PROBE -- \
                            CMD`, and a function of a program is written uprobe:FILE:FUNCTION";
     const FUNCTION: &str = "a function of a file is written uprobe:FILE:FUNCTION";
+    const IN_FILE: &str = "a function of a file is written uprobe:FILE:FUNCTION, and its return uretprobe:FILE:FUNCTION";
+    const IN_KERNEL: &str =
+        "a function of the kernel is written kprobe:FUNCTION, and its return kretprobe:FUNCTION";
+    const PRINTED: &str = "there are no format strings: write the values to print as fields, as in 'PROBE(arg0, arg1:ustr)'";
     const SCRIPT: &str = "there are no scripts: write the values to print as fields, and the condition as a \
                           predicate: 'PROBE(FIELD, FIELD:ustr)/FIELD > 0/'";
     if text.starts_with(['/', '.', '~']) {
@@ -52,6 +56,20 @@ pub(super) fn spec(text: &str) -> Option<(usize, &'static str)> {
     }
     if matches!(text, "BEGIN" | "END" | "begin" | "end") {
         return Some((0, provider(text)?));
+    }
+    // bcc's functions. bpftrace's `p` is a timer, which has a unit.
+    if let Some(("p" | "r", rest)) = text.split_once(':')
+        && let Some((file, _)) = rest.split_once(':')
+        && !["hz", "s", "ms", "us"].contains(&file)
+    {
+        return Some((0, if file.is_empty() { IN_KERNEL } else { IN_FILE }));
+    }
+    // A string that is compared with comes after a predicate's operator.
+    if let Some(at) = text.find(" \"")
+        && text[at + 2..].contains('%')
+        && !text[..at].trim_end().ends_with(['=', '~'])
+    {
+        return Some((at + 1, PRINTED));
     }
     // A brace in a string or in an escaped character is not a script's.
     let at = text.find('{')?;
@@ -70,6 +88,9 @@ pub(super) fn function(name: &str) -> String {
         }
         "count" | "sum" | "avg" | "min" | "max" | "hist" | "lhist" | "stats" => {
             "`probe count` counts hits, and `probe latency` prints a histogram of durations"
+        }
+        "strncmp" | "strcmp" | "strcontains" | "strstr" | "has_prefix" | "glob" => {
+            "a string is compared as in FIELD == \"/etc\", and with a pattern as in FIELD ~ \"/etc*\""
         }
         "printf" | "print" => "the fields in parentheses are printed",
         _ => "a field is a path, like file->f_path.dentry->d_name.name:str",
@@ -111,6 +132,12 @@ mod tests {
             ("./a.out:main", "uprobe:FILE:FUNCTION"),
             ("kprobe:vfs_read { @[comm] = count(); }", "there are no scripts"),
             ("{", "there are no scripts"),
+            ("p::vfs_read", "kprobe:FUNCTION"),
+            ("r::vfs_read \"%d\", retval", "kretprobe:FUNCTION"),
+            ("p:c:open \"%s\", arg1", "uprobe:FILE:FUNCTION"),
+            ("p:hz:99", "probe sample -a -F 99"),
+            ("do_sys_openat2 \"%s\", arg2", "there are no format strings"),
+            ("f/strncmp(comm, \"a\", 1) == 0/", "FIELD ~ \"/etc*\""),
             ("vfs_read(str(buf))", "PATH:ustr"),
             ("vfs_open/str(path->dentry->d_name.name) == \"x\"/", "PATH:str"),
         ] {
@@ -127,6 +154,7 @@ mod tests {
             ("rawtracepoint:sys_enter", "rawtp:sys_enter"),
             ("kfunc:vfs_read", "fentry:vfs_read"),
             ("f/comm == \"{\"/", "kprobe:f/comm == \"{\"/"),
+            ("f/comm ~ \"%s\"/", "kprobe:f/comm ~ \"%s\"/"),
         ] {
             assert_eq!(spec.parse::<ProbeSpec>().unwrap().to_string(), meant);
         }

@@ -35,6 +35,7 @@ const WILD: [char; 3] = ['*', '?', '['];
 
 const SYSTEM_CALL: &str =
     "a system call is written ksyscall:NAME, or ksyscall:ia32:NAME for 32-bit calls only";
+const BLANK: &str = "kernel names have no blanks; fields and a condition follow as in NAME(FIELD, FIELD)/FIELD > 0/";
 const TRACEPOINT: &str = "a tracepoint is written tracepoint:CATEGORY:NAME";
 
 /// Parses the head of a spec.
@@ -275,6 +276,7 @@ impl<'s> Reader<'s> {
                         "names cannot contain this character; a name in quotes can: uprobe:FILE:\"NAME\"",
                     );
                 }
+                Some(' ') => return self.error(BLANK),
                 Some(_) => return self.error("kernel names cannot contain this character"),
             }
         }

@@ -133,7 +133,10 @@ impl<'s> Lexer<'s> {
         };
         match byte {
             Some(byte) if matches!(self.piece()?, Some(Piece::Plain('\''))) => Ok(byte),
-            _ => self.error(start, "a character is one byte, like 'a' or '\\n'"),
+            _ => self.error(
+                start,
+                "a character is one byte, like 'a' or '\\n'; a string is in double quotes",
+            ),
         }
     }
 
