@@ -85,6 +85,9 @@ impl TracepointFields {
                     Some(ValueNames::SocketAddress)
                 }
                 Meaning::SyscallEntry => names::of_argument(call, &field.name),
+                _ if category == "signal" && field.name == "sig" => {
+                    names::of_argument("kill", "sig")
+                }
                 _ => names::of_type(field.plain_type()),
             };
             Some((field.name.clone(), Arc::new(names?)))
@@ -664,6 +667,15 @@ pub(super) mod tests {
         let typed: crate::ProbeSpec = "t:a:b(prev_state:x64)".parse().unwrap();
         let fields = plan(&switch, typed.fields(), &[], None).unwrap().fields;
         assert_eq!(fields[0].field.names, None);
+    }
+
+    #[test]
+    fn signals_have_names() {
+        const SIGNAL: &str = "\tfield:int sig;\toffset:8;\tsize:4;\tsigned:1;\n";
+        let signal = source("signal", "signal_generate", SIGNAL);
+        assert_eq!(compared(&signal, "sig == SIGKILL"), Ok(9));
+        let other = source("other", "signal_generate", SIGNAL);
+        assert!(compared(&other, "sig == SIGKILL").is_err());
     }
 
     #[test]
