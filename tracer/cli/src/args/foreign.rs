@@ -134,6 +134,16 @@ const OPTIONS: &[(&[&str], Answers)] = &[
             "`probe count` counts the hits of each probe; `probe stack -F folded PROBE` counts them for each task and stack",
         )],
     ),
+    (
+        &["--flamegraph", "--flame-graph", "--svg"],
+        &[
+            (&["sample"], "-f svg prints a flame graph"),
+            (
+                ANY,
+                "`probe sample -f svg` prints a flame graph of samples, and `probe stack -F svg` one of hits",
+            ),
+        ],
+    ),
     (&["--hz", "--rate"], &[(ANY, "`probe sample -F 99` takes 99 samples a second on each CPU")]),
     (
         &["-q", "--quiet"],
@@ -483,6 +493,7 @@ mod tests {
             ("probe -ff sh", "descendants of a command are always traced"),
             ("probe trace --failed-only sh", "ret < 0"),
             ("probe count --by comm rawtp:sys_enter", "`probe stack -F folded PROBE`"),
+            ("probe sample --flamegraph", "-f svg"),
             ("probe sample --hz 99", "`probe sample -F 99`"),
             ("probe trace -q rawtp:sys_enter", "standard error"),
             ("probe vfs_read", "`probe trace vfs_read`"),

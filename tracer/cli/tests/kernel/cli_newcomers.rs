@@ -54,6 +54,8 @@ const FIRST: &[(&str, Expected)] = &[
     ("trace|shed:sched_switch", Words("did you mean `sched:sched_switch`")),
     ("count|rawtp:sys_enter|-d|0.01", Words("of 1 probes")),
     ("trace|-g|sched:sched_switch", Words("-K shows the kernel stack")),
+    ("trace|tracepoint:syscalls:open", Words("did you mean `syscalls:sys_enter_open`?")),
+    ("sample|--flamegraph", Words("-f svg")),
     ("sample|--hz|99", Words("`probe sample -F 99`")),
     ("trace|--summary|sh", Words("`probe count PROBE`")),
     ("trace|-q|rawtp:sys_enter", Words("2>/dev/null")),

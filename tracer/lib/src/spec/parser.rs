@@ -330,7 +330,7 @@ impl<'s> Parser<'s> {
         let (path, ty) = self.typed_path()?;
         let Some(operator) = self.operator() else {
             if self.is("=") {
-                return self.error("a comparison is written ==");
+                return self.error("a comparison is written ==, and one with a pattern ~");
             }
             return Ok(is_not_zero(path, ty));
         };

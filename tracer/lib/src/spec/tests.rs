@@ -255,7 +255,7 @@ const WRONG: &[(&str, &str, usize)] = &[
     ("f/a/b", "nothing may follow a predicate", 4),
     ("f/(a/", "expected &&, || or a closing parenthesis", 4),
     ("f/a)/", "expected &&, || or the / that ends the predicate", 3),
-    ("f/a = 1/", "a comparison is written ==", 4),
+    ("f/a = 1/", "a comparison is written ==, and one with a pattern ~", 4),
     ("f/a == /", "expected a number, a string or a name", 7),
     ("f/5/", "one side of a comparison has to be a field", 2),
     ("f/5 == 5/", "one side of a comparison has to be a field", 7),

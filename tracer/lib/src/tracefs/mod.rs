@@ -86,7 +86,7 @@ impl Tracefs {
 
     /// Tracepoints whose names are similar to `category:name`.
     pub(crate) fn near(&self, name: &str) -> Vec<String> {
-        nearest(name, self.all())
+        near(name, self.all())
     }
 
     /// What is meant by the name of a raw tracepoint that does not exist: the tracepoint of this name, or similar names.
@@ -102,6 +102,15 @@ impl Tracefs {
     /// All tracepoints, as `category:name`.
     fn all(&self) -> Vec<String> {
         tracefs::tracepoints(&self.root)
+    }
+}
+
+/// A system call's name stands for its entry.
+fn near(name: &str, all: Vec<String>) -> Vec<String> {
+    let entry = name.strip_prefix("syscalls:").map(|call| format!("syscalls:sys_enter_{call}"));
+    match entry.filter(|entry| all.contains(entry)) {
+        Some(entry) => vec![entry],
+        None => nearest(name, all),
     }
 }
 
@@ -139,6 +148,14 @@ fn matching(all: Vec<String>, glob: &Glob) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_system_call_stands_for_its_entry() {
+        let all = ["sys_enter_open", "sys_exit_open", "sys_exit_openat"];
+        let all = all.map(|name| format!("syscalls:{name}"));
+        assert_eq!(near("syscalls:open", all.to_vec()), ["syscalls:sys_enter_open"]);
+        assert_eq!(near("syscalls:sys_exit_opena", all.to_vec())[0], "syscalls:sys_exit_openat");
+    }
 
     #[test]
     fn tracepoints_are_found() {
