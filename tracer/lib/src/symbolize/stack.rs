@@ -58,29 +58,50 @@ pub(crate) struct TaskStacks<'s> {
     pub(crate) kernel: Addresses<'s>,
 }
 
-/// The number of stacks whose addresses are remembered, with their tasks. Of a stack of 127 addresses, that takes a KiB.
-const KNOWN: usize = 1 << 16;
+/// How many words of addresses are remembered, with their tasks: 16 MiB.
+const KNOWN: usize = 2 << 20;
 
-/// Counts hits by stack.
+/// How many bytes the stacks and their names take, about.
+const ROOM: usize = 64 << 20;
+
+/// The only entry of stacks that there is no room for.
+const OTHERS: &str = "[other stacks]";
+
+/// Counts hits by stack. Distinct stacks take 64 MiB of memory at most. Hits whose stacks come later are counted together, as
+/// `[other stacks]`, and a warning is logged.
 #[derive(Debug)]
 pub struct StackTable {
     symbols: Symbols,
     names: Names,
     /// The index of each stack that was counted, by its task and addresses.
     known: HashMap<Box<[u64]>, usize>,
+    /// The words of all keys of `known`.
+    known_words: usize,
     by_name: HashMap<(u64, Stack), usize>,
     /// The event and the stack of hits, and their number.
     stacks: Vec<((u64, Stack), u64)>,
     /// The key of the current hit.
     key: Vec<u64>,
+    /// How many bytes there is room for, and how many the stacks take without their names.
+    room: usize,
+    taken: usize,
 }
 
 impl StackTable {
     /// Counts hits; `symbols` resolves their addresses.
     pub fn new(symbols: Symbols) -> Self {
         let (known, by_name) = (HashMap::new(), HashMap::new());
-        let names = Names::default();
-        Self { symbols, names, known, by_name, stacks: Vec::new(), key: Vec::new() }
+        Self {
+            symbols,
+            names: Names::default(),
+            known,
+            known_words: 0,
+            by_name,
+            stacks: Vec::new(),
+            key: Vec::new(),
+            room: ROOM,
+            taken: 0,
+        }
     }
 
     /// Whether a process reads symbols for this table.
@@ -163,34 +184,73 @@ impl StackTable {
         entries.extend(self.names.outermost_first(EntryKind::User, hit.user, &names, 0));
         let (kind, left_out) = (EntryKind::Kernel, others(&kernel_names));
         entries.extend(self.names.outermost_first(kind, hit.kernel, &kernel_names, left_out));
-        let stack = (hit.event, Stack(entries.into()));
-        let number = self.by_name.entry(stack).or_insert_with_key(|stack| {
-            self.stacks.push((stack.clone(), 0));
-            self.stacks.len() - 1
-        });
+        let number = self.number(hit.event, Stack(entries.into()));
         if !self.key.is_empty() {
             // What is forgotten is looked up again.
-            if self.known.len() >= KNOWN {
+            if self.known_words + self.key.len() > KNOWN {
                 self.known.clear();
+                self.known_words = 0;
             }
-            self.known.insert(self.key.as_slice().into(), *number);
+            self.known_words += self.key.len();
+            self.known.insert(self.key.as_slice().into(), number);
         }
-        self.stacks[*number].1 += 1;
+        self.stacks[number].1 += 1;
+    }
+
+    /// The index of a stack, or of the stack that stands for others if it is new and there is no room.
+    fn number(&mut self, event: u64, stack: Stack) -> usize {
+        let mut key = (event, stack);
+        if let Some(&number) = self.by_name.get(&key) {
+            return number;
+        }
+        if self.names.are_all {
+            let others = StackEntry { name: OTHERS.into(), kind: EntryKind::Task };
+            key.1 = Stack([others].into());
+            if let Some(&number) = self.by_name.get(&key) {
+                return number;
+            }
+        }
+        self.taken += size_of_val(key.1.entries()) + OF_STACK;
+        if !self.names.are_all && self.taken + self.names.taken > self.room {
+            self.names.are_all = true;
+            log::warn!(
+                "there are more than {} distinct stacks: further ones are counted as {OTHERS}",
+                self.stacks.len()
+            );
+        }
+        self.stacks.push((key.clone(), 0));
+        self.by_name.insert(key, self.stacks.len() - 1);
+        self.stacks.len() - 1
     }
 }
 
+/// What the places of a stack in the maps take beside its entries, about.
+const OF_STACK: usize = 128;
+
+/// What the place of a name takes beside its text, about.
+const OF_NAME: usize = 64;
+
 /// The names of a table, each once: many stacks contain the same functions.
 #[derive(Debug, Default)]
-struct Names(HashSet<Arc<str>>);
+struct Names {
+    names: HashSet<Arc<str>>,
+    /// How many bytes they take.
+    taken: usize,
+    /// Whether no further ones are kept.
+    are_all: bool,
+}
 
 impl Names {
     /// An entry whose name is safe to print.
     fn entry(&mut self, name: &[u8], kind: EntryKind) -> StackEntry {
         let new = entry(name, kind);
-        match self.0.get(&new.name) {
+        match self.names.get(&new.name) {
             Some(name) => StackEntry { name: Arc::clone(name), kind },
             None => {
-                self.0.insert(Arc::clone(&new.name));
+                if !self.are_all {
+                    self.taken += new.name.len() + OF_NAME;
+                    self.names.insert(Arc::clone(&new.name));
+                }
                 new
             }
         }
@@ -249,6 +309,28 @@ fn identity(task: &Task) -> [u64; 3] {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use probe_tracer_common::trace::COMM_LEN;
+
+    #[test]
+    fn what_there_is_no_room_for_is_counted_together() {
+        let mut table = StackTable::new(Symbols::none());
+        table.room = 10_000;
+        let mut comm = [0; COMM_LEN];
+        for number in (1000..2000).chain(1000..2000) {
+            comm[..4].copy_from_slice(number.to_string().as_bytes());
+            let task = Task { pid: number, tid: number, comm };
+            table.count(&task, 0, None, Some(Addresses::new(&u64::from(number).to_ne_bytes())));
+        }
+        assert_eq!(table.hits(), 2000);
+        let stacks = table.stacks();
+        let (others, of_others) = &stacks[0];
+        assert_eq!(others.names().collect::<Vec<_>>(), [OTHERS]);
+        assert!((20..100).contains(&stacks.len()), "{}", stacks.len());
+        // The stacks from before are still counted.
+        let rest = &stacks[1..];
+        assert!(rest.iter().all(|(_, hits)| *hits == 2));
+        assert_eq!(of_others + 2 * rest.len() as u64, 2000);
+    }
 
     /// A stack of kernel functions, and its hits.
     pub(crate) fn example(task: &str, functions: &[&str], hits: u64) -> (Stack, u64) {
