@@ -47,6 +47,10 @@ fn is_of_32_bits(pid: u32) -> bool {
 }
 
 fn is_32_bit(program: &Path) -> bool {
+    // A FIFO in place of a program would never be opened.
+    if !fs::metadata(program).is_ok_and(|program| program.is_file()) {
+        return false;
+    }
     let mut head = [0; 5];
     let read = File::open(program).and_then(|mut program| program.read_exact(&mut head));
     read.is_ok() && is_32_bit_elf(head)
@@ -65,5 +69,14 @@ mod tests {
         let mut head = [0; 5];
         File::open("/proc/self/exe").unwrap().read_exact(&mut head).unwrap();
         assert!(!is_32_bit_elf(head) && is_32_bit_elf([0x7f, b'E', b'L', b'F', 1]));
+    }
+
+    #[test]
+    fn only_files_are_looked_into() {
+        let dir = tempfile::tempdir().unwrap();
+        let fifo = dir.path().join("fifo");
+        let mode = rustix::fs::Mode::from_raw_mode(0o700);
+        rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        assert!(!is_32_bit(&fifo));
     }
 }
