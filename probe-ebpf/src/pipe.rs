@@ -98,12 +98,11 @@ pub fn reserve<T: Record>() -> Result<Reservation<T>, EmitError> {
     // SAFETY: we hold the slot until the reservation is dropped.
     let (fill, header) = unsafe { end_of_block(slot) };
     // From memory, where the verifier knows nothing about it: it would otherwise check what follows for each depth.
+    let place = header.cast::<u32>();
     // SAFETY: as above; the header is overwritten below.
-    let depth = unsafe {
-        let place = header.cast::<u32>();
-        place.write_volatile(depth);
-        place.read_volatile()
-    };
+    unsafe { place.write_volatile(depth) };
+    // SAFETY: as above.
+    let depth = unsafe { place.read_volatile() };
     let reservation = Reservation { taken, header, fill, depth, record: PhantomData };
     let time = if clock == PER_BLOCK { time_of_block(slot, fill) } else { now };
     // SAFETY: as above.

@@ -26,13 +26,14 @@ pub(crate) fn hit<H: Hook>(probe: u32) {
     let Some(count) = COUNTS.get_ptr_mut(probe) else { return };
     // SAFETY: the counts are this CPU's, and a map value is 8-aligned.
     let hits = unsafe { &raw mut (*count).hits };
-    // SAFETY: as above.
-    unsafe {
-        if H::COUNTS_ALONE {
-            hits.write_volatile(hits.read_volatile().wrapping_add(1))
-        } else {
-            atomic::add(hits, 1)
-        }
+    if H::COUNTS_ALONE {
+        // SAFETY: as above.
+        let before = unsafe { hits.read_volatile() };
+        // SAFETY: as above.
+        unsafe { hits.write_volatile(before.wrapping_add(1)) };
+    } else {
+        // SAFETY: as above.
+        unsafe { atomic::add(hits, 1) };
     }
 }
 
