@@ -72,15 +72,22 @@ pub(crate) fn join<T>(thread: ScopedJoinHandle<'_, T>) -> T {
     thread.join().unwrap_or_else(|panic| resume_unwind(panic))
 }
 
-/// Runs a program `rate` times a second for the given time. Returns the number of runs.
-pub(crate) fn pace(program: &SchedClassifier, rate: u32, time: Duration) -> Result<u64> {
+/// Runs a program `rate` times a second for the given time, at equal intervals or at those of a Poisson process. Returns
+/// the number of runs.
+pub(crate) fn pace(
+    program: &SchedClassifier,
+    rate: u32,
+    random: bool,
+    time: Duration,
+) -> Result<u64> {
     let start = Instant::now();
     let period = Duration::from_secs(1) / rate;
-    let mut count = 0;
+    // The same intervals in each run.
+    let mut numbers = fastrand::Rng::with_seed(rate.into());
+    let (mut count, mut due) = (0, Duration::ZERO);
     loop {
-        let due = period * count;
         if due >= time {
-            return Ok(u64::from(count));
+            return Ok(count);
         }
         let early = due.saturating_sub(start.elapsed());
         // Spins, because timers are too coarse for the higher rates.
@@ -92,5 +99,6 @@ pub(crate) fn pace(program: &SchedClassifier, rate: u32, time: Duration) -> Resu
         }
         run(program, 1)?;
         count += 1;
+        due += if random { period.mul_f64(-(1.0 - numbers.f64()).ln()) } else { period };
     }
 }

@@ -11,6 +11,7 @@ mod reader;
 mod report;
 mod sink;
 mod tracer;
+mod waking;
 mod walk;
 
 use anyhow::{Context, Result, ensure};
@@ -40,6 +41,8 @@ enum Part {
     Measure(measure::Case),
     /// Compare the tracer `probe` with bpftrace, perf and bcc
     Tracer(tracer::Args),
+    /// Compare the default wakeups of the pipe with one for each record, at several rates
+    Waking(waking::Args),
     /// Write to standard output at a steady rate, for the tracers
     #[command(hide = true)]
     Pace,
@@ -75,6 +78,10 @@ fn main() -> Result<()> {
             Ok(())
         }
         Some(Part::Tracer(args)) => {
+            ensure_root()?;
+            args.run()
+        }
+        Some(Part::Waking(args)) => {
             ensure_root()?;
             args.run()
         }

@@ -32,8 +32,8 @@ impl Plan {
         let wanted = wanted.filter(|one| only.is_empty() || only.contains(one));
         let (contenders, missing): (Vec<_>, Vec<_>) = wanted.partition(|one| one.is_built_in());
         let case = |load, contender, producers, payload, millis| {
-            let (rate, phase) = (0, None);
-            Case { contender, load, producers, payload, rate, phase, millis, ring_kib }
+            let (rate, random, phase) = (0, false, None);
+            Case { contender, load, producers, payload, rate, random, phase, millis, ring_kib }
         };
         let mut steps = Vec::new();
         let payloads = if quick { &[PAYLOAD][..] } else { &PAYLOADS };
@@ -105,6 +105,11 @@ pub(crate) fn run(plan: &Plan) -> Result<Outcomes> {
     Ok(steps.into_iter().flatten().collect())
 }
 
+/// Makes one measurement.
+pub(crate) fn measure(case: &Case) -> Result<Outcome> {
+    start(case).and_then(finish)
+}
+
 /// Starts the measurement in its own process, so that no contender inherits another's memory.
 fn start(case: &Case) -> Result<Child> {
     let load = case.load.to_possible_value().context("no load is skipped")?;
@@ -114,6 +119,9 @@ fn start(case: &Case) -> Result<Child> {
         .args(["--producers", &case.producers.to_string(), "--rate", &case.rate.to_string()])
         .args(["--payload", &case.payload.to_string(), "--millis", &case.millis.to_string()])
         .args(["--ring-kib", &case.ring_kib.to_string()]);
+    if case.random {
+        command.arg("--random");
+    }
     if let Some(phase) = case.phase {
         command.args(["--phase", &phase.to_string()]);
     }

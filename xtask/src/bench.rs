@@ -18,15 +18,17 @@ const LIBBPF_NEEDS: [&str; 3] = ["libelf-dev", "pkg-config", "zlib1g-dev"];
 
 pub(crate) const NAME: &str = "probe-bench";
 
-/// The first option, which selects the benchmark of the tracer.
+/// The first option, which selects the benchmark of the tracer, or of the pipe's wakeups alone.
 const TRACER: &str = "tracer";
+const WAKING: &str = "waking";
 
 const CHART: &str = "docs/bench.svg";
 
 #[derive(clap::Args)]
 #[command(disable_help_flag = true)]
 pub(crate) struct Args {
-    /// Options of the benchmark, including --help; begin with `tracer` to benchmark the tracer
+    /// Options of the benchmark, including --help; begin with `tracer` to benchmark the tracer, or with `waking` for the
+    /// wakeups of the pipe at several rates
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTIONS")]
     options: Vec<OsString>,
 }
@@ -58,7 +60,8 @@ pub(crate) fn test() -> Result<Counts> {
 fn pipe(options: &[OsString]) -> Result<Command> {
     let mut command = Command::new(build("build", "--release")?);
     command.env_clear().envs(environment()).args(options);
-    if !options.iter().any(|option| names_chart(option)) {
+    let has_chart = options.first().is_none_or(|first| first != WAKING);
+    if has_chart && !options.iter().any(|option| names_chart(option)) {
         command.arg("--chart").arg(workspace::root().join(CHART));
     }
     Ok(command)

@@ -38,6 +38,9 @@ pub(crate) struct Case {
     /// Records per second, for `--load paced`
     #[arg(long, default_value_t = 0)]
     pub(crate) rate: u32,
+    /// Emit at random intervals, for `--load paced`
+    #[arg(long)]
+    pub(crate) random: bool,
     /// Send the first record this many milliseconds after a full second of `CLOCK_MONOTONIC`, for
     /// `--load paced`
     #[arg(long)]

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 impl Bench {
     /// Emits at a fixed rate on one CPU.
     pub(super) fn paced(&mut self) -> Result<Outcome> {
-        let Case { rate, millis, phase, .. } = self.case;
+        let Case { rate, random, millis, phase, .. } = self.case;
         let mut sink = Sink::new(1);
         let program = generator::loaded(&self.object, &self.program)?;
         let cpu = self.producers[0];
@@ -24,7 +24,7 @@ impl Bench {
             if let Some(phase) = phase {
                 std::thread::sleep(until(phase));
             }
-            let records = generator::pace(program, rate, Duration::from_millis(millis))?;
+            let records = generator::pace(program, rate, random, Duration::from_millis(millis))?;
             Ok(Produced { start, records, result: () })
         })?;
         sink.verify(self.case.payload)?;

@@ -17,6 +17,7 @@ fn measure(contender: Contender, load: Load, producers: usize) -> Outcome {
         producers,
         payload: PAYLOAD,
         rate: if load == Load::Paced { RATE } else { 0 },
+        random: false,
         phase: None,
         millis: MILLIS,
         ring_kib: 8192,
