@@ -1,6 +1,5 @@
 //! Counting hits instead of reporting them.
 
-use super::hit::Hook;
 use aya_ebpf::{Global, macros::map, maps::PerCpuArray};
 use probe_ebpf::atomic;
 use probe_tracer_common::count::Count;
@@ -22,24 +21,7 @@ pub(crate) fn is_wanted() -> bool {
 
 /// Counts a hit.
 #[inline(always)]
-pub(crate) fn hit<H: Hook>(probe: u32) {
-    let Some(count) = COUNTS.get_ptr_mut(probe) else { return };
-    // SAFETY: the counts are this CPU's, and a map value is 8-aligned.
-    let hits = unsafe { &raw mut (*count).hits };
-    if H::COUNTS_ALONE {
-        // SAFETY: as above.
-        let before = unsafe { hits.read_volatile() };
-        // SAFETY: as above.
-        unsafe { hits.write_volatile(before.wrapping_add(1)) };
-    } else {
-        // SAFETY: as above.
-        unsafe { atomic::add(hits, 1) };
-    }
-}
-
-/// Counts a hit that has waited.
-#[inline(always)]
-pub(crate) fn waited(probe: u32) {
+pub(crate) fn hit(probe: u32) {
     add(probe, |count| &raw mut count.hits);
 }
 

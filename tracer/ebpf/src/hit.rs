@@ -71,9 +71,6 @@ pub(crate) unsafe fn reserved<'r>(depth: u32) -> Option<(&'r mut ProbeHit, &'r m
 
 /// What a program gets from its hook.
 pub(crate) trait Hook {
-    /// Whether nothing else counts hits of the same probe on this CPU until the program is done.
-    const COUNTS_ALONE: bool = false;
-
     /// Fills in at least the registers that the probe's table uses.
     fn fill_in(ctx: *mut c_void, registers: &mut Registers, table: &FetchTable);
 }
@@ -90,7 +87,7 @@ pub(crate) fn report<H: Hook, C: EbpfContext>(ctx: &C, probe: u32) -> u32 {
     }
     let counts = count::is_wanted();
     if counts && sieved == fetch::ACCEPTED {
-        count::hit::<H>(probe);
+        count::hit(probe);
         return 0;
     }
     let Some(mut hit) = begin(probe) else {
@@ -106,7 +103,7 @@ pub(crate) fn report<H: Hook, C: EbpfContext>(ctx: &C, probe: u32) -> u32 {
     let is_final = said == fetch::FINAL;
     let is_accepted = is_final || said == fetch::ACCEPTED;
     if counts && is_accepted {
-        count::hit::<H>(probe);
+        count::hit(probe);
         return 0;
     }
     // Whether an undecided hit is one of the sample is decided when it is accepted.

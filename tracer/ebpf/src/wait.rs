@@ -459,7 +459,7 @@ fn end(place: Place, hit: Reservation<ProbeHit>, was: u32, said: u32) -> u32 {
         remain_undecided(probe);
     } else if said == ACCEPTED {
         if count::is_wanted() {
-            count::waited(probe);
+            count::hit(probe);
         } else if was == ACCEPTED || sampling::is_reported(probe) {
             return hit.leave();
         }

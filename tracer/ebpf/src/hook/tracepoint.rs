@@ -57,10 +57,6 @@ fn traced(ctx: *mut c_void, probe: u32) -> u32 {
 struct Tracepoint;
 
 impl Hook for Tracepoint {
-    /// The kernel skips, and counts, hits in interrupts meanwhile (`bpf_prog_active` in `trace_call_bpf`), and the thread
-    /// is not preempted.
-    const COUNTS_ALONE: bool = true;
-
     #[inline(always)]
     fn fill_in(ctx: *mut c_void, registers: &mut Registers, table: &FetchTable) {
         // The mask is for the verifier.
