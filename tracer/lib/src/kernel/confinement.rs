@@ -1,8 +1,8 @@
 //! Confining an armed tracer: a seccomp filter for the whole process, and Landlock for the calling thread.
 
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset,
-    RulesetAttr, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
+    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd,
+    Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
 };
 use seccompiler::SeccompCmpOp::{Eq, MaskedEq, Ne};
 use seccompiler::{
@@ -77,16 +77,9 @@ impl<'d> Confinement<'d> {
     /// Restricts the files, connections and processes of the calling thread, as far as the kernel has Landlock (5.13).
     /// Returns whether it has any.
     fn restrict_files(self) -> Result<bool, RulesetError> {
-        const NEWEST: ABI = ABI::V6;
-        let rules = Ruleset::default().set_compatibility(CompatLevel::BestEffort);
-        let rules = rules.handle_access(AccessFs::from_all(NEWEST))?;
-        let rules = rules.handle_access(AccessNet::from_all(NEWEST))?;
         // Signals to a command leave the scope.
-        let mut scope = Scope::from_all(NEWEST);
-        if self.signals {
-            scope.remove(Scope::Signal);
-        }
-        let mut rules = rules.scope(scope)?.create()?;
+        let except = if self.signals { Scope::Signal.into() } else { BitFlags::EMPTY };
+        let mut rules = deny_files(except)?;
         for folder in ["/proc", "/sys"] {
             if let Ok(folder) = PathFd::new(folder) {
                 rules = rules
@@ -110,9 +103,8 @@ impl<'d> Confinement<'d> {
         // Both put characters into the input of a terminal, which may be that of a shell of root.
         let [push, linux] = [libc::TIOCSTI, libc::TIOCLINUX];
         rules.push((libc::SYS_ioctl, vec![rule(&[(1, Ne, push), (1, Ne, linux)])?]));
-        let itself = u64::from(std::process::id());
         for call in [libc::SYS_kill, libc::SYS_tgkill] {
-            rules.push((call, vec![rule(&[(0, Eq, itself)])?]));
+            rules.push((call, vec![to_itself()?]));
         }
         if self.signals {
             rules.push((libc::SYS_pidfd_send_signal, Vec::new()));
@@ -130,11 +122,33 @@ impl<'d> Confinement<'d> {
             let naming = [libc::SYS_linkat, libc::SYS_renameat, libc::SYS_unlinkat];
             rules.extend(naming.map(|call| (call, Vec::new())));
         }
-        let denied = SeccompAction::Errno(libc::EPERM as u32);
-        let arch = std::env::consts::ARCH.try_into()?;
-        let rules = rules.into_iter().collect();
-        SeccompFilter::new(rules, denied, SeccompAction::Allow, arch)?.try_into()
+        allow_only(rules)
     }
+}
+
+/// Landlock rules that deny the opening of all files, connections, and what is in the scopes, but for `except`, as far as the
+/// kernel has them. They can be relaxed before they are enforced.
+pub(crate) fn deny_files(except: BitFlags<Scope>) -> Result<RulesetCreated, RulesetError> {
+    const NEWEST: ABI = ABI::V6;
+    let rules = Ruleset::default().set_compatibility(CompatLevel::BestEffort);
+    let rules = rules.handle_access(AccessFs::from_all(NEWEST))?;
+    let rules = rules.handle_access(AccessNet::from_all(NEWEST))?;
+    rules.scope(Scope::from_all(NEWEST) & !except)?.create()
+}
+
+/// A filter that allows these system calls, each if it meets one of its rules or has none. Others fail with `EPERM`.
+pub(crate) fn allow_only(
+    rules: impl IntoIterator<Item = (i64, Vec<SeccompRule>)>,
+) -> Result<BpfProgram, BackendError> {
+    let denied = SeccompAction::Errno(libc::EPERM as u32);
+    let arch = std::env::consts::ARCH.try_into()?;
+    let rules = rules.into_iter().collect();
+    SeccompFilter::new(rules, denied, SeccompAction::Allow, arch)?.try_into()
+}
+
+/// Allows a signal to the calling process itself.
+pub(crate) fn to_itself() -> Result<SeccompRule, BackendError> {
+    rule(&[(0, Eq, std::process::id().into())])
 }
 
 /// How far a process is confined.

@@ -1,19 +1,15 @@
 //! What the processes that read untrusted files give up.
 
 use crate::kernel::capabilities::{Capabilities, keep_in_thread};
+use crate::kernel::confinement::{allow_only, deny_files, to_itself};
 use crate::kernel::identity::leave_root;
-use landlock::{
-    ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, Ruleset, RulesetAttr, Scope,
-};
+use landlock::BitFlags;
 use probe_sys::process::Identity;
 use rustix::process::{
     DumpableBehavior, Resource, Rlimit, Signal, set_dumpable_behavior,
     set_parent_process_death_signal, setrlimit, setsid,
 };
-use seccompiler::{
-    BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition,
-    SeccompFilter, SeccompRule, apply_filter,
-};
+use seccompiler::{BackendError, BpfProgram, apply_filter};
 use std::fs;
 use std::io;
 
@@ -47,22 +43,15 @@ pub(super) fn reader() -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     limit_to(Resource::As, ADDRESS_SPACE)?;
     limit_to(Resource::Cpu, CPU_TIME)?;
-    deny_files().map_err(io::Error::other)?;
+    // No file can be opened and no connection made, as far as the kernel has Landlock (5.13).
+    let rules = deny_files(BitFlags::EMPTY).map_err(io::Error::other)?;
+    rules.restrict_self().map_err(io::Error::other)?;
     let filter = filter().map_err(io::Error::other)?;
     apply_filter(&filter).map_err(io::Error::other)
 }
 
 fn limit_to(resource: Resource, limit: u64) -> io::Result<()> {
     Ok(setrlimit(resource, Rlimit { current: Some(limit), maximum: Some(limit) })?)
-}
-
-/// No file can be opened and no connection made, as far as the kernel has Landlock (5.13).
-fn deny_files() -> Result<(), landlock::RulesetError> {
-    const NEWEST: ABI = ABI::V6;
-    let rules = Ruleset::default().set_compatibility(CompatLevel::BestEffort);
-    let rules = rules.handle_access(AccessFs::from_all(NEWEST))?;
-    let rules = rules.handle_access(AccessNet::from_all(NEWEST))?.scope(Scope::from_all(NEWEST))?;
-    rules.create()?.restrict_self().map(drop)
 }
 
 /// The system calls of a process that allocates memory, reads descriptors and answers. Others fail: a C library of the
@@ -99,13 +88,8 @@ fn filter() -> Result<BpfProgram, BackendError> {
         libc::SYS_write,
     ];
     // It may abort, but send no signal to a process of the same user: the tracer can be one.
-    let itself = u64::from(std::process::id());
-    let to_itself = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, itself)?;
-    let to_itself = (libc::SYS_tgkill, vec![SeccompRule::new(vec![to_itself])?]);
-    let rules = ALLOWED.into_iter().map(|call| (call, Vec::new())).chain([to_itself]).collect();
-    let denied = SeccompAction::Errno(libc::EPERM as u32);
-    let arch = std::env::consts::ARCH.try_into()?;
-    SeccompFilter::new(rules, denied, SeccompAction::Allow, arch)?.try_into()
+    let signal = (libc::SYS_tgkill, vec![to_itself()?]);
+    allow_only(ALLOWED.into_iter().map(|call| (call, Vec::new())).chain([signal]))
 }
 
 #[cfg(test)]
