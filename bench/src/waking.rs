@@ -41,7 +41,7 @@ struct Report {
 #[derive(Debug, Serialize)]
 struct Row {
     rate: u32,
-    /// Whether the intervals are those of a Poisson process, and not all the same.
+    /// Whether the intervals are random (a Poisson process) instead of equal.
     random: bool,
     each: Figures,
     adaptive: Figures,

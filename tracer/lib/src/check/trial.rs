@@ -414,10 +414,10 @@ fn cpu_hotplug() -> Outcome {
 fn confinement() -> Outcome {
     match thread::spawn(|| Confinement::default().try_in_thread()).join() {
         Ok(Ok(Confined { has_seccomp: true, has_landlock: true })) => {
-            yes("seccomp and Landlock, against whoever takes over probe")
+            yes("seccomp and Landlock, in case probe is compromised")
         }
         Ok(Ok(confined)) => no(
-            format!("{confined}, against whoever takes over probe"),
+            format!("{confined}, in case probe is compromised"),
             "a kernel (5.13+) with CONFIG_SECCOMP_FILTER and CONFIG_SECURITY_LANDLOCK, and landlock in its lsm= list",
         ),
         Ok(Err(error)) => no(format!("nothing ({error})"), "allow the process seccomp(2)"),
