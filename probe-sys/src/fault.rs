@@ -1,4 +1,4 @@
-//! Making system calls fail in tests: the nth call of a thread, with a chosen errno.
+//! Making system calls fail in tests: the nth call of a thread, or the nth of one kind, with a chosen errno.
 //!
 //! All calls of this crate pass through here, except those that cannot fail (`clock_gettime`) and those that release
 //! something (`munmap`, `close`).
@@ -15,17 +15,19 @@ pub(crate) fn next(_: &'static str) -> Option<io::Error> {
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use injected::next;
 #[cfg(any(test, feature = "testing"))]
-pub use injected::{Fault, fail};
+pub use injected::{Fault, calls, fail};
 
 #[cfg(any(test, feature = "testing"))]
 mod injected {
     use super::io;
-    use std::cell::Cell;
+    use std::cell::{Cell, RefCell};
 
     /// Which call fails, and how.
     #[derive(Clone, Copy, Debug)]
     pub struct Fault {
-        /// How many calls succeed before it.
+        /// Its name. `None`: any call.
+        pub call: Option<&'static str>,
+        /// How many such calls succeed before it.
         pub after: usize,
         /// The error.
         pub errno: i32,
@@ -34,6 +36,7 @@ mod injected {
     thread_local! {
         static PLANNED: Cell<Option<Fault>> = const { Cell::new(None) };
         static MET: Cell<Option<&'static str>> = const { Cell::new(None) };
+        static CALLS: RefCell<Vec<&'static str>> = const { RefCell::new(Vec::new()) };
     }
 
     /// Makes one call of this thread fail while `run` runs. Returns the name of the call, or `None` if `run` made too
@@ -47,14 +50,24 @@ mod injected {
         }
         let _end = End;
         MET.set(None);
+        CALLS.take();
         PLANNED.set(Some(fault));
         (run(), MET.get())
     }
 
+    /// The names of the calls in the last [`fail`], up to the one that failed.
+    pub fn calls() -> Vec<&'static str> {
+        CALLS.take()
+    }
+
     pub fn next(name: &'static str) -> Option<io::Error> {
-        let Fault { after, errno } = PLANNED.get()?;
+        let Fault { call, after, errno } = PLANNED.get()?;
+        CALLS.with_borrow_mut(|calls| calls.push(name));
+        if call.is_some_and(|call| call != name) {
+            return None;
+        }
         if after > 0 {
-            PLANNED.set(Some(Fault { after: after - 1, errno }));
+            PLANNED.set(Some(Fault { call, after: after - 1, errno }));
             return None;
         }
         PLANNED.set(None);
