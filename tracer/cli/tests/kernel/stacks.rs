@@ -69,11 +69,12 @@ fn the_processes_that_read_symbols_are_not_traced() {
     run.signal(Signal::INT);
     let output = run.finish();
     others.extend(stdout(&output).lines().map(json_line));
-    // Before, a thread without privileges cannot tell the programs that there is another process.
-    let readers = [keeper, first, if kernel() < (5, 19) { first } else { second }];
-    let is_of = |event: &&Value, pid: u32| event["pid"].as_u64() == Some(pid.into());
-    let of_readers = others.iter().filter(|event| readers.iter().any(|&pid| is_of(event, pid)));
-    assert_eq!(of_readers.collect::<Vec<_>>(), Vec::<&Value>::new());
+    let of =
+        |pid: u32| others.iter().filter(|event| event["pid"].as_u64() == Some(pid.into())).count();
+    assert_eq!((of(keeper), of(first)), (0, 0), "{others:#?}");
+    // The second one may wait for its first request before the programs know it, and then for others. Before 5.19, a thread
+    // without privileges cannot tell the programs that there is another process.
+    assert!(of(second) <= 1 || kernel() < (5, 19), "{others:#?}");
 }
 
 #[test]

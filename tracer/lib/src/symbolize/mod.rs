@@ -232,7 +232,7 @@ impl Symbols {
 
     /// Leaves out of a trace the processes that read files for these symbols, as the process that traces is, unless they are the
     /// target. Call it before the trace, which was [held](crate::TracerBuilder::held), [begins](Tracer::begin). It takes effect
-    /// if the events have user stacks.
+    /// if the events have user stacks. A process that replaces one that failed is traced until the programs know it.
     ///
     /// # Errors
     ///
