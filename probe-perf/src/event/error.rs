@@ -14,7 +14,7 @@ use std::path::PathBuf;
 #[non_exhaustive]
 pub enum EventError {
     /// No event has this name.
-    #[error("there is no event `{}`{}", shown(name), suggestion(near))]
+    #[error("there is no event `{}`{}", shown(name), near_or_forms(near))]
     Unknown {
         /// The name.
         name: String,
@@ -30,6 +30,14 @@ pub enum EventError {
     /// Reading the id of a tracepoint failed.
     #[error("cannot read the tracepoint's id: {}{}", .0, tracefs_hint(.0))]
     Tracefs(io::Error),
+}
+
+/// Similar names, or what names look like.
+fn near_or_forms(near: &[String]) -> String {
+    match near {
+        [] => "; events have perf's names: cpu-clock, page-faults, CATEGORY:TRACEPOINT, PMU/TERM=VALUE/".into(),
+        near => suggestion(near),
+    }
 }
 
 /// Why `PMU/TERMS/` is not an event.

@@ -155,6 +155,7 @@ fn an_unknown_constant_is_an_error_with_a_suggestion() {
         ),
         ("t:syscalls:sys_exit_openat/ret == ENOENT/", "compare with -ENOENT"),
         ("t:sched:sched_switch/prev_state == Q/", "unknown constant or field Q"),
+        ("t:syscalls:sys_enter_openat/filename == NULL/", "its address is filename:x64"),
     ] {
         assert_exit(&mut probe(["trace", spec]), 1, expected);
     }

@@ -4,7 +4,7 @@ use super::architecture::Architecture;
 use super::{Bulk, Host, of};
 use crate::error::{Result, TraceError};
 use crate::kernel::features;
-use crate::spec::{Predicate, ProbeSpec};
+use crate::spec::{Predicate, ProbeSpec, Provider};
 use probe_perf::pattern::Glob;
 use std::fmt;
 
@@ -101,8 +101,12 @@ impl LeftOut {
 impl fmt::Display for LeftOut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let total = self.count();
-        let (functions, are) = if total == 1 { ("function", "is") } else { ("functions", "are") };
-        write!(f, "{}: {total} {functions} {are} left out", self.pattern)?;
+        let what = match self.pattern.provider() {
+            Provider::Tracepoint | Provider::RawTracepoint => "tracepoint",
+            _ => "function",
+        };
+        let (s, are) = if total == 1 { ("", "is") } else { ("s", "are") };
+        write!(f, "{}: {total} {what}{s} {are} left out", self.pattern)?;
         let reasons = [
             (self.denied, "must not be probed", "must not be probed"),
             (self.ambiguous, "shares its name with others", "share their name with others"),

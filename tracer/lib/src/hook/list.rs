@@ -4,7 +4,7 @@ use super::instead::instead;
 use super::{Host, of};
 use crate::error::TraceError;
 use crate::kernel::symbols;
-use crate::spec::{ProbeSpec, Provider};
+use crate::spec::{ProbeSpec, Provider, foreign};
 use serde::{Serialize, Serializer};
 use std::fmt;
 
@@ -86,11 +86,16 @@ pub fn list(pattern: &str) -> Result<Listing, TraceError> {
     match unknown {
         Some(
             TraceError::UnknownFunction { near, .. } | TraceError::UnknownTracepoint { near, .. },
-        ) if listing.probes.is_empty() && !spec.is_glob() => Err(TraceError::UnknownName {
-            name: spec.name().to_owned(),
-            near,
-            instead: instead(&spec),
-        }),
+        ) if listing.probes.is_empty() && !spec.is_glob() => {
+            Err(match foreign::kind(spec.name()) {
+                Some(what) => spec.error(0, what).into(),
+                None => TraceError::UnknownName {
+                    name: spec.name().to_owned(),
+                    near,
+                    instead: instead(&spec),
+                },
+            })
+        }
         Some(error) if listing.probes.is_empty() && !spec.is_glob() => Err(error),
         _ => Ok(listing),
     }

@@ -9,11 +9,11 @@ use super::domain::{Compared, Domain};
 use super::names::{ValueNames, errno};
 use super::shape::Shape;
 use super::slots::{Slots, is_integer, is_stack};
-use super::{FieldSource, ResolveError, buffers, suggestion};
+use super::{FieldSource, ResolveError, buffers, reach, suggestion};
 use crate::spec::{At, Comparison, FieldBase, FieldPath, FieldType, Operand, Operator, Predicate};
 use probe_tracer_common::fetch::{
-    CHECKS, Check, FetchField, FetchTable, Pattern, TEXT_LEN, TEXTS, flag, kind, moment, operator,
-    verdict,
+    CHECKS, Check, FetchField, FetchTable, Pattern, TEXT_LEN, TEXTS, base, flag, kind, moment,
+    operator, verdict,
 };
 use std::sync::Arc;
 
@@ -140,6 +140,8 @@ struct Own<'s> {
     shape: &'s Shape,
     names: Option<Arc<ValueNames>>,
     is_signed: bool,
+    /// Whether it is as wide as a pointer.
+    is_wide: bool,
 }
 
 impl<'s> Own<'s> {
@@ -150,7 +152,8 @@ impl<'s> Own<'s> {
         shape: &'s Shape,
     ) -> Self {
         let is_signed = field.flags & flag::SIGNED != 0;
-        Self { shape, names: source.names(&source.plain(&comparison.path)), is_signed }
+        let is_wide = reach::width(field) == u64::BITS;
+        Self { shape, names: source.names(&source.plain(&comparison.path)), is_signed, is_wide }
     }
 
     fn value_of(&self, name: &str) -> Option<i128> {
@@ -161,9 +164,7 @@ impl<'s> Own<'s> {
         match self.shape {
             Shape::Bool if name == "true" => return Some(1),
             Shape::Bool if name == "false" => return Some(0),
-            Shape::Pointer | Shape::PointerOrError | Shape::Symbol if name == "NULL" => {
-                return Some(0);
-            }
+            _ if name == "NULL" && self.is_wide => return Some(0),
             Shape::Enum(names) => {
                 if let Some(&(value, _)) = names.names.iter().find(|(_, known)| known == name) {
                     return Some(signed(names.is_signed, value));
@@ -346,7 +347,14 @@ impl Compiler<'_> {
             return Err("bytes cannot be compared".into());
         }
         let Operand::Text(text) = &comparison.value else {
-            return Err("the field is a string: compare it with a string, as in == \"dd\"".into());
+            let mut what =
+                "the field is a string: compare it with a string, as in == \"dd\"".to_owned();
+            let is_null = matches!(&comparison.value, Operand::Name(name) if name == "NULL");
+            let is_pointer = field.kind == kind::STRING && field.flags & flag::ARRAY == 0;
+            if is_null && is_pointer && field.base != base::COMM {
+                what += &format!("; its address is {}:x64", comparison.path);
+            }
+            return Err(what);
         };
         let pattern = match comparison.operator {
             Operator::Equal | Operator::NotEqual => None,

@@ -1,5 +1,7 @@
 //! What other tracers write, and what to write here instead.
 
+use super::Provider;
+
 /// Categories of tracepoints whose names resemble a provider's.
 const CATEGORIES: [&str; 5] = ["syscalls", "raw_syscalls", "kprobes", "uprobes", "synthetic"];
 
@@ -23,7 +25,7 @@ pub(super) fn provider(name: &str) -> Option<&'static str> {
         }
         "software" | "s" | "hardware" | "h" => {
             "perf events have a command of their own: `probe sample -e page-faults -c 100`; in calls, \
-             --counter reports them"
+             --counter reports them; `probe sample --help` names some"
         }
         "watchpoint" | "w" | "asyncwatchpoint" | "aw" => {
             "there are no probes on memory accesses; `probe sample -e mem:ADDRESS:w` samples them"
@@ -38,6 +40,17 @@ pub(super) fn provider(name: &str) -> Option<&'static str> {
         "lsm" => "there are no probes on LSM hooks; probe the function: security_NAME",
         _ => return None,
     })
+}
+
+/// What to list instead of a plain name that is a kind of events, as `perf list` and `bpftrace -l` take it.
+pub(crate) fn kind(name: &str) -> Option<String> {
+    if let Ok(Some(provider)) = Provider::find(name) {
+        let all = if provider.is_in_file() { "FILE:*" } else { "*" };
+        let all = format!("{}:{all}", provider.name());
+        return Some(format!("this is a kind of probe; `probe list '{all}'` lists them"));
+    }
+    let is_of_perf = ["hw", "sw", "cache", "hwcache", "pmu", "event", "metric"].contains(&name);
+    provider(if is_of_perf { "software" } else { name }).map(str::to_owned)
 }
 
 /// What to write instead of a spec that only another tracer understands, and the position of the mistake.
@@ -144,6 +157,21 @@ mod tests {
             let error = spec.parse::<ProbeSpec>().unwrap_err().to_string();
             let (first, _) = error.split_once('\n').unwrap();
             assert!(first.contains(answer), "{spec}: {error}");
+        }
+    }
+
+    #[test]
+    fn kinds_of_events_are_not_names() {
+        for (name, answer) in [
+            ("tracepoint", Some("probe list 'tracepoint:*'")),
+            ("u", Some("probe list 'uprobe:FILE:*'")),
+            ("sw", Some("probe sample --help")),
+            ("usdt", Some("uprobe:FILE:FUNCTION")),
+            ("vfs_read", None),
+        ] {
+            let kind = super::kind(name);
+            assert_eq!(kind.is_some(), answer.is_some(), "{name}");
+            assert!(answer.is_none_or(|answer| kind.unwrap().contains(answer)), "{name}");
         }
     }
 

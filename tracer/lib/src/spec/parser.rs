@@ -307,7 +307,11 @@ impl<'s> Parser<'s> {
     fn group(&mut self) -> Result<Predicate, SpecError> {
         let group = self.any()?;
         self.expect(")", "expected &&, || or a closing parenthesis")?;
-        Ok(group)
+        match (self.operator(), &group) {
+            (None, _) => Ok(group),
+            (_, Predicate::Compare(one)) if one.operator == Operator::HasBits => self.error(MASKED),
+            _ => self.error("join conditions with && or ||"),
+        }
     }
 
     fn comparison(&mut self) -> Result<Comparison, SpecError> {
@@ -317,7 +321,10 @@ impl<'s> Parser<'s> {
             None => self.unswapped()?,
         };
         if self.operator().is_some() {
-            return self.error("join comparisons with && or ||");
+            return self.error(match comparison.operator {
+                Operator::HasBits => MASKED,
+                _ => "join comparisons with && or ||",
+            });
         }
         Ok(comparison)
     }
@@ -390,8 +397,16 @@ impl<'s> Parser<'s> {
         Ok(Some(literal))
     }
 
-    /// Parses the name of a constant or of a field, or another path.
+    /// Parses the name of a constant or of a field, or another path. Constants may be in parentheses, as in `(A|B)`.
     fn named(&mut self) -> Result<Operand, SpecError> {
+        if self.eat("(")? {
+            let Token::Word(_) = self.token else {
+                return self.error("expected the name of a constant");
+            };
+            let inner = self.named()?;
+            self.expect(")", "expected | or a closing parenthesis")?;
+            return Ok(inner);
+        }
         let mut name = match self.token {
             Token::Word(word) if word.starts_with('-') => {
                 self.take()?;
@@ -427,6 +442,10 @@ impl<'s> Parser<'s> {
         all.find(|operator| operator.to_string() == mark)
     }
 }
+
+/// About `flags & 3 == 1`.
+pub(super) const MASKED: &str = "& is true if there is a bit in common, and there is no comparison with some of the bits; for \
+                      (a & 3) == 1, write a & 1 && !(a & 2)";
 
 /// The comparison that a path without one stands for.
 fn is_not_zero(path: FieldPath, ty: Option<FieldType>) -> Comparison {

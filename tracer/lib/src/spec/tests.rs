@@ -1,4 +1,5 @@
 use super::field::{At, FieldBase, FieldPath, FieldType, PathStep};
+use super::parser::MASKED;
 use super::predicate::{Comparison, Operand, Operator, Predicate};
 use super::{ProbeSpec, Provider};
 use proptest::prelude::*;
@@ -58,6 +59,7 @@ fn specs_are_displayed_in_full() {
         ("f/4096 < count/", "kprobe:f/count > 4096/"),
         ("f/-1 >= x:s32/", "kprobe:f/x:s32 <= -1/"),
         ("f/0x10 & flags/", "kprobe:f/flags & 16/"),
+        ("f/flags & (A|B) && mode == (C)/", "kprobe:f/flags & A|B && mode == C/"),
         ("f/\"a\\n\\\"/\" == comm/", "kprobe:f/comm == \"a\\x0a\\\"/\"/"),
         ("f/comm != \"grün\t\"/", "kprobe:f/comm != \"gr\\xc3\\xbcn\\x09\"/"),
         ("f/state == TCP_ESTABLISHED/", "kprobe:f/state == TCP_ESTABLISHED/"),
@@ -263,6 +265,9 @@ const WRONG: &[(&str, &str, usize)] = &[
     ("f/a == b:str[c]/", "a predicate cannot name the length of a value, only fields can", 9),
     ("f/a < b < 5/", "join comparisons with && or ||", 8),
     ("f/1 < a < 5/", "join comparisons with && or ||", 8),
+    ("f/(a < b) < 5/", "join conditions with && or ||", 10),
+    ("f/a & 3 == 1/", MASKED, 8),
+    ("f/(a & 3) == 1/", MASKED, 10),
     ("f/!a == 5/", "! takes a field without a comparison, or parentheses: !(a == b)", 5),
     ("f/comm < \"a\"/", "strings can be compared with ==, !=, ~ and !~ only", 7),
     ("f/\"a\" & comm/", "strings can be compared with ==, !=, ~ and !~ only", 6),

@@ -21,6 +21,10 @@ fn names_of_values_are_known() {
     assert!(!accepts(&name("file->mode", "READ")));
     assert!(accepts(&name("file->is_open", "true")));
     assert!(!accepts(&name("file->data", "NULL")));
+    // A number may be a pointer if it is as wide as one.
+    assert!(!accepts(&name("file", "NULL")));
+    assert!(refusal(&name("count", "NULL")).1.starts_with("unknown constant or field NULL"));
+    assert!(refusal(&name("comm", "NULL")).1.ends_with("as in == \"dd\""));
     // An enumerator of another enumeration.
     assert!(!accepts(&name("count", "WRITE")));
     assert_eq!(
