@@ -47,6 +47,7 @@ mod spec;
 mod symbolize;
 mod tracefs;
 
+pub use binary::reader::{allow_symbol_reader, start_symbol_reader};
 pub use binary::{BinaryError, FileProblem};
 pub use error::TraceError;
 pub use hook::expand::LeftOut;
@@ -76,4 +77,4 @@ pub use spec::{
 pub use symbolize::sampled::SampledStacks;
 pub use symbolize::stack::{EntryKind, Stack, StackEntry, StackTable};
 pub use symbolize::stacks::StackCounts;
-pub use symbolize::{Frame, SymbolAccess, Symbols, allow_symbol_reader};
+pub use symbolize::{Frame, SymbolAccess, Symbols};

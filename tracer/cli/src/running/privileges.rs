@@ -110,6 +110,8 @@ pub(crate) fn give_up_but_for_samples(
 pub(crate) fn give_up_but_to_look() -> Result<()> {
     // Mounting takes a privilege that reading does not take. Whatever needs tracefs reports its absence.
     let _ = probe_perf::tracefs::root();
+    // So does starting another process. Whatever needs it reports its absence.
+    let _ = probe_tracer::start_symbol_reader();
     let also = Capabilities::SYSLOG | Capabilities::CHECKPOINT_RESTORE;
     logged(privileges::keep_to_read(also))?;
     confine(Confinement::default().reads_all_files())

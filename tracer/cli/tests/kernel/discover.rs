@@ -36,8 +36,12 @@ fn listed_probes_can_be_traced() {
 #[ignore = "needs root and BPF: cargo xtask test"]
 fn what_cannot_be_probed_is_named() {
     let assert_failure = |name, expected| assert_failure(&mut probe(["list", name]), expected);
-    assert_failure("tracepoint", "`probe list 'tracepoint:*'` lists them");
-    assert_failure("sw", "perf events have a command of their own: `probe sample -e page-faults");
+    for (kind, expected) in [
+        ("tracepoint", "`probe list 'tracepoint:*'` lists them\n  tracepoint\n  ^"),
+        ("sw", "perf events have a command of their own: `probe sample -e page-faults"),
+    ] {
+        assert_exit(&mut probe(["list", kind]), 1, expected);
+    }
     assert_failure(
         "tracepoint:sched:sched_process_exce",
         "the kernel has no tracepoint of this name; did you mean `sched:sched_process_exec`",

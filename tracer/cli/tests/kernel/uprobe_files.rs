@@ -1,10 +1,12 @@
 //! Functions in the files that a process runs: where its root directory or its mounts are others, where the file was
-//! replaced, and where it is a Go program.
+//! replaced, where it is a Go program, and who reads it.
 
+use crate::probe::chain::Chain;
 use crate::probe::commands::own;
-use crate::probe::{Run, assert_exit, json_line, probe, stderr, stdout, succeed};
+use crate::probe::{Run, assert_exit, binary, json_line, probe, stderr, stdout, succeed};
 use crate::uprobe_fixtures::{TRIPLE, calling};
 use std::collections::BTreeMap;
+use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -47,6 +49,34 @@ impl Waiting {
 fn copy(to: &Path) -> String {
     std::fs::copy(own(), to).unwrap();
     to.to_str().unwrap().to_owned()
+}
+
+/// The process that reads programs does not trust them: `probe` itself reads four bytes.
+#[test]
+#[ignore = "needs root and strace: cargo xtask test"]
+fn programs_are_read_in_another_process() {
+    let chain = Chain::compile();
+    let path = chain.program.to_str().unwrap();
+    let log = chain.program.with_extension("log");
+    let strace = ["-f", "-y", "-e", "trace=read,pread64,readv,preadv,mmap", "-o"];
+    let (all, main) = (format!("uprobe:{path}:*"), format!("uprobe:{path}:main"));
+    let inside = format!("uprobe:{path}:main+4");
+    for args in [
+        &["list", &all][..],
+        &["info", &main],
+        &["count", "-d", "1ms", &inside],
+        &["trace", "-d", "1ms", &main],
+    ] {
+        let mut command = Command::new("strace");
+        succeed(command.args(strace).arg(&log).arg(binary()).args(args));
+        let log = fs::read_to_string(&log).unwrap();
+        let main = log.split_ascii_whitespace().next().unwrap();
+        let of_file = log.lines().filter(|line| line.contains(&format!("<{path}>")));
+        let (own, others): (Vec<_>, Vec<_>) = of_file.partition(|line| line.starts_with(main));
+        let is_magic = |line: &&str| line.contains(", \"\\177ELF\", 4, 0) ");
+        assert!(!own.is_empty() && own.iter().all(is_magic), "{args:?}: {own:#?}");
+        assert!(!others.is_empty(), "{args:?}: {log}");
+    }
 }
 
 #[test]

@@ -1,39 +1,12 @@
 //! The symbols of stripped files, which distributions and `strip` keep in files of their own.
 
-use super::Elf;
-use super::functions::Functions;
-use super::parts::parts;
-use super::process::open_regular;
-use object::Object;
 use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 const GLOBAL: &str = "/usr/lib/debug";
-
-/// Adds the functions of the file with the symbols of a stripped one, if it is installed: by the build ID, or by the
-/// debug link.
-pub(super) fn add_symbols(path: &Path, elf: &Elf<'_>, functions: &mut Functions) {
-    let (Ok(id), Ok(link)) = (elf.build_id(), elf.gnu_debuglink()) else { return };
-    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    for candidate in candidates(&path, id, link.map(|(name, _)| name)) {
-        // Whatever is at that path, nothing but a regular file is opened.
-        let Ok(file) = open_regular(&candidate) else { continue };
-        let read = parts(&file);
-        let Ok(debug) = Elf::parse(&read) else { continue };
-        // A file of another build has other addresses. Without a build ID, the link has the checksum of the file.
-        let is_of_this_build = match (id, link) {
-            (Some(id), _) => debug.build_id() == Ok(Some(id)),
-            (None, Some((_, sum))) => checksum(&file).is_ok_and(|own| own == sum),
-            (None, None) => false,
-        };
-        if is_of_this_build && functions.add_all(&debug).is_ok() {
-            return;
-        }
-    }
-}
 
 /// Where the symbols of the program at a path without links may be, as in the documentation of GDB ("Separate Debug
 /// Files").

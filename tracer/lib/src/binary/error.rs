@@ -62,6 +62,9 @@ pub enum FileProblem {
     /// The file cannot be read.
     #[error("cannot be read: {0}")]
     Unreadable(io::Error),
+    /// The process that reads it has failed, in this way.
+    #[error("cannot be read: reading it {0}")]
+    ReaderFailed(String),
     /// The file is not a program or library for this machine, for this reason.
     #[error("has no code that can be probed: {0}")]
     NotElf(String),

@@ -1,6 +1,7 @@
 //! The functions of an ELF file, from its symbol tables.
 
-use super::{Elf, FileProblem, demangle};
+use super::contents::{Binding, Candidate, Elf, Function, Symbol};
+use super::{FileProblem, demangle};
 use object::elf::{FileHeader64, STB_LOCAL, STT_FUNC, STT_GNU_IFUNC};
 use object::read::elf::{ElfFile64, Sym, SymbolTable};
 use object::{Endianness, Object, ObjectSection, ReadRef, StringTable, SymbolIndex};
@@ -16,33 +17,6 @@ pub(super) struct Functions {
     imported: BTreeSet<String>,
     /// Whether only exported functions have names.
     is_stripped: bool,
-}
-
-/// A function.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Function {
-    pub(super) address: u64,
-    /// In bytes; 0 if unknown.
-    pub(super) size: u64,
-}
-
-/// A function that a name may stand for.
-#[derive(Clone, Copy, Debug)]
-struct Candidate {
-    function: Function,
-    binding: Binding,
-    is_indirect: bool,
-}
-
-/// How a name is bound to a function. The preferred binding comes first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Binding {
-    /// The default version of the symbol, which other files link against.
-    Default,
-    /// An older version of the symbol.
-    Old,
-    /// A function local to one source file.
-    Local,
 }
 
 impl Functions {
@@ -90,7 +64,7 @@ impl Functions {
             return;
         }
         if symbol.is_undefined(endian) {
-            self.imported.insert(name.into_owned());
+            self.insert(Symbol { name: name.into_owned(), candidate: None });
             return;
         }
         let binding = match (symbol.st_bind() == STB_LOCAL, is_old) {
@@ -100,7 +74,28 @@ impl Functions {
         };
         let (address, size) = (symbol.st_value(endian).into(), symbol.st_size(endian).into());
         let candidate = Candidate { function: Function { address, size }, binding, is_indirect };
-        self.named.entry(name.into_owned()).or_default().push(candidate);
+        self.insert(Symbol { name: name.into_owned(), candidate: Some(candidate) });
+    }
+
+    pub(super) fn insert(&mut self, Symbol { name, candidate }: Symbol) {
+        match candidate {
+            Some(candidate) => self.named.entry(name).or_default().push(candidate),
+            None => drop(self.imported.insert(name)),
+        }
+    }
+
+    /// All names, to be inserted elsewhere.
+    pub(super) fn into_symbols(self) -> impl Iterator<Item = Symbol> {
+        let named = self.named.into_iter().flat_map(|(name, candidates)| {
+            let of_name = move |one| Symbol { name: name.clone(), candidate: Some(one) };
+            candidates.into_iter().map(of_name)
+        });
+        named.chain(self.imported.into_iter().map(|name| Symbol { name, candidate: None }))
+    }
+
+    /// Notes whether only exported functions have names.
+    pub(super) fn set_stripped(&mut self, is_stripped: bool) {
+        self.is_stripped = is_stripped;
     }
 
     /// The names of all functions.

@@ -1,6 +1,7 @@
 //! Programs and libraries: finding a file by name, and functions in it.
 
 mod code;
+mod contents;
 mod debug;
 mod demangle;
 mod error;
@@ -8,6 +9,7 @@ mod functions;
 mod parts;
 mod path;
 mod process;
+pub(crate) mod reader;
 
 pub(crate) use debug::{candidates as debug_candidates, checksum};
 pub use error::{BinaryError, FileProblem};
@@ -15,27 +17,20 @@ pub(crate) use parts::{Parts, parts};
 pub(crate) use path::{is_program, program};
 pub(crate) use process::{Process, of_descriptor, regular};
 
-use functions::{Function, Functions};
-use object::elf::{ET_DYN, ET_EXEC, FileHeader64, PF_X, PT_LOAD};
-use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
-use object::{Endianness, Object, ObjectSection};
+use contents::{Contents, Function, Layout, MACHINE, Segment};
+use functions::Functions;
+use object::Endianness;
+use object::elf::FileHeader64;
+use object::read::elf::FileHeader;
 use probe_sys::process::linked_function;
 use process::Found;
+use reader::SharedReader;
 use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-
-/// The ELF machine type of this architecture.
-#[cfg(target_arch = "aarch64")]
-const MACHINE: u16 = object::elf::EM_AARCH64;
-#[cfg(not(target_arch = "aarch64"))]
-const MACHINE: u16 = object::elf::EM_X86_64;
-
-/// An ELF file, of which only the parts are read that are needed.
-type Elf<'parts> = ElfFile64<'parts, Endianness, &'parts Parts<'parts>>;
 
 /// An ELF program or shared library.
 #[derive(Debug)]
@@ -44,19 +39,12 @@ pub(crate) struct Binary {
     /// Kept open, so that it can be probed even if its path leads to another file.
     file: File,
     note: Option<String>,
+    reader: SharedReader,
     code: Vec<Segment>,
     functions: Functions,
     entry: u64,
     is_go: bool,
     throws: bool,
-}
-
-/// An executable segment of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Segment {
-    address: u64,
-    offset: u64,
-    size: u64,
 }
 
 impl Binary {
@@ -72,43 +60,20 @@ impl Binary {
     }
 
     fn read(found: Found) -> Result<Self, FileProblem> {
-        let not_elf = |why: &str| FileProblem::NotElf(why.to_owned());
-        match bytes_at(&found.file, 0, object::elf::ELFMAG.len() as u64) {
-            Ok(bytes) if bytes == object::elf::ELFMAG => {}
+        let mut magic = [0; 4];
+        match found.file.read_exact_at(&mut magic, 0) {
+            Ok(()) if magic == object::elf::ELFMAG => {}
             Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => {
                 return Err(FileProblem::Unreadable(error));
             }
-            _ => return Err(not_elf("it is not an ELF file")),
+            _ => return Err(FileProblem::NotElf("it is not an ELF file".to_owned())),
         }
-        let read = parts(&found.file);
-        let elf = Elf::parse(&read)
-            .map_err(|error| not_elf(&format!("it is not a 64-bit ELF file: {error}")))?;
-        let (header, endian) = (elf.elf_header(), elf.endian());
-        if header.e_machine(endian) != MACHINE {
-            return Err(not_elf("it is for another machine"));
-        }
-        if !matches!(header.e_type(endian), ET_EXEC | ET_DYN) {
-            return Err(not_elf("it is neither a program nor a shared library"));
-        }
-        let code = elf.elf_program_headers().iter().filter(|segment| {
-            segment.p_type(endian) == PT_LOAD && segment.p_flags(endian) & PF_X != 0
-        });
-        let code = code.map(|segment| Segment {
-            address: segment.p_vaddr(endian),
-            offset: segment.p_offset(endian),
-            size: segment.p_filesz(endian),
-        });
-        let code = code.collect();
-        let mut functions = Functions::of(&elf)
-            .map_err(|error| not_elf(&format!("its symbols cannot be read: {error}")))?;
-        if functions.is_stripped() {
-            debug::add_symbols(&found.path, &elf, &mut functions);
-        }
-        let entry = elf.entry();
-        let is_go = elf.sections().any(|section| section.name().is_ok_and(is_of_go));
         let Found { path, file, note } = found;
+        let reader = SharedReader::new();
+        let Contents { layout, functions } = reader.contents(&path, &file)?;
         let throws = functions.has_any(&["__cxa_throw", "__cxa_rethrow", "_Unwind_RaiseException"]);
-        Ok(Self { path, file, note, code, functions, entry, is_go, throws })
+        let Layout { code, entry, is_go, .. } = layout;
+        Ok(Self { path, file, note, reader, code, functions, entry, is_go, throws })
     }
 
     /// Whether it is a Go program.
@@ -189,8 +154,9 @@ impl Binary {
     /// Checks that an instruction of a function begins at a file offset, which is returned.
     fn instruction(&self, function: u64, offset: u64) -> Result<u64, FileProblem> {
         let size = offset.checked_sub(function).ok_or(FileProblem::NoCode)?;
-        let before = bytes_at(&self.file, function, size).map_err(FileProblem::Unreadable)?;
-        code::ends_with_instruction(&before).then_some(offset).ok_or(FileProblem::NoInstruction)
+        // A function begins with an instruction.
+        let is_boundary = size == 0 || self.reader.is_boundary(&self.file, function, size)?;
+        is_boundary.then_some(offset).ok_or(FileProblem::NoInstruction)
     }
 
     /// The file offset of the instruction at an address, in bytes.
@@ -258,15 +224,6 @@ impl Binary {
     }
 }
 
-/// Bytes of a file.
-fn bytes_at(file: &File, offset: u64, size: u64) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    bytes.try_reserve_exact(size as usize)?;
-    bytes.resize(size as usize, 0);
-    file.read_exact_at(&mut bytes, offset)?;
-    Ok(bytes)
-}
-
 /// The functions of a file that match a pattern.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Matching {
@@ -284,6 +241,23 @@ fn plainer<'n>(one: &'n str, other: &'n str) -> &'n str {
     if order(other) < order(one) { other } else { one }
 }
 
+/// Reads a program, and looks for all of its functions. `beside` may have the symbols that were stripped from it.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn read_for_probes(file: &File, beside: &File) {
+    let Ok(beside) = beside.try_clone() else { return };
+    let mut beside = Some(beside);
+    let Ok(contents) = Contents::read(file, &mut |_| beside.take().into_iter().collect()) else {
+        return;
+    };
+    for name in contents.functions.names() {
+        if let Ok(function) = contents.functions.find(name) {
+            contents.functions.containing(function.address);
+            contents.functions.size_of(function);
+            let _ = contents::is_boundary(file, function.address, function.size.min(1 << 16));
+        }
+    }
+}
+
 /// The file at a path, as this process sees it.
 fn own(path: PathBuf) -> Result<Found, BinaryError> {
     match process::open_regular(&path) {
@@ -296,11 +270,6 @@ fn own(path: PathBuf) -> Result<Found, BinaryError> {
 pub(crate) fn returns_again(name: &str) -> bool {
     let plain = name.trim_start_matches('_');
     matches!(plain, "setjmp" | "sigsetjmp" | "getcontext" | "swapcontext")
-}
-
-/// Whether a section of this name is in Go programs only, even in stripped ones.
-fn is_of_go(name: &str) -> bool {
-    matches!(name, ".go.buildinfo" | ".note.go.buildid" | ".gopclntab" | ".data.rel.ro.gopclntab")
 }
 
 /// Whether a file is an ELF file for this machine.

@@ -4,7 +4,7 @@
 //! is opened for reading, and what was checked is what is opened. Opening a pipe, a device or a leased file could wait
 //! for ever.
 
-use super::reader::Wants;
+use crate::binary::reader::Wants;
 use crate::binary::{debug_candidates, of_descriptor, regular};
 use crate::object::namespaces::innermost_id;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, open, openat2};

@@ -5,7 +5,6 @@ mod frame;
 mod images;
 mod known;
 mod mappings;
-pub(crate) mod reader;
 pub(crate) mod sampled;
 mod service;
 pub(crate) mod stack;
@@ -13,7 +12,6 @@ pub(crate) mod stacks;
 mod watch;
 
 pub use frame::Frame;
-pub use reader::allow_symbol_reader;
 
 use crate::error::TraceError;
 use crate::kernel::symbols;
@@ -37,7 +35,7 @@ use watch::Watch;
 ///
 /// A separate thread looks names up. Names of the kernel are from `/proc/kallsyms`. The files of processes, which any user may
 /// have created, are read by another process, which has no privileges and can open nothing: see
-/// [`allow_symbol_reader`]. With [`SymbolAccess::Processes`], the thread keeps those privileges of the calling thread that are needed to inspect other users' processes. Start
+/// [`allow_symbol_reader`](crate::allow_symbol_reader). With [`SymbolAccess::Processes`], the thread keeps those privileges of the calling thread that are needed to inspect other users' processes. Start
 /// it before you [give up privileges](crate::session::privileges).
 ///
 /// An address of a process has the name that it had at the time of the hit, or none: the kernel reports

@@ -3,9 +3,9 @@
 use super::files::{self, Opened, Root};
 use super::images::ElfFile;
 use super::mappings::{self, Mapped, Mapping};
-use super::reader::{Function, Kind, Lookup, Reader, ReaderState};
 use super::watch::Watch;
 use super::{Address, Frame, Owner, SymbolAccess, locked};
+use crate::binary::reader::{Function, Kind, Lookup, Reader, ReaderState};
 use crate::kernel::capabilities::Capabilities;
 use crate::kernel::identity::{TO_READ_AS_ROOT, leave_root_in_thread};
 use crate::session::interrupt::Interrupt;

@@ -3,6 +3,8 @@
 use super::client::{Lookup, Reader};
 use super::message::{Kind, TEXT, Wants};
 use super::{Function, NAME, keeper};
+use crate::binary::FileProblem;
+use crate::binary::contents::Contents;
 use probe_sys::process::linked_function;
 use probe_testing::crafted::{elf, nested};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
@@ -90,6 +92,56 @@ fn functions_and_generated_code_have_names() {
     assert_eq!(reader.state().unnamed(), 0);
 }
 
+/// What is read of a program in which functions are to be probed.
+fn contents(reader: &mut Reader, file: &File, beside: &[&File]) -> Result<Contents, FileProblem> {
+    let copies = || beside.iter().map(|file| file.try_clone().unwrap()).collect();
+    let open = &|_: &Wants| (copies(), false);
+    reader.contents(&Lookup { kind: Kind::Program, file, path: Path::new("the file"), open })
+}
+
+#[test]
+fn a_reader_tells_what_is_known_of_a_program() {
+    let mut reader = Reader::start().unwrap();
+    let (libc, _) = libc();
+    let own = File::open("/proc/self/exe").unwrap();
+    for file in [&libc, &own] {
+        let found = contents(&mut reader, file, &[]).unwrap();
+        let expected = Contents::read(file, &mut |_| Vec::new()).unwrap();
+        assert_eq!(found.layout, expected.layout);
+        let symbols = |contents: Contents| contents.functions.into_symbols().collect::<Vec<_>>();
+        let found = symbols(found);
+        assert!(found.len() > 1000);
+        assert!(found == symbols(expected));
+    }
+    let script = file(b"#!/bin/sh\n");
+    let error = contents(&mut reader, &script, &[]).unwrap_err().to_string();
+    assert!(error.starts_with("has no code that can be probed: it is not a 64-bit ELF file"));
+    let code = file(&[0x55, 0x48, 0x89, 0xe5]);
+    let mut ends = |size| reader.is_boundary(&code, 0, size).map_err(|error| error.to_string());
+    assert_eq!([1, 2, 4].map(&mut ends), [Ok(true), Ok(false), Ok(true)]);
+    assert!(ends(5).unwrap_err().starts_with("cannot be read: "));
+    assert!(ends(1 << 40).unwrap_err().contains("more than 64 MiB before this offset"));
+    assert_works(&mut reader);
+}
+
+#[test]
+fn a_program_that_ends_its_reader_is_refused_and_not_read_again() {
+    let mut reader = Reader::start().unwrap().hurried();
+    let (good, files) = (file(&elf(&[])), [(); 2].map(|()| file(&elf(&[]))));
+    let signals = [
+        (Signal::KILL, "ended the process that reads symbols"),
+        (Signal::STOP, "took more than 2s"),
+    ];
+    for (file, (signal, why)) in files.iter().zip(signals) {
+        kill_process(current(&reader), signal).unwrap();
+        let error = contents(&mut reader, file, &[]).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("cannot be read: reading it {why}")), "{error}");
+        let again = reader.is_boundary(file, 0, 1).unwrap_err().to_string();
+        assert_eq!(again, "cannot be read: reading it failed before");
+        assert!(contents(&mut reader, &good, &[]).is_ok());
+    }
+}
+
 #[test]
 fn a_reader_has_no_privileges() {
     let mut reader = Reader::start().unwrap();
@@ -127,8 +179,11 @@ fn crafted_files_end_at_most_the_process_that_reads_them() {
         &[(".gnu_debuglink", false, b"x")],
         &[(".debug_info", false, b""), (".gnu_debugaltlink", false, b"\0\0")],
     ] {
-        let name = program(&mut reader, &file(&elf(sections)));
+        let file = file(&elf(sections));
+        let name = program(&mut reader, &file);
         assert!(["", "f"].contains(&&*name), "{name}");
+        assert_works(&mut reader);
+        let _ = contents(&mut reader, &file, &[&file]);
         assert_works(&mut reader);
     }
     // 2³² sections, which a sparse file has room for.
@@ -139,6 +194,7 @@ fn crafted_files_end_at_most_the_process_that_reads_them() {
     let sparse = file(&many);
     sparse.set_len(1 << 40).unwrap();
     program(&mut reader, &sparse);
+    let _ = contents(&mut reader, &sparse, &[&sparse]);
     // A list of a size that nobody needs.
     let map = file(b"10 8 first\n");
     map.set_len(1 << 30).unwrap();

@@ -1,5 +1,6 @@
 //! What the tracer and the reader say to each other. The tracer does not trust what it receives.
 
+use crate::binary::contents::{Layout, Symbol};
 use serde::{Deserialize, Serialize};
 
 /// The largest packet, in bytes. A longer answer is shortened.
@@ -31,6 +32,11 @@ pub(crate) enum Kind {
 pub(super) enum Request {
     /// The functions at addresses in the file that comes with this packet. An answer for each of them is expected.
     Names { kind: Kind, addresses: Vec<u64> },
+    /// What a probe needs to know of the program that comes with this packet. [`Answer::Symbols`] are expected, and then one
+    /// [`Answer::Layout`].
+    Contents,
+    /// Whether an instruction ends `size` bytes after `start` in the program that comes with this packet.
+    Boundary { start: u64, size: u64 },
     /// The files that were wanted come with this packet: some that may have the debug information, and the DWARF package.
     Files { has_package: bool },
 }
@@ -40,6 +46,12 @@ pub(super) enum Request {
 pub(super) enum Answer {
     /// The functions at one address, the innermost first.
     Names(Vec<Function>),
+    /// Some functions of a program.
+    Symbols(Vec<Symbol>),
+    /// What else is known of the program, after all its functions, or why it is none.
+    Layout(Result<Layout, String>),
+    /// Whether an instruction ends there, or why that is not known.
+    Boundary(Result<bool, String>),
     /// Names need more files. It is said before the first answer, and at most [`WANTS`] times.
     Wants(Wants),
 }

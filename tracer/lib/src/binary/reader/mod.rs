@@ -16,10 +16,13 @@ mod keeper;
 pub(crate) mod message;
 pub(crate) mod perf_map;
 pub(crate) mod program;
+mod shared;
 mod worker;
 
 pub(crate) use client::{Lookup, Reader, ReaderState};
 pub(crate) use message::{Function, Kind, Wants};
+pub(super) use shared::SharedReader;
+pub use shared::start_symbol_reader;
 #[cfg(any(test, fuzzing))]
 pub(crate) use worker::Parsed;
 
@@ -33,10 +36,11 @@ const NAME: &str = "probe-symbols";
 /// Whether the program can be executed again as a keeper.
 static CAN_START: AtomicBool = AtomicBool::new(false);
 
-/// Lets [`Symbols`](crate::Symbols) start a process that reads the files of observed processes. Call it first in `main`,
-/// before there are threads: that process is this program, executed again, and there this call never returns.
+/// Lets [`Symbols`](crate::Symbols), and probes on functions of programs, start a process that reads the files of other users. Call it
+/// first in `main`, before there are threads: that process is this program, executed again, and there this call never
+/// returns.
 ///
-/// Without the call, user addresses have no names.
+/// Without the call, user addresses have no names, and the programs that probes name are read in the calling process.
 pub fn allow_symbol_reader() {
     if std::env::args_os().next().is_some_and(|name| name == NAME) {
         std::process::exit(i32::from(keeper::run().is_err()));
@@ -50,7 +54,7 @@ fn command() -> Option<Command> {
     let mut command = Command::new("/proc/self/exe");
     command.arg0(NAME).env_clear();
     if cfg!(test) {
-        let test = "symbolize::reader::tests::the_test_program_is_a_keeper_if_asked";
+        let test = "binary::reader::tests::the_test_program_is_a_keeper_if_asked";
         command.args([test, "--exact", "--nocapture", "-q"]).env(NAME, "1");
         return Some(command);
     }

@@ -1,10 +1,14 @@
 //! The tracer's side: asks a reader, and starts another if one fails.
 
 use super::channel::Channel;
-use super::command;
 use super::message::{
-    ADDRESSES, Answer, Ended, FUNCTIONS, Function, Kind, Request, Started, TEXT, WANTS, Wants,
+    ADDRESSES, Answer, Ended, FUNCTIONS, Kind, Request, Started, TEXT, WANTS, Wants,
 };
+use super::shared::unreadable;
+use super::{Function, command};
+use crate::binary::FileProblem;
+use crate::binary::contents::{Contents, Symbol};
+use crate::binary::functions::Functions;
 use probe_sys::bpf;
 use probe_sys::escape::Escaped;
 use probe_sys::process::spawn_alone;
@@ -26,6 +30,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long the start of a reader may take.
 const START: Duration = Duration::from_secs(10);
+
+/// The memory for the functions of a program, in bytes. The largest programs take less.
+const SYMBOLS: usize = 512 << 20;
 
 /// How often a reader may fail.
 const FAILURES: u32 = 32;
@@ -165,8 +172,7 @@ impl Reader {
     /// The same for as many addresses as fit into a packet, or for the first of them if the reader fails.
     fn functions_of_some(&mut self, lookup: &Lookup<'_>, addresses: &[u64]) -> Vec<Vec<Function>> {
         let mut found = Vec::new();
-        let Ok(file) = lookup.file.metadata() else { return found };
-        let id = (file.dev(), file.ino(), file.ctime(), file.ctime_nsec());
+        let Ok(id) = state_of(lookup.file) else { return found };
         if self.keeper.is_none() || self.refused.contains(&id) {
             self.state.add_unnamed(addresses.len());
             return found;
@@ -176,16 +182,68 @@ impl Reader {
             None => Err(io::ErrorKind::NotConnected.into()),
         };
         if let Err(error) = asked {
-            self.refused.insert(id);
             self.state.add_unnamed(addresses.len() - found.len());
-            self.failed(lookup.path, &error);
+            let (why, restarted) = self.failed(id, &error);
+            let path = Escaped(lookup.path.as_os_str().as_bytes());
+            log::warn!("addresses in {path} have no names, because reading it {why}");
+            if let Err(error) = restarted {
+                log::warn!(
+                    "further user addresses have no names, because the process that reads symbols is not started again: {error}"
+                );
+            }
         }
         found
     }
 
-    /// Starts another reader after a failure, and reports that.
-    fn failed(&mut self, path: &Path, error: &io::Error) {
-        let path = Escaped(path.as_os_str().as_bytes());
+    /// What a probe needs to know of a program.
+    pub(in crate::binary) fn contents(
+        &mut self,
+        lookup: &Lookup<'_>,
+    ) -> Result<Contents, FileProblem> {
+        let read = self
+            .answered(lookup.file, |running, deadline| ask_for_contents(running, lookup, deadline));
+        read?.map_err(FileProblem::NotElf)
+    }
+
+    /// Whether an instruction ends there.
+    pub(in crate::binary) fn is_boundary(
+        &mut self,
+        file: &File,
+        start: u64,
+        size: u64,
+    ) -> Result<bool, FileProblem> {
+        let answer = self.answered(file, |running, deadline| {
+            let request = Request::Boundary { start, size };
+            running.send_until(&request, &[file.as_fd()], deadline)?;
+            match running.receive_until(deadline)? {
+                Answer::Boundary(answer) => Ok(answer),
+                _ => Err(io::ErrorKind::InvalidData.into()),
+            }
+        });
+        answer?.map_err(unreadable)
+    }
+
+    /// What `ask` returns, unless the reader fails.
+    fn answered<T>(
+        &mut self,
+        file: &File,
+        ask: impl FnOnce(&Channel, Instant) -> io::Result<T>,
+    ) -> Result<T, FileProblem> {
+        let id = state_of(file).map_err(FileProblem::Unreadable)?;
+        if self.keeper.is_none() || self.refused.contains(&id) {
+            return Err(FileProblem::ReaderFailed("failed before".to_owned()));
+        }
+        let answer = match &self.running {
+            Some(running) => ask(running, Instant::now() + self.patience),
+            None => Err(io::ErrorKind::NotConnected.into()),
+        };
+        answer.map_err(|error| FileProblem::ReaderFailed(self.failed(id, &error).0))
+    }
+
+    /// Starts another reader after a failure, and never reads the file again. Returns what reading it did, and whether there is another
+    /// reader.
+    fn failed(&mut self, id: FileState, error: &io::Error) -> (String, io::Result<()>) {
+        self.refused.insert(id);
         self.running = None;
         self.failures += 1;
         let restarted = match self.failures < FAILURES {
@@ -205,13 +263,10 @@ impl Reader {
             (io::ErrorKind::InvalidData, _) => "led to an answer that is not valid".to_owned(),
             _ => "ended the process that reads symbols".to_owned(),
         };
-        log::warn!("addresses in {path} have no names, because reading it {why}");
-        if let Err(error) = restarted {
+        if restarted.is_err() {
             self.keeper = None;
-            log::warn!(
-                "further user addresses have no names, because the process that reads symbols is not started again: {error}"
-            );
         }
+        (why, restarted.map(drop))
     }
 
     /// Starts a reader. Returns how the previous one ended.
@@ -237,6 +292,54 @@ impl Drop for Reader {
     }
 }
 
+fn state_of(file: &File) -> io::Result<FileState> {
+    let file = file.metadata()?;
+    Ok((file.dev(), file.ino(), file.ctime(), file.ctime_nsec()))
+}
+
+/// Asks a reader for what a probe needs to know of a program. The inner error says why it is none.
+fn ask_for_contents(
+    reader: &Channel,
+    lookup: &Lookup<'_>,
+    deadline: Instant,
+) -> io::Result<Result<Contents, String>> {
+    reader.send_until(&Request::Contents, &[lookup.file.as_fd()], deadline)?;
+    let (mut functions, mut known, mut wants) = (Functions::default(), 0, 0);
+    loop {
+        match reader.receive_until(deadline)? {
+            Answer::Symbols(symbols) => {
+                known += symbols.iter().map(Symbol::size).sum::<usize>();
+                if known > SYMBOLS {
+                    return Err(io::ErrorKind::InvalidData.into());
+                }
+                symbols.into_iter().for_each(|symbol| functions.insert(symbol));
+            }
+            Answer::Layout(Ok(layout)) => {
+                functions.set_stripped(layout.is_stripped);
+                return Ok(Ok(Contents { layout, functions }));
+            }
+            Answer::Layout(Err(why)) => return Ok(Err(why)),
+            Answer::Wants(wanted) if known == 0 && wants < WANTS => {
+                wants += 1;
+                give(reader, lookup, &wanted, deadline)?;
+            }
+            _ => return Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+}
+
+/// Sends the files that a reader wants.
+fn give(
+    reader: &Channel,
+    lookup: &Lookup<'_>,
+    wanted: &Wants,
+    deadline: Instant,
+) -> io::Result<()> {
+    let (files, has_package) = (lookup.open)(wanted);
+    let files: Vec<BorrowedFd<'_>> = files.iter().map(AsFd::as_fd).collect();
+    reader.send_until(&Request::Files { has_package }, &files, deadline)
+}
+
 /// Asks a reader, and adds the functions at each address.
 fn ask(
     reader: &Channel,
@@ -254,9 +357,7 @@ fn ask(
             Answer::Names(functions) if are_valid(&functions) => found.push(functions),
             Answer::Wants(wanted) if found.is_empty() && wants < WANTS => {
                 wants += 1;
-                let (files, has_package) = (lookup.open)(&wanted);
-                let files: Vec<BorrowedFd<'_>> = files.iter().map(AsFd::as_fd).collect();
-                reader.send_until(&Request::Files { has_package }, &files, deadline)?;
+                give(reader, lookup, &wanted, deadline)?;
             }
             _ => return Err(io::ErrorKind::InvalidData.into()),
         }

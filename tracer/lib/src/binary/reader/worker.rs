@@ -2,17 +2,23 @@
 
 use super::channel::Channel;
 use super::confine;
-use super::message::{ADDRESSES, Answer, Function, Kind, LARGEST, Request, WANTS, Wants};
+use super::message::{
+    ADDRESSES, Answer, Function, Kind, LARGEST, Request, WANTS, Wants, shortened,
+};
 use super::perf_map::PerfMap;
 use super::program::{Files, Program, files};
+use crate::binary::contents::{Contents, is_boundary};
 use rustix::fs::{Stat, fstat};
 use std::fs::File;
-use std::io;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::{io, mem};
 
 /// The memory for files that are kept, in bytes, as far as it can be estimated.
 const KEPT: usize = 512 << 20;
+
+/// The room for functions in a packet, in bytes.
+const ROOM: usize = LARGEST - 64;
 
 /// The number of files that are kept.
 const FILES: usize = 512;
@@ -23,7 +29,7 @@ pub(super) fn run(channel: &Channel) -> io::Result<()> {
     let mut kept = Kept::default();
     loop {
         let (request, mut with) = channel.receive()?;
-        let (Request::Names { kind, addresses }, Some(file)) = (request, with.pop()) else {
+        let Some(file) = with.pop().map(File::from) else {
             return Err(io::ErrorKind::InvalidData.into());
         };
         let mut wants = 0;
@@ -36,11 +42,48 @@ pub(super) fn run(channel: &Channel) -> io::Result<()> {
             };
             got.unwrap_or_else(|_| files(Vec::new(), false))
         };
-        let parsed = kept.get(kind, file.into(), &mut want);
-        for address in addresses.into_iter().take(ADDRESSES) {
-            channel.send(&Answer::Names(fitting(parsed.functions(address))), &[])?;
+        match request {
+            Request::Names { kind, addresses } => {
+                let parsed = kept.get(kind, file, &mut want);
+                for address in addresses.into_iter().take(ADDRESSES) {
+                    channel.send(&Answer::Names(fitting(parsed.functions(address))), &[])?;
+                }
+            }
+            Request::Contents => {
+                let read = Contents::read(&file, &mut |wants| want(wants).candidates);
+                send_contents(channel, read)?;
+            }
+            Request::Boundary { start, size } => {
+                let answer = Answer::Boundary(is_boundary(&file, start, size));
+                channel.send(&answer, &[])?;
+            }
+            Request::Files { .. } => return Err(io::ErrorKind::InvalidData.into()),
         }
     }
+}
+
+/// Sends as many functions in a packet as fit.
+fn send_contents(channel: &Channel, read: Result<Contents, String>) -> io::Result<()> {
+    let Contents { layout, functions } = match read {
+        Ok(contents) => contents,
+        Err(why) => return channel.send(&Answer::Layout(Err(shortened(why))), &[]),
+    };
+    let (mut packet, mut size) = (Vec::new(), 0);
+    for symbol in functions.into_symbols() {
+        let own = serde_json::to_vec(&symbol)?.len() + 1;
+        // A longer name cannot be written in a spec.
+        if own > ROOM {
+            continue;
+        }
+        if size + own > ROOM {
+            channel.send(&Answer::Symbols(mem::take(&mut packet)), &[])?;
+            size = 0;
+        }
+        size += own;
+        packet.push(symbol);
+    }
+    channel.send(&Answer::Symbols(packet), &[])?;
+    channel.send(&Answer::Layout(Ok(layout)), &[])
 }
 
 /// Asks the tracer for files.
@@ -49,14 +92,14 @@ fn wanted(channel: &Channel, wants: Wants) -> io::Result<Files> {
     let (answer, with): (_, Vec<OwnedFd>) = channel.receive()?;
     match answer {
         Request::Files { has_package } => Ok(files(with, has_package)),
-        Request::Names { .. } => Err(io::ErrorKind::InvalidData.into()),
+        _ => Err(io::ErrorKind::InvalidData.into()),
     }
 }
 
 /// Leaves out inner functions until the rest fits into a packet.
 fn fitting(mut functions: Vec<Function>) -> Vec<Function> {
     let size = |all: &Vec<Function>| serde_json::to_vec(all).map_or(usize::MAX, |text| text.len());
-    while !functions.is_empty() && size(&functions) > LARGEST - 64 {
+    while !functions.is_empty() && size(&functions) > ROOM {
         functions.remove(0);
     }
     functions

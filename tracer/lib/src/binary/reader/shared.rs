@@ -1,0 +1,111 @@
+//! The reader of programs in which functions are probed.
+
+use super::client::{Lookup, Reader};
+use super::message::{Kind, Wants};
+use crate::binary::contents::{self, Contents};
+use crate::binary::process::open_regular;
+use crate::binary::{FileProblem, debug_candidates};
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+static SHARED: Mutex<Shared> = Mutex::new(Shared { reader: None, users: 0 });
+
+/// The reader that this process has, if it has one.
+struct Shared {
+    reader: Option<Reader>,
+    users: usize,
+}
+
+impl Shared {
+    fn get() -> MutexGuard<'static, Self> {
+        SHARED.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The reader, which is started if there is none. `None` if the program did not allow that.
+    fn reader(&mut self) -> io::Result<Option<&mut Reader>> {
+        if self.reader.is_none() && super::command().is_some() {
+            self.reader = Some(Reader::start()?);
+        }
+        Ok(self.reader.as_mut())
+    }
+}
+
+/// Starts the process that reads the programs in which functions are probed, and keeps it. Otherwise it is started when it is
+/// needed, which takes privileges. Call it before you [give them up](crate::privileges) and then [list](crate::list())
+/// or [describe](crate::Info) probes.
+///
+/// # Errors
+///
+/// If the process cannot be started. Without [`allow_symbol_reader`](crate::allow_symbol_reader), none is started.
+pub fn start_symbol_reader() -> io::Result<()> {
+    let mut shared = Shared::get();
+    shared.users += 1;
+    shared.reader().map(drop)
+}
+
+/// The use of a reader that this process has while somebody uses it. It is started when it is needed.
+#[derive(Debug)]
+pub(in crate::binary) struct SharedReader(());
+
+impl SharedReader {
+    pub(in crate::binary) fn new() -> Self {
+        Shared::get().users += 1;
+        Self(())
+    }
+
+    /// Reads a program or library.
+    pub(in crate::binary) fn contents(
+        &self,
+        path: &Path,
+        file: &File,
+    ) -> Result<Contents, FileProblem> {
+        let open = |wants: &Wants| (symbol_files(path, wants), false);
+        match Shared::get().reader().map_err(not_started)? {
+            Some(reader) => {
+                reader.contents(&Lookup { kind: Kind::Program, file, path, open: &open })
+            }
+            None => Contents::read(file, &mut |wants| open(&wants).0).map_err(FileProblem::NotElf),
+        }
+    }
+
+    /// Whether an instruction ends `size` bytes after the beginning of a function, which is at the offset `start` in the file.
+    pub(in crate::binary) fn is_boundary(
+        &self,
+        file: &File,
+        start: u64,
+        size: u64,
+    ) -> Result<bool, FileProblem> {
+        match Shared::get().reader().map_err(not_started)? {
+            Some(reader) => reader.is_boundary(file, start, size),
+            None => contents::is_boundary(file, start, size).map_err(unreadable),
+        }
+    }
+}
+
+impl Drop for SharedReader {
+    fn drop(&mut self) {
+        let mut shared = Shared::get();
+        shared.users -= 1;
+        if shared.users == 0 {
+            shared.reader = None;
+        }
+    }
+}
+
+pub(super) fn unreadable(why: String) -> FileProblem {
+    FileProblem::Unreadable(io::Error::other(why))
+}
+
+fn not_started(error: io::Error) -> FileProblem {
+    unreadable(format!("the process that reads programs cannot be started: {error}"))
+}
+
+/// The files that may have the symbols of a stripped program. Whatever is at their paths, nothing but a regular file is opened.
+fn symbol_files(path: &Path, wants: &Wants) -> Vec<File> {
+    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let id = Some(&*wants.build_id).filter(|id| !id.is_empty());
+    let candidates = debug_candidates(&path, id, wants.link.as_deref());
+    candidates.iter().filter_map(|path| open_regular(path).ok()).collect()
+}
