@@ -193,13 +193,14 @@ fn invalid_input_is_explained_in_one_line() {
     for (args, expected) in [
         (&["-e", unknown][..], "there is no event `syscalls:sys_enter_getpgi`"),
         (&["-e", unknown], "did you mean `syscalls:sys_enter_getpgid`"),
-        (&["-e", "list"], "there is no event `list`; events have perf's names: cpu-clock"),
         (&["-p", "4194305"], "there is no process 4194305"),
         (&["-F", "100000000"], most),
         (&["-c", "1000", "-e", own], most),
     ] {
         assert_failure(probe(["sample"]).args(args), expected);
     }
+    let expected = "there is no event `list`; events have perf's names: cpu-clock";
+    assert_exit(&mut probe(["sample", "-e", "list"]), 2, expected);
 }
 
 #[test]
