@@ -74,6 +74,15 @@ fn conditions_that_cannot_hold_are_refused() {
         ),
         ("t:syscalls:sys_enter_write/count < 0/", "write count:s64 < 0 to compare a signed number"),
         (
+            "t:syscalls:sys_enter_kill/sig == SIGKILL|SIGTERM/",
+            "write sig == SIGKILL || sig == SIGTERM",
+        ),
+        ("rawtp:sys_enter/id == read|write/", "write id == read || id == write"),
+        (
+            "t:syscalls:sys_exit_openat/ret == -ENOENT|-EACCES/",
+            "write ret == -ENOENT || ret == -EACCES",
+        ),
+        (
             "t:sched:sched_switch(common_flags)",
             "common_flags cannot be read: the kernel overwrites",
         ),

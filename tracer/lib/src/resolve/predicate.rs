@@ -312,20 +312,50 @@ impl Compiler<'_> {
                 let value = own.value_of(&String::from_utf8_lossy(text));
                 value.ok_or("this is a string, but the field is an integer")?
             }
+            Operand::Name(name) if name.contains('|') => self.joined(comparison, name, &own)?,
             Operand::Name(name) => self.named(name, &own)?,
             Operand::Field(path, _) => return Err(format!("{path} is not a field")),
         };
         Domain::of(&field, shape, comparison.ty).compare(field, comparison, value)
     }
 
+    /// The value that has the bits of several constants, as in `A|B`. What has one value at a time, such as a signal, is
+    /// rarely compared with the bits of two, but may have one of them.
+    fn joined(&self, comparison: &Comparison, names: &str, own: &Own<'_>) -> Result<i128, String> {
+        let Comparison { path, operator, .. } = comparison;
+        let is_any = *operator == Operator::HasBits;
+        let refused = |one: &str, other: &str| {
+            format!(
+                "| joins bits, but no value is both {one} and {other}; for one of them, write \
+                 {path} {operator} {one} || {path} {operator} {other}"
+            )
+        };
+        let exclusive = own.names.as_ref().and_then(|known| known.exclusive(names));
+        if let Some([one, other]) = exclusive.filter(|_| !is_any) {
+            return Err(refused(one, other));
+        }
+        if let Some(value) = own.value_of(names) {
+            return Ok(value);
+        }
+        let (mut joined, mut before) = (0, None);
+        for name in names.split('|') {
+            let value = match name.parse::<u64>() {
+                Ok(value) => value.into(),
+                Err(_) => self.named(name, own)?,
+            };
+            // Errors are no bits.
+            if let Some(before) = before.filter(|_| !is_any && (joined < 0 || value < 0)) {
+                return Err(refused(before, name));
+            }
+            (joined, before) = (joined | value, Some(name));
+        }
+        Ok(joined)
+    }
+
     /// The value of a constant: from the field's own, or otherwise from any.
     fn named(&self, name: &str, own: &Own<'_>) -> Result<i128, String> {
         if let Some(value) = own.value_of(name) {
             return Ok(value);
-        }
-        if name.contains('|') {
-            let mut names = name.split('|');
-            return names.try_fold(0, |all, name| Ok(all | self.named(name, own)?));
         }
         if let Some(errno) = name.strip_prefix('-').and_then(errno::number) {
             return Ok(-i128::from(errno));

@@ -423,11 +423,13 @@ impl<'s> Parser<'s> {
             _ => return self.error("expected a number, a string or a name"),
         };
         while self.eat("|")? {
-            let Token::Word(word) = self.token else {
-                return self.error("expected the name of a constant");
-            };
             name.push('|');
-            name.push_str(word);
+            match self.token {
+                Token::Word(word) => name.push_str(word),
+                // As in what is shown if a part has no name: `S_IFREG|0644`.
+                Token::Integer(value @ 0..) => name.push_str(&value.to_string()),
+                _ => return self.error("expected the name of a constant"),
+            }
             self.take()?;
         }
         Ok(Operand::Name(name))

@@ -289,7 +289,7 @@ const WRONG: &[(&str, &str, usize)] = &[
     ("f/a == \"\0\"/", "a string cannot contain a zero byte", 8),
     ("f/a == 'ab'/", "a character is one byte, like 'a' or '\\n'; a string is in double quotes", 7),
     ("f/a | b/", "expected &&, || or the / that ends the predicate", 4),
-    ("f/a & b | 1/", "expected the name of a constant", 10),
+    ("f/a & b | 1 | -1/", "expected the name of a constant", 14),
     ("f(ä)", "unexpected character", 2),
 ];
 

@@ -142,17 +142,48 @@ impl ValueNames {
         }
     }
 
-    /// The value of a name, or of several names as in `A|B`.
+    /// The value of a name, or of several names as in `A|B`. A number may be among them, as among those that are shown.
     pub(crate) fn value_of(&self, names: &str) -> Option<u64> {
-        let Self::Constants(parts) = self else { return None };
-        let value = |name: &str| {
-            parts.iter().find_map(|part| match &part.zero {
-                Some(zero) if zero == name => Some(0),
-                _ => Some(part.constants.iter().find(|known| known.name == name)?.value),
-            })
-        };
-        value(names)
+        let named = |name: &str| Some(self.constant(name)?.1);
+        let value = |name: &str| named(name).or_else(|| name.parse().ok());
+        named(names)
             .or_else(|| names.split('|').try_fold(0, |all, name| Some(all | value(name.trim())?)))
+    }
+
+    /// Two names in `A|B` that no value has at once, such as those of two signals.
+    pub(super) fn exclusive<'n>(&self, names: &'n str) -> Option<[&'n str; 2]> {
+        if self.constant(names).is_some() {
+            return None;
+        }
+        let known = names.split('|').filter_map(|name| Some((name, self.constant(name)?)));
+        let known: Vec<_> = known.collect();
+        let pairs = known
+            .iter()
+            .enumerate()
+            .flat_map(|(n, one)| known[n + 1..].iter().map(move |other| (one, other)));
+        let differ = |(mask, value): (u64, u64), (mask2, value2): (u64, u64)| {
+            (value ^ value2) & mask & mask2 != 0
+        };
+        let (one, other) = pairs.into_iter().find(|(one, other)| differ(one.1, other.1))?;
+        Some([one.0, other.0])
+    }
+
+    /// The bits that a constant determines, and their value.
+    fn constant(&self, name: &str) -> Option<(u64, u64)> {
+        match self {
+            Self::Constants(parts) => parts.iter().find_map(|part| match &part.zero {
+                Some(zero) if zero == name => Some((0, 0)),
+                _ => {
+                    let known = part.constants.iter().find(|known| known.name == name)?;
+                    Some((known.mask, known.value))
+                }
+            }),
+            Self::FileMode => {
+                let (kind, _) = FILE_TYPES.iter().find(|(_, known)| *known == name)?;
+                Some((libc::S_IFMT.into(), u64::from(*kind)))
+            }
+            _ => None,
+        }
     }
 
     /// All names.
@@ -178,19 +209,24 @@ impl ValueNames {
     }
 }
 
-/// A file's mode, as the mode of a system call is written (inode(7)).
+/// The types of files in their modes (inode(7)).
+const FILE_TYPES: [(u32, &str); 7] = [
+    (libc::S_IFREG, "S_IFREG"),
+    (libc::S_IFDIR, "S_IFDIR"),
+    (libc::S_IFLNK, "S_IFLNK"),
+    (libc::S_IFCHR, "S_IFCHR"),
+    (libc::S_IFBLK, "S_IFBLK"),
+    (libc::S_IFIFO, "S_IFIFO"),
+    (libc::S_IFSOCK, "S_IFSOCK"),
+];
+
+/// A file's mode, as the mode of a system call is written.
 fn file_mode(mode: u64) -> String {
-    let kind = match mode as u32 & libc::S_IFMT {
-        libc::S_IFREG => "S_IFREG|",
-        libc::S_IFDIR => "S_IFDIR|",
-        libc::S_IFLNK => "S_IFLNK|",
-        libc::S_IFCHR => "S_IFCHR|",
-        libc::S_IFBLK => "S_IFBLK|",
-        libc::S_IFIFO => "S_IFIFO|",
-        libc::S_IFSOCK => "S_IFSOCK|",
-        _ => return format!("{}{mode:o}", if mode == 0 { "" } else { "0" }),
-    };
-    format!("{kind}0{:o}", mode & !u64::from(libc::S_IFMT))
+    let kind = mode as u32 & libc::S_IFMT;
+    match FILE_TYPES.iter().find(|(known, _)| *known == kind) {
+        Some((_, name)) => format!("{name}|0{:o}", mode & !u64::from(libc::S_IFMT)),
+        None => format!("{}{mode:o}", if mode == 0 { "" } else { "0" }),
+    }
 }
 
 /// The name of a value. It has none if its parts do not cover it. Only the bits of a mask are shown of what has no name.
@@ -299,7 +335,10 @@ mod tests {
         for (names, name, value) in [
             (&open, "RDONLY", Some(0)),
             (&open, "WRONLY|CREAT", Some(0x41)),
-            (&open, "WRONLY | 3", None),
+            (&open, "WRONLY | 4", Some(5)),
+            (&open, "WRONLY | x", None),
+            (&open, "4", None),
+            (&ValueNames::FileMode, "S_IFCHR|420", Some(0o2_0644)),
             (&state, "R", Some(0)),
             (&minus, "FDCWD", Some(all - 99)),
             (&ValueNames::Device, "8:1", None),
@@ -307,5 +346,15 @@ mod tests {
             assert_eq!(names.value_of(name), value, "{name}");
         }
         assert_eq!(state.all().collect::<Vec<_>>(), ["R", "S", "D", "+"]);
+        for (names, joined, exclusive) in [
+            (&open, "WRONLY|CREAT|4", None),
+            (&open, "SYNC|DSYNC", None),
+            (&open, "CREAT|RDONLY|WRONLY", Some(["RDONLY", "WRONLY"])),
+            (&state, "S|D", None),
+            (&state, "R|S", None),
+            (&ValueNames::FileMode, "S_IFREG|S_IFDIR", Some(["S_IFREG", "S_IFDIR"])),
+        ] {
+            assert_eq!(names.exclusive(joined), exclusive, "{joined}");
+        }
     }
 }

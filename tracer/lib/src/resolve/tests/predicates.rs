@@ -28,6 +28,11 @@ fn names_of_values_are_known() {
     // An enumerator of another enumeration.
     assert!(!accepts(&name("count", "WRITE")));
     assert_eq!(
+        refusal(&name("count", "-ENOENT|-EACCES")).1,
+        "| joins bits, but no value is both -ENOENT and -EACCES; for one of them, write count == -ENOENT || \
+         count == -EACCES"
+    );
+    assert_eq!(
         refusal(&name("file->mode", "REED")),
         (200, "unknown constant or field REED; did you mean `READ`?".to_owned())
     );
