@@ -188,6 +188,14 @@ pub enum TraceError {
         /// Similar names.
         near: Vec<String>,
     },
+    /// The name is that of a format.
+    #[error(
+        "cannot probe {spec}: this is the format of an entry of ftrace's own buffer, and no event of the kernel"
+    )]
+    NotHit {
+        /// The probe.
+        spec: ProbeSpec,
+    },
     /// A function cannot have a trampoline.
     #[error(
         "cannot probe {spec}: a trampoline needs a function that occurs exactly once in the types of the kernel \

@@ -362,10 +362,12 @@ fn event(args: &[String]) -> String {
     let probes = quoted(&probes);
     // The words behind the event.
     let rest = position(args, EVENT).and_then(|at| args.get(at + 2..)).unwrap_or_default();
-    let traced = match rest.first() {
-        Some(first) if is_program(first) => format!(" -- {}", quoted(rest)),
+    let traced = match rest {
+        [dashes, command @ ..] if dashes == "--" => format!(" -- {}", quoted(command)),
+        [first, ..] if is_program(first) => format!(" -- {}", quoted(rest)),
         _ => String::new(),
     };
+    let command = if command == "record" { "record -o FILE" } else { command };
     format!("name events as probes, without an option: `probe {command} {probes}{traced}`; {note}")
 }
 

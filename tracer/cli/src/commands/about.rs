@@ -15,6 +15,9 @@ pub(crate) fn list(args: &List) -> Result<ExitCode> {
     print_as(args.json, &listing, lines)?;
     if !args.json {
         listing.notes.iter().for_each(report);
+        if listing.probes.is_empty() {
+            report(format!("nothing that can be probed matches {}", args.pattern));
+        }
     }
     Ok(if listing.probes.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }

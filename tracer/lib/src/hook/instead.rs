@@ -12,10 +12,13 @@ const MOST: usize = 3;
 
 /// Looks for the name of a spec among system calls, tracepoints, the C library's functions and programs.
 pub(super) fn instead(spec: &ProbeSpec) -> Instead {
-    if spec.is_glob() || spec.address().is_some() {
+    let name = spec.name();
+    if spec.address().is_some() || spec.is_glob() && spec.module().is_some() {
         return Instead::default();
     }
-    let name = spec.name();
+    if spec.is_glob() {
+        return Instead { probes: patterns(name), program: None };
+    }
     if let Some(module) = spec.module() {
         return Instead { probes: in_module(module, name), program: None };
     }
@@ -103,7 +106,15 @@ fn system_call(function: &str) -> &str {
     .unwrap_or(function)
 }
 
-/// The system call, its tracepoints, and the other tracepoints of this name.
+/// A pattern of tracepoints that matches as many system calls as one of functions, or else other tracepoints.
+fn patterns(name: &str) -> Vec<String> {
+    let Ok(tracefs) = Tracefs::open() else { return Vec::new() };
+    let patterns = [format!("syscalls:sys_enter_{name}"), format!("*:{name}")];
+    let found = patterns.into_iter().find(|pattern| !matching(&tracefs, pattern).is_empty());
+    found.map(|pattern| format!("{}:{pattern}", Provider::Tracepoint.name())).into_iter().collect()
+}
+
+/// The system call, its tracepoints, the other tracepoints of this name, or those of the category of this name.
 fn tracepoints(name: &str, call: &str) -> Vec<String> {
     let Ok(tracefs) = Tracefs::open() else { return Vec::new() };
     let written = |one: String| format!("{}:{one}", Provider::Tracepoint.name());
@@ -118,6 +129,10 @@ fn tracepoints(name: &str, call: &str) -> Vec<String> {
         _ => probes.extend(entry.into_iter().map(written)),
     }
     probes.extend(matching(&tracefs, &format!("*:{name}")).into_iter().map(written));
+    let category = format!("{name}:*");
+    if probes.is_empty() && !matching(&tracefs, &category).is_empty() {
+        probes.push(written(category));
+    }
     probes
 }
 
@@ -132,6 +147,11 @@ mod tests {
         assert_eq!(of("sh").program.as_deref(), Some("sh"));
         assert_eq!(of("no_such_thing"), Instead::default());
         assert_eq!(of("ma*c"), Instead::default());
+        if Tracefs::open().is_ok() {
+            assert_eq!(of("openat*").probes, ["tracepoint:syscalls:sys_enter_openat*"]);
+            assert_eq!(of("sched_swi*").probes, ["tracepoint:*:sched_swi*"]);
+            assert_eq!(of("sched").probes, ["tracepoint:sched:*"]);
+        }
         assert_eq!(of("c:malloc").probes, ["uprobe:c:malloc"]);
         assert_eq!(call_instead(&"tracepoint:a:b".parse().unwrap()), Instead::default());
         let read = call_instead(&"tracepoint:syscalls:sys_enter_read".parse().unwrap());

@@ -320,7 +320,11 @@ impl FieldSource for TracepointFields {
             [] => self.whole(field, ty, (path.at, ty_at)),
             [(PathStep::Index(index), at)] => self.element(field, index, ty, (at, ty_at)),
             [(PathStep::Index(_), _), (_, at), ..] | [(_, at), ..] => {
-                let what = format!("{} is {}, which has no members here", field.name, field.ty);
+                let FormatField { name, ty, .. } = field;
+                let mut what = format!("{name} is {ty}, which has no members here");
+                if ty.ends_with('*') {
+                    what += &format!("; {name}:bytes[16] is the memory that it points to");
+                }
                 Err(ResolveError::new(at, what))
             }
         })
@@ -868,7 +872,11 @@ pub(super) mod tests {
             ("args:sym", 5, "args is not an address"),
             ("saddr:bytes[5]", 6, "saddr has 4 bytes"),
             ("saddr[0]:str", 9, "saddr[0] is neither an address nor an array of characters"),
-            ("skaddr->x", 8, "skaddr is const void *, which has no members here"),
+            (
+                "skaddr->x",
+                8,
+                "skaddr is const void *, which has no members here; skaddr:bytes[16] is the memory that it points to",
+            ),
             ("args[0].x", 8, "args is unsigned long, which has no members here"),
             ("name:u32", 5, "name can be read as str or bytes[N] only"),
             ("comm:u32", 5, "comm is a string"),

@@ -62,6 +62,7 @@ pub(super) fn spec(text: &str) -> Option<(usize, &'static str)> {
     const IN_KERNEL: &str =
         "a function of the kernel is written kprobe:FUNCTION, and its return kretprobe:FUNCTION";
     const PRINTED: &str = "there are no format strings: write the values to print as fields, as in 'PROBE(arg0, arg1:ustr)'";
+    const SECTION: &str = "a colon follows the kind of probe, as in kprobe:vfs_read and tracepoint:sched:sched_switch";
     const SCRIPT: &str = "there are no scripts: write the values to print as fields, and the condition as a \
                           predicate: 'PROBE(FIELD, FIELD:ustr)/FIELD > 0/'";
     if text.starts_with(['/', '.', '~']) {
@@ -76,6 +77,14 @@ pub(super) fn spec(text: &str) -> Option<(usize, &'static str)> {
         && !["hz", "s", "ms", "us"].contains(&file)
     {
         return Some((0, if file.is_empty() { IN_KERNEL } else { IN_FILE }));
+    }
+    // libbpf's sections. A function may have the name of a provider, but then a slash ends its predicate.
+    if let Some((section, rest)) = text.split_once('/')
+        && !rest.ends_with('/')
+        && (section.len() > 2 || section == "tp")
+        && let Ok(Some(_)) = Provider::find(section)
+    {
+        return Some((section.len(), SECTION));
     }
     // A string that is compared with comes after a predicate's operator.
     if let Some(at) = text.find(" \"")
@@ -150,6 +159,11 @@ mod tests {
             ("p:c:open \"%s\", arg1", "uprobe:FILE:FUNCTION"),
             ("p:hz:99", "probe sample -a -F 99"),
             ("do_sys_openat2 \"%s\", arg2", "there are no format strings"),
+            ("fentry/vfs_read", "as in kprobe:vfs_read"),
+            ("tp/sched/sched_switch", "tracepoint:sched:sched_switch"),
+            ("vfs_read,vfs_write", "arguments of their own"),
+            ("sched:sched_switch,sched:sched_waking", "arguments of their own"),
+            ("raw_tracepoint:sched:sched_switch", "rawtp:NAME, without a category"),
             ("f/strncmp(comm, \"a\", 1) == 0/", "FIELD ~ \"/etc*\""),
             ("vfs_read(str(buf))", "PATH:ustr"),
             ("vfs_open/str(path->dentry->d_name.name) == \"x\"/", "PATH:str"),
@@ -180,6 +194,8 @@ mod tests {
         for (spec, meant) in [
             ("raw_tracepoint:sys_enter", "rawtp:sys_enter"),
             ("rawtracepoint:sys_enter", "rawtp:sys_enter"),
+            ("tp:sched:sched_switch", "tracepoint:sched:sched_switch"),
+            ("tp_btf:sched_switch", "rawtp:sched_switch"),
             ("kfunc:vfs_read", "fentry:vfs_read"),
             ("f/comm == \"{\"/", "kprobe:f/comm == \"{\"/"),
             ("f/comm ~ \"%s\"/", "kprobe:f/comm ~ \"%s\"/"),

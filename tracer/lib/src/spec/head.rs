@@ -36,6 +36,7 @@ const WILD: [char; 3] = ['*', '?', '['];
 const SYSTEM_CALL: &str =
     "a system call is written ksyscall:NAME, or ksyscall:ia32:NAME for 32-bit calls only";
 const BLANK: &str = "kernel names have no blanks; fields and a condition follow as in NAME(FIELD, FIELD)/FIELD > 0/";
+const SEVERAL: &str = "several probes are arguments of their own: PROBE PROBE";
 const TRACEPOINT: &str = "a tracepoint is written tracepoint:CATEGORY:NAME";
 
 /// Parses the head of a spec.
@@ -104,9 +105,12 @@ pub(super) fn read(spec: &str) -> Result<Head<'_>, SpecError> {
         }
     };
     if reader.peek() == Some(':') {
-        return reader.error(match reader.is_in_file() {
-            true => "there is one colon too many; a name with colons is written in quotes: \"ns::function\"",
-            false => "there is one colon too many",
+        return reader.error(match reader.provider {
+            Provider::RawTracepoint => "a raw tracepoint is written rawtp:NAME, without a category",
+            _ if reader.is_in_file() => {
+                "there is one colon too many; a name with colons is written in quotes: \"ns::function\""
+            }
+            _ => "there is one colon too many",
         });
     }
     let offset = reader.offset(kind)?;
@@ -277,6 +281,7 @@ impl<'s> Reader<'s> {
                     );
                 }
                 Some(' ') => return self.error(BLANK),
+                Some(',') => return self.error(SEVERAL),
                 Some(_) => return self.error("kernel names cannot contain this character"),
             }
         }

@@ -22,9 +22,18 @@ impl Predicate {
         self.comparisons().iter().any(|one| matches!(one.value, Operand::Name(_)))
     }
 
-    /// What to know if `==` or `!=` compares with a string that looks like a pattern.
+    /// What to know if a string looks like a pattern, or like another pattern, than it is.
     pub(crate) fn literal_pattern(&self) -> Option<String> {
         self.comparisons().into_iter().find_map(|one| {
+            if let (Operator::Like | Operator::NotLike, Operand::Text(text)) =
+                (one.operator, &one.value)
+            {
+                return text.contains(&b'[').then(|| {
+                    format!(
+                        "in {one}, the [ is an ordinary character; only * and ? stand for others"
+                    )
+                });
+            }
             let operator = match one.operator {
                 Operator::Equal => Operator::Like,
                 Operator::NotEqual => Operator::NotLike,

@@ -53,9 +53,10 @@ impl Provider {
             Self::Kretprobe => ("kretprobe", &["kr"], Form::InModule),
             Self::Fentry => ("fentry", &["f", "kfunc"], Form::InModule),
             Self::Fexit => ("fexit", &["fr", "kretfunc"], Form::InModule),
-            Self::Tracepoint => ("tracepoint", &["t"], Form::InCategory),
+            Self::Tracepoint => ("tracepoint", &["t", "tp"], Form::InCategory),
             Self::RawTracepoint => {
-                ("rawtp", &["rt", "raw_tp", "rawtracepoint", "raw_tracepoint"], Form::Name)
+                let others = &["rt", "raw_tp", "rawtracepoint", "raw_tracepoint", "tp_btf"];
+                ("rawtp", others, Form::Name)
             }
             Self::Uprobe => ("uprobe", &["u"], Form::InFile),
             Self::Uretprobe => ("uretprobe", &["ur"], Form::InFile),

@@ -60,6 +60,9 @@ impl Tracefs {
     /// Reads a file of a tracepoint. Returns its path, too.
     fn read(&self, spec: &ProbeSpec, file: &str) -> Result<(PathBuf, String)> {
         let (category, name) = spec.tracepoint().ok_or(TraceError::NoProbe)?;
+        if category == FORMATS {
+            return Err(TraceError::NotHit { spec: spec.clone() });
+        }
         let name = self.own_name(category, name);
         let path = self.root.join("events").join(category).join(&*name).join(file);
         match fs::read_to_string(&path) {
@@ -121,10 +124,13 @@ fn near_raw(name: &str, all: &[String]) -> Vec<String> {
     if same.is_empty() { nearest(name, raw_names(all)) } else { same }
 }
 
-/// Two raw tracepoints serve all system calls. The entries of ftrace itself are only formats.
+/// The category of ftrace's own entries, which are only formats of its buffer: they are never hit.
+const FORMATS: &str = "ftrace";
+
+/// Two raw tracepoints serve all system calls.
 fn raw_names(all: &[String]) -> Vec<String> {
     let names = all.iter().filter_map(|event| match event.split_once(':')? {
-        ("syscalls" | "ftrace", _) => None,
+        ("syscalls" | FORMATS, _) => None,
         (_, name) => Some(name.to_owned()),
     });
     names.collect()
@@ -136,9 +142,9 @@ fn matching(all: Vec<String>, glob: &Glob) -> Vec<String> {
     let is_hidden = |name: &str| syscall::newer(name).iter().any(|newer| all.contains(newer));
     // Another name of a tracepoint counts unless it is the name of a tracepoint that can be hit.
     let is_known = |name: &String| glob.matches(name) && (!all.contains(name) || is_hidden(name));
-    // The entries of ftrace itself are only formats; they are never hit.
+    let is_format = |name: &str| name.split_once(':').is_some_and(|(of, _)| of == FORMATS);
     let is_hit = |name: &&String| {
-        !name.starts_with("ftrace:")
+        !is_format(name)
             && !is_hidden(name)
             && (glob.matches(name) || syscall::known_as(name).iter().any(is_known))
     };
