@@ -11,8 +11,14 @@ use std::sync::Arc;
 /// The number of ended processes that are remembered.
 const ENDED: usize = 1024;
 
-/// The number of mappings that are remembered.
-const MAPPED: usize = 1 << 16;
+/// How many bytes the mappings of all processes take that are remembered, about. Users choose the lengths of their paths.
+const ROOM: usize = 16 << 20;
+
+/// What a process takes for each of its programs, about.
+const OF_BEGIN: usize = 128;
+
+/// What the file of a mapping takes beside its path, about.
+const OF_FILE: usize = 96;
 
 /// A file whose code was mapped.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -29,8 +35,8 @@ pub(crate) struct Images {
     processes: HashMap<u32, Process>,
     /// Processes that have ended, and when.
     ended: VecDeque<(u32, u64)>,
-    /// The number of mappings of all processes.
-    mapped: usize,
+    /// How many bytes all of them take.
+    taken: usize,
     /// Before this time, mappings may have changed unnoticed.
     complete_since: u64,
     /// Before this time, mappings of ended processes are forgotten.
@@ -75,15 +81,15 @@ impl Images {
     }
 
     fn begin(&mut self, pid: u32, time: u64, how: Begin) {
+        self.make_room(time);
         let begins = &mut self.processes.entry(pid).or_default().begins;
+        self.taken += OF_BEGIN;
         begins.insert(begins.partition_point(|&(at, _)| at <= time), (time, how));
     }
 
     /// Notes a mapping, which may be of something other than a file.
     pub(crate) fn map(&mut self, mapping: &Mapping<'_>, file: &MappedFile<'_>, time: u64) {
-        if self.mapped >= MAPPED {
-            self.forget(time);
-        }
+        self.make_room(time);
         let &Mapping { thread, addr: begin, len, pgoff: offset, filename: path, .. } = mapping;
         let file = match *file {
             MappedFile::Inode { inode, .. }
@@ -97,8 +103,9 @@ impl Images {
         let mapped = &mut self.processes.entry(thread.pid).or_default().mapped;
         let end = begin.saturating_add(len);
         let at = mapped.partition_point(|one| one.since <= time);
-        mapped.insert(at, Mapped { since: time, begin, end, file });
-        self.mapped += 1;
+        let new = Mapped { since: time, begin, end, file };
+        self.taken += new.size();
+        mapped.insert(at, new);
     }
 
     /// Notes that a process ended. It is remembered for a while.
@@ -108,15 +115,22 @@ impl Images {
             && let Some((pid, end)) = self.ended.pop_front()
             && let Some(process) = self.processes.get_mut(&pid)
         {
-            let before = process.mapped.len();
+            let before = process.size();
             // The number may belong to another process by now.
             process.begins.retain(|&(since, _)| since > end);
             process.mapped.retain(|mapped| mapped.since > end);
-            self.mapped -= before - process.mapped.len();
+            self.taken -= before - process.size();
             self.known_since = self.known_since.max(end);
             if process.begins.is_empty() && process.mapped.is_empty() {
                 self.processes.remove(&pid);
             }
+        }
+    }
+
+    /// Forgets everything if it is much.
+    fn make_room(&mut self, time: u64) {
+        if self.taken > ROOM {
+            self.forget(time);
         }
     }
 
@@ -192,6 +206,19 @@ impl Process {
     fn mapped_at(&self, between: RangeInclusive<u64>, address: u64) -> Option<&Mapped> {
         let is_there = |one: &&Mapped| (one.begin..one.end).contains(&address);
         self.mapped(between).iter().rev().find(is_there)
+    }
+
+    /// How many bytes it takes, about.
+    fn size(&self) -> usize {
+        OF_BEGIN * self.begins.len() + self.mapped.iter().map(Mapped::size).sum::<usize>()
+    }
+}
+
+impl Mapped {
+    /// How many bytes it takes, about.
+    fn size(&self) -> usize {
+        let path = self.file.as_ref().map(|(file, _)| file.path.as_os_str().len());
+        size_of::<Self>() + path.map_or(0, |len| OF_FILE + len)
     }
 }
 
@@ -270,14 +297,35 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_mappings_is_limited() {
-        let mut images = Images::default();
-        for time in 0..=MAPPED as u64 {
-            map(&mut images, 1, 1000, b"//anon", time);
+    fn mappings_are_not_kept_without_limit() {
+        let path = [b"/".as_slice(), &[b'x'; 4000]].concat();
+        for (path, kept) in [(&*path, 2000..5000), (b"//anon", 100_000..500_000)] {
+            let mut images = Images::default();
+            let number = |images: &Images| images.processes[&1].mapped.len();
+            let mut time = 0;
+            loop {
+                let before = images.processes.get(&1).map_or(0, |one| one.mapped.len());
+                time += 1;
+                assert!(time < 1_000_000, "nothing is forgotten");
+                map(&mut images, 1, 1000, path, time);
+                if number(&images) <= before {
+                    assert!(kept.contains(&before), "{before}");
+                    break;
+                }
+            }
+            assert_eq!(number(&images), 1);
+            assert_eq!(images.since(1, time - 1, 1000), None);
+            assert_eq!(images.since(1, time, 1000), Some(time));
         }
-        assert_eq!(images.mapped, 1);
-        assert_eq!(images.since(1, MAPPED as u64 - 1, 1000), None);
-        assert_eq!(images.since(1, MAPPED as u64, 1000), Some(MAPPED as u64));
+    }
+
+    #[test]
+    fn programs_are_not_kept_without_limit() {
+        let mut images = Images::default();
+        for time in 0..1_000_000 {
+            images.exec(1, time);
+        }
+        assert!(images.processes[&1].begins.len() <= ROOM / OF_BEGIN + 1);
     }
 
     #[test]
@@ -297,5 +345,6 @@ mod tests {
         assert_eq!(find(&images, 1, 4, 1000), Some(("/second", 7)));
         images.end(10_000, 7);
         assert!(!images.processes.contains_key(&10));
+        assert_eq!(images.taken, images.processes.values().map(Process::size).sum::<usize>());
     }
 }

@@ -5,8 +5,11 @@ use crate::symbolize::images::ElfFile;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The number of names that are remembered at a time.
-const REMEMBERED: usize = 1 << 17;
+/// How many bytes the names take that are remembered at a time, about. Users choose how long their names are.
+const ROOM: usize = 16 << 20;
+
+/// What a name takes beside its frames, about.
+const OF_NAME: usize = 200;
 
 /// What addresses refer to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -24,7 +27,8 @@ type ByTime = Vec<(u64, Arc<[Frame]>)>;
 #[derive(Debug, Default)]
 pub(super) struct Known {
     names: HashMap<(Space, Address), ByTime>,
-    number: usize,
+    /// How many bytes they take.
+    taken: usize,
 }
 
 impl Known {
@@ -57,22 +61,36 @@ impl Known {
         since: u64,
         frames: Arc<[Frame]>,
     ) {
-        let names = self.names.entry((space, address)).or_default();
+        // Most addresses get only one name.
+        let names = self.names.entry((space, address)).or_insert_with(|| Vec::with_capacity(1));
+        self.taken += size(&frames);
         match names.binary_search_by_key(&since, |(at, _)| *at) {
-            Ok(at) => names[at].1 = frames,
-            Err(at) => {
-                names.insert(at, (since, frames));
-                self.number += 1;
+            Ok(at) => {
+                let previous = std::mem::replace(&mut names[at].1, frames);
+                self.taken -= size(&previous);
             }
+            Err(at) => names.insert(at, (since, frames)),
         }
     }
 
-    /// Forgets everything if it is much.
+    /// Forgets everything if it is much. What is forgotten is looked up again.
     pub(super) fn shrink(&mut self) {
-        if self.number > REMEMBERED {
+        if self.taken > ROOM {
             *self = Self::default();
         }
     }
+}
+
+/// How many bytes a name takes, about.
+fn size(frames: &[Frame]) -> usize {
+    let of_frame = |frame: &Frame| {
+        let source = frame.source.as_ref().map_or(0, |(file, _)| file.len());
+        size_of::<Frame>()
+            + frame.name.len()
+            + frame.module.as_ref().map_or(0, String::len)
+            + source
+    };
+    OF_NAME + frames.iter().map(of_frame).sum::<usize>()
 }
 
 #[cfg(test)]
@@ -95,6 +113,20 @@ mod tests {
         assert_eq!([9, 10, 19, 20].map(at), [None, Some("a"), Some("a"), Some("b")]);
         assert!(known.since(&space, address, 19).is_none());
         assert_eq!(known.since(&space, address, 20), Some(&name("b")));
-        assert_eq!(known.number, 2);
+        assert_eq!(known.taken, 2 * size(&name("a")));
+    }
+
+    #[test]
+    fn long_names_are_not_kept_without_limit() {
+        let mut known = Known::default();
+        let name = "x".repeat(4096);
+        let mut most = 0;
+        for at in 0..20_000 {
+            let frame = Frame { name: name.clone(), offset: Some(0), module: None, source: None };
+            known.insert(Space::Kernel, Address { at, is_return: false }, 0, [frame].into());
+            known.shrink();
+            most = most.max(known.names.len());
+        }
+        assert!((1000..=ROOM / name.len()).contains(&most), "{most}");
     }
 }

@@ -17,6 +17,17 @@ pub(super) struct Mapping {
     pub(super) of: Mapped,
 }
 
+impl Mapping {
+    /// How many bytes it takes, about.
+    pub(super) fn size(&self) -> usize {
+        let path = match &self.of {
+            Mapped::File { path, .. } => path.as_os_str().len(),
+            Mapped::Vdso | Mapped::Memory => 0,
+        };
+        size_of::<Self>() + path
+    }
+}
+
 /// What is mapped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Mapped {

@@ -274,7 +274,10 @@ impl Symbols {
         let since: Vec<_> = {
             let mut watch = locked(watch);
             let images = watch.images_at(time);
-            addresses.iter().map(|one| images.since(pid, time, one.instruction())).collect()
+            let since = |one: &Address| images.since(pid, time, one.instruction());
+            let since: Vec<_> = addresses.iter().map(since).collect();
+            watch.add_unknown(since.iter().filter(|one| one.is_none()).count());
+            since
         };
         let known = |(&one, &since): (&Address, &Option<u64>)| match since {
             Some(since) => self.known.since(&space, one, since).cloned(),

@@ -13,6 +13,9 @@ const EXITED: u32 = u32::MAX;
 /// The number of ended threads whose names are kept: a thread may still be sampled after its end was reported.
 const ENDED: usize = 4096;
 
+/// The number of threads whose names are known at a time. The ends of some may have been lost.
+const THREADS: usize = 1 << 16;
+
 /// Counts the samples of a [`Sampler`](probe_perf::Sampler) by task and stack. It needs samples with callchains
 /// and, with [`Flags::COMM`](probe_perf::Flags::COMM) and [`Flags::TASK`](probe_perf::Flags::TASK), the names,
 /// forks and exits of threads. The times must be of
@@ -52,11 +55,11 @@ impl SampledStacks {
     pub fn record(&mut self, record: &Record<'_>) {
         match &record.body {
             Body::Sample(sample) => self.sample(sample, record.id().unwrap_or(0)),
-            Body::Comm { thread, comm, .. } => drop(self.names.insert(thread.tid, padded(comm))),
+            Body::Comm { thread, comm, .. } => self.is_called(thread.tid, padded(comm)),
             Body::Fork(task) => {
                 // A new thread has the name of its parent.
                 let name = self.name(task.parent);
-                self.names.insert(task.thread.tid, name);
+                self.is_called(task.thread.tid, name);
             }
             Body::Exit(task) => self.end(task.thread.tid),
             _ => {}
@@ -107,7 +110,19 @@ impl SampledStacks {
     }
 
     fn name(&mut self, thread: Thread) -> [u8; COMM_LEN] {
-        *self.names.entry(thread.tid).or_insert_with(|| padded(&name(thread)))
+        if let Some(known) = self.names.get(&thread.tid) {
+            return *known;
+        }
+        let name = padded(&name(thread));
+        self.is_called(thread.tid, name);
+        name
+    }
+
+    fn is_called(&mut self, tid: u32, name: [u8; COMM_LEN]) {
+        if self.names.len() >= THREADS {
+            self.names.clear();
+        }
+        self.names.insert(tid, name);
     }
 }
 
@@ -146,6 +161,15 @@ mod tests {
             assert!(stacks.names.contains_key(&tid));
         }
         assert_eq!((stacks.names.len(), stacks.ended.len()), (ENDED, ENDED));
+    }
+
+    #[test]
+    fn names_of_threads_whose_ends_were_lost_are_forgotten() {
+        let mut stacks = SampledStacks::new(Symbols::none());
+        for tid in 1..=2 * THREADS as u32 {
+            stacks.is_called(tid, padded(b"lost"));
+            assert!(stacks.names.len() <= THREADS && stacks.names.contains_key(&tid));
+        }
     }
 
     #[test]

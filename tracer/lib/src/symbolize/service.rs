@@ -66,9 +66,9 @@ const AFTER_SIGNAL: Duration = Duration::from_secs(1);
 /// others.
 const READING: Duration = Duration::from_secs(15);
 
-/// The number of processes whose mappings are remembered at a time, and of these mappings.
+/// The number of processes whose mappings are remembered at a time, and how many bytes these take, about.
 const PROCESSES: usize = 1024;
-const MAPPINGS: usize = 1 << 17;
+const ROOM: usize = 16 << 20;
 
 /// Looks symbols up in a thread of its own, until it is dropped.
 #[derive(Debug)]
@@ -181,6 +181,8 @@ struct Names {
     reader: Option<Reader>,
     /// Processes whose mappings are remembered.
     remembered: HashMap<u32, Remembered>,
+    /// How many bytes these mappings take.
+    taken: usize,
     /// The library that the kernel maps.
     vdso: Option<Opened>,
 }
@@ -192,10 +194,17 @@ struct Remembered {
     mappings: Arc<[Mapping]>,
 }
 
+impl Remembered {
+    /// How many bytes it takes, about.
+    fn size(&self) -> usize {
+        self.mappings.iter().map(Mapping::size).sum()
+    }
+}
+
 impl Names {
     fn new(reader: Option<Reader>) -> Self {
         let symbolizer = Symbolizer::new();
-        Self { symbolizer, reader, remembered: HashMap::new(), vdso: None }
+        Self { symbolizer, reader, remembered: HashMap::new(), taken: 0, vdso: None }
     }
 
     fn answer(&mut self, asked: &Receiver<Question>, watch: Option<&Mutex<Watch>>) {
@@ -347,12 +356,14 @@ impl Names {
         match mappings::read(&owner.pid.to_string()) {
             Ok(mappings) if !mappings.is_empty() => {
                 let mappings: Arc<[_]> = mappings.into();
-                let number: usize = self.remembered.values().map(|one| one.mappings.len()).sum();
-                if self.remembered.len() >= PROCESSES || number > MAPPINGS {
+                let new = Remembered { owner, since, mappings: Arc::clone(&mappings) };
+                self.forget(owner.pid);
+                if self.remembered.len() >= PROCESSES || self.taken + new.size() > ROOM {
                     self.remembered.clear();
+                    self.taken = 0;
                 }
-                let remembered = Remembered { owner, since, mappings: Arc::clone(&mappings) };
-                self.remembered.insert(owner.pid, remembered);
+                self.taken += new.size();
+                self.remembered.insert(owner.pid, new);
                 (since, mappings)
             }
             // A process that is exiting has no mappings any more.
@@ -360,11 +371,15 @@ impl Names {
                 Some(known) if known.owner == owner => (known.since, Arc::clone(&known.mappings)),
                 _ => {
                     // They belong to another process.
-                    self.remembered.remove(&owner.pid);
+                    self.forget(owner.pid);
                     (since, Arc::default())
                 }
             },
         }
+    }
+
+    fn forget(&mut self, pid: u32) {
+        self.taken -= self.remembered.remove(&pid).map_or(0, |one| one.size());
     }
 }
 
@@ -383,4 +398,23 @@ fn vdso() -> io::Result<Opened> {
 fn frame(symbol: &Sym<'_>, back: u64) -> Arc<[Frame]> {
     let (name, offset) = (symbol.name.to_string(), Some(symbol.offset as u64 + back));
     Arc::new([Frame { name, offset, module: None, source: None }])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mappings_are_not_remembered_without_limit() {
+        let mut names = Names::new(None);
+        let own = Owner { pid: std::process::id(), comm: [0; _] };
+        names.remember(own);
+        let of_this = names.taken;
+        assert!(of_this > 0);
+        names.remember(own);
+        assert_eq!(names.taken, of_this);
+        names.taken = ROOM;
+        names.remember(Owner { pid: std::os::unix::process::parent_id(), ..own });
+        assert!(names.remembered.len() == 1 && names.taken < ROOM, "{}", names.taken);
+    }
 }

@@ -24,6 +24,8 @@ pub(super) struct Watch {
     lost: u64,
     /// Whether it was reported that mappings were missed.
     has_warned: bool,
+    /// The number of addresses of hits from times of which it is not known what was mapped.
+    unknown: usize,
 }
 
 impl Watch {
@@ -39,7 +41,7 @@ impl Watch {
         let sampler = sampler(Target::System).or_else(|_| sampler(whole))?;
         let mut images = Images::default();
         images.forget(monotonic());
-        Ok(Self { sampler, images, caught_up: 0, lost: 0, has_warned: false })
+        Ok(Self { sampler, images, caught_up: 0, lost: 0, has_warned: false, unknown: 0 })
     }
 
     /// What processes had mapped at a time, which must have passed.
@@ -48,6 +50,11 @@ impl Watch {
             self.catch_up();
         }
         &self.images
+    }
+
+    /// Counts addresses that have no names because it is not known what was mapped there.
+    pub(super) fn add_unknown(&mut self, number: usize) {
+        self.unknown += number;
     }
 
     /// Reads all records so far.
@@ -76,6 +83,17 @@ impl Watch {
             }
         }
         self.caught_up = now;
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        match self.unknown {
+            0 => {}
+            number => log::warn!(
+                "{number} user addresses have no names, because it is not known what was mapped there at the time"
+            ),
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The names of generated code, which programs list in `/tmp/perf-PID.map`: `START SIZE NAME`, with numbers in hex.
 
 use super::message::{Function, shortened};
+use super::program::OF_TEXT;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek};
 
@@ -43,6 +44,7 @@ impl PerfMap {
         }
         // The last of several is the one that was generated last.
         functions.sort_by_key(|one: &Generated| one.begin);
+        functions.shrink_to_fit();
         Ok(Self { functions })
     }
 
@@ -60,7 +62,8 @@ impl PerfMap {
 
     /// An estimate of the memory that it takes, in bytes.
     pub(super) fn size(&self) -> usize {
-        self.functions.iter().map(|one| one.name.len() + size_of::<Generated>()).sum()
+        let size = |one: &Generated| one.name.len() + OF_TEXT + size_of::<Generated>();
+        self.functions.iter().map(size).sum()
     }
 }
 

@@ -13,6 +13,9 @@ const SYMBOLS: usize = 1 << 22;
 /// The number of symbols before an address that are tried: functions rarely contain others.
 const AROUND: usize = 32;
 
+/// What a name takes beside its text, in bytes: the allocator's part.
+pub(super) const OF_TEXT: usize = 16;
+
 /// An ELF file, of which only the parts are read that are needed.
 pub(super) type ElfFile<'c> = object::File<'c, &'c Parts<'c>>;
 
@@ -104,8 +107,9 @@ impl Program {
         }
         this.symbols.sort_unstable();
         this.symbols.dedup();
-        let names: usize =
-            this.symbols.iter().map(|one| one.name.len() + size_of::<Symbol>()).sum();
+        this.symbols.shrink_to_fit();
+        let size = |one: &Symbol| one.name.len() + OF_TEXT + size_of::<Symbol>();
+        let names: usize = this.symbols.iter().map(size).sum();
         this.size = names + this.debug_info.as_ref().map_or(0, |info| info.size);
         Ok(this)
     }
