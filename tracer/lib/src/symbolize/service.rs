@@ -224,7 +224,7 @@ impl Names {
             let of = |found| Answer { found, ..Answer::default() };
             let found = match place {
                 Place::Kernel => of(self.of_kernel(&addresses)),
-                Place::Process(owner) => self.of_process(owner, &addresses),
+                Place::Process(owner) => self.of_process(owner, &addresses, watch),
                 Place::File(file) => of(self.of_file(&file, &addresses)),
             };
             // The asker may have stopped waiting.
@@ -250,8 +250,13 @@ impl Names {
         addresses.iter().zip(&found).map(frames).collect()
     }
 
-    fn of_process(&mut self, owner: Owner, addresses: &[Address]) -> Answer {
-        let (since, mappings) = self.remember(owner);
+    fn of_process(
+        &mut self,
+        owner: Owner,
+        addresses: &[Address],
+        watch: Option<&Mutex<Watch>>,
+    ) -> Answer {
+        let (since, mappings) = self.mappings(owner, watch);
         let mut found = vec![Arc::default(); addresses.len()];
         let begun = Instant::now();
         // The positions of addresses, by what is mapped there.
@@ -350,6 +355,17 @@ impl Names {
         }
     }
 
+    /// The mappings of a process, and a time before they were read, since when they have been the same.
+    fn mappings(&mut self, owner: Owner, watch: Option<&Mutex<Watch>>) -> (u64, Arc<[Mapping]>) {
+        if let (Some(watch), Some(known)) = (watch, self.remembered.get(&owner.pid))
+            && known.owner == owner
+            && locked(watch).is_same_since(owner.pid, known.since)
+        {
+            return (known.since, Arc::clone(&known.mappings));
+        }
+        self.remember(owner)
+    }
+
     /// Reads the mappings of a process, so that they are known after it has ended. Returns them, and the time before that.
     fn remember(&mut self, owner: Owner) -> (u64, Arc<[Mapping]>) {
         let since = monotonic();
@@ -403,6 +419,33 @@ fn frame(symbol: &Sym<'_>, back: u64) -> Arc<[Frame]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use probe_perf::Target;
+    use std::io::Read;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn mappings_are_read_again_only_if_something_was_mapped() {
+        let watch = Mutex::new(Watch::open(&Target::ThisProcess).unwrap());
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "echo; read go; exec cat"]);
+        let mut shell = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (mut input, mut output) = (shell.stdin.take().unwrap(), shell.stdout.take().unwrap());
+        let mut has_answered = || output.read_exact(&mut [0]).unwrap();
+        has_answered();
+        let owner = Owner { pid: shell.id(), comm: [0; _] };
+        let mut names = Names::new(None);
+        let mut read = || names.mappings(owner, Some(&watch)).1;
+        let first = read();
+        assert!(!first.is_empty() && Arc::ptr_eq(&first, &read()));
+        input.write_all(b"go\n").unwrap();
+        input.write_all(b"x").unwrap();
+        has_answered();
+        let of_cat = read();
+        assert!(!Arc::ptr_eq(&first, &of_cat) && first != of_cat);
+        assert!(Arc::ptr_eq(&of_cat, &read()));
+        drop(input);
+        shell.wait().unwrap();
+    }
 
     #[test]
     fn mappings_are_not_remembered_without_limit() {

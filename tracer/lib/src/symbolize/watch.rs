@@ -57,6 +57,13 @@ impl Watch {
         self.unknown += number;
     }
 
+    /// Whether a process has mapped nothing else since a time.
+    pub(super) fn is_same_since(&mut self, pid: u32, time: u64) -> bool {
+        let images = self.images_at(monotonic());
+        let now = images.all_since(pid, monotonic());
+        now.is_some() && now == images.all_since(pid, time)
+    }
+
     /// Reads all records so far.
     pub(super) fn catch_up(&mut self) {
         let now = monotonic();
