@@ -2,6 +2,7 @@
 
 pub mod busy;
 pub mod chain;
+pub mod churn;
 pub mod commands;
 pub mod compat;
 pub mod kernel_trace;
