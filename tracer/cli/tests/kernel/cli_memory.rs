@@ -49,7 +49,8 @@ fn assert_limited(args: &[&str]) {
     assert!(hits > PHASES * PROCESSES * 9 / 10, "{hits} of {}: {printed}", PHASES * PROCESSES);
     let [_, second, _, last] = kept.try_into().unwrap();
     assert!(last.memory < second.memory + MORE, "{second:?} {last:?}");
-    assert_eq!(last.descriptors, second.descriptors);
+    // One or two are open only for a moment.
+    assert!(last.descriptors <= second.descriptors + 2, "{second:?} {last:?}");
     assert!(last.mappings <= second.mappings + 4, "{second:?} {last:?}");
 }
 

@@ -127,6 +127,6 @@ mod tests {
             known.shrink();
             most = most.max(known.names.len());
         }
-        assert!((1000..=ROOM / name.len()).contains(&most), "{most}");
+        assert!((1000..5000).contains(&most), "{most}");
     }
 }
