@@ -168,7 +168,7 @@ const WRONG: &[(&str, &str, usize)] = &[
     ("a\u{1b}[2J", "kernel names cannot contain this character", 1),
     ("ä", "kernel names cannot contain this character", 0),
     ("u:x:ä", "names cannot contain this character; a name in quotes can: uprobe:FILE:\"NAME\"", 4),
-    ("rawtp:a:b", "there is one colon too many", 7),
+    ("rawtp:a:b", "a raw tracepoint is written rawtp:NAME, without a category", 7),
     (
         "ksyscall:x64:open",
         "a system call is written ksyscall:NAME, or ksyscall:ia32:NAME for 32-bit calls only",

@@ -142,12 +142,16 @@ impl ValueNames {
         }
     }
 
-    /// The value of a name, or of several names as in `A|B`. A number may be among them, as among those that are shown.
+    /// The value of a name, or of several names as in `A|B`. Numbers may follow a name, as in what is shown.
     pub(crate) fn value_of(&self, names: &str) -> Option<u64> {
         let named = |name: &str| Some(self.constant(name)?.1);
         let value = |name: &str| named(name).or_else(|| name.parse().ok());
-        named(names)
-            .or_else(|| names.split('|').try_fold(0, |all, name| Some(all | value(name.trim())?)))
+        let joined = || {
+            let mut names = names.split('|').map(str::trim);
+            let first = named(names.next()?)?;
+            names.try_fold(first, |all, name| Some(all | value(name)?))
+        };
+        named(names).or_else(joined)
     }
 
     /// Two names in `A|B` that no value has at once, such as those of two signals.
