@@ -7,7 +7,6 @@ mod refusal;
 mod running;
 
 use args::Args;
-use clap::Parser;
 use output::print::harmless;
 use probe_sys::escape::Escaped;
 use probe_tracer::TraceError;
@@ -17,7 +16,8 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     probe_tracer::allow_symbol_reader();
     commands::completions::answer();
-    let args = Args::try_parse().unwrap_or_else(|error| refusal::refuse(&error));
+    let args: Vec<_> = std::env::args_os().collect();
+    let args = Args::of(&args).unwrap_or_else(|error| refusal::refuse(&error));
     let level = match args.verbose {
         0 => log::LevelFilter::Warn,
         1 => log::LevelFilter::Debug,

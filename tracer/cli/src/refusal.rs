@@ -1,7 +1,6 @@
 //! Invalid command lines.
 
 use crate::args::{Args, foreign};
-use clap::Parser;
 use probe_sys::escape::Escaped;
 use probe_tracer::ProbeSpec;
 use std::ffi::OsStr;
@@ -14,7 +13,7 @@ use std::os::unix::ffi::OsStrExt;
 /// escape, and a probe has an equivalent spelling without them.
 pub(crate) fn refuse(error: &clap::Error) -> ! {
     let args: Vec<String> = std::env::args_os().map(|arg| escaped(&arg)).collect();
-    match Args::try_parse_from(&args) {
+    match Args::of(&args) {
         Err(mut shown) => {
             foreign::answer(&mut shown, &args);
             shown.exit()

@@ -21,7 +21,9 @@ pub(crate) use seal::Seal;
 pub(crate) use target::{AtEnd, TargetArgs};
 pub(crate) use trace::{Flight, Record, Replay, Trace, Traced};
 
-use clap::{ArgAction, Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::{ArgAction, CommandFactory, Parser, Subcommand};
+use std::ffi::OsStr;
 
 /// Trace functions and tracepoints of the kernel, and functions of programs
 #[derive(Debug, Parser)]
@@ -33,6 +35,19 @@ pub(crate) struct Args {
 
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+impl Args {
+    /// Parses a command line. A command that is announced has to follow: without one, the whole system would be traced.
+    pub(crate) fn of<A: AsRef<OsStr>>(args: &[A]) -> Result<Self, clap::Error> {
+        let parsed = Self::try_parse_from(args.iter().map(AsRef::as_ref))?;
+        match args.iter().position(|arg| arg.as_ref() == "--") {
+            Some(at) if at + 1 == args.len() => {
+                Err(Self::command().error(ErrorKind::TooFewValues, "no command follows --"))
+            }
+            _ => Ok(parsed),
+        }
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -111,6 +126,13 @@ mod tests {
             assert!(parse(invalid).is_err(), "{invalid:?}");
         }
         assert!(Args::try_parse_from(["probe", "sample", "--aux", "dir"]).is_err());
+    }
+
+    #[test]
+    fn a_command_follows_two_dashes() {
+        let of = |rest: &[&str]| Args::of(&[&["probe", "trace", "f"], rest].concat()).is_ok();
+        assert!(of(&[]) && of(&["--", "git", "log", "--"]) && of(&["--", "--"]));
+        assert!(!of(&["--"]));
     }
 
     #[test]

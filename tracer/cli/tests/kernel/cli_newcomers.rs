@@ -108,6 +108,7 @@ const FIRST: &[(&str, Expected)] = &[
     ("trace|-T|sh", Words("--ret reports each call")),
     ("trace|-o|file|rawtp:sys_enter", Words("probe record -o FILE")),
     ("trace|--|sh", Words("stands for all system calls")),
+    ("trace|rawtp:sys_enter|--", Words("no command follows --")),
     ("trace|/bin/sh", Words("goes after --")),
     ("trace|rawtp:sys_enter|sh", Words("write -- before it")),
     ("trace|rawtp:sys_enter|sh|-l", Words("goes after --: `probe trace rawtp:sys_enter -- sh -l`")),

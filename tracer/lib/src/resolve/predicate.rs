@@ -175,6 +175,18 @@ impl<'s> Own<'s> {
         Some(signed(self.is_signed, self.names.as_ref()?.value_of(name)?))
     }
 
+    /// Why a string is none of them.
+    fn no_text(&self, path: &FieldPath) -> String {
+        let what = "this is a string, but the field is an integer";
+        match self.is_wide && self.names.is_none() {
+            true => format!(
+                "{what}; if it is the address of a string, write {path}:ustr for one of the process, {path}:str for one of \
+                 the kernel"
+            ),
+            false => what.to_owned(),
+        }
+    }
+
     /// A proposal for a name that is not among them, or nothing.
     fn near(&self, name: &str) -> String {
         match (&self.names, self.shape) {
@@ -310,7 +322,7 @@ impl Compiler<'_> {
             Operand::Integer(value) => *value,
             Operand::Text(text) => {
                 let value = own.value_of(&String::from_utf8_lossy(text));
-                value.ok_or("this is a string, but the field is an integer")?
+                value.ok_or_else(|| own.no_text(&comparison.path))?
             }
             Operand::Name(name) if name.contains('|') => self.joined(comparison, name, &own)?,
             Operand::Name(name) => self.named(name, &own)?,

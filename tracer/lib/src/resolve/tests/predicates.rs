@@ -25,6 +25,8 @@ fn names_of_values_are_known() {
     assert!(!accepts(&name("file", "NULL")));
     assert!(refusal(&name("count", "NULL")).1.starts_with("unknown constant or field NULL"));
     assert!(refusal(&name("comm", "NULL")).1.ends_with("as in == \"dd\""));
+    let text = refusal(&compare("file->data", Operator::Equal, Operand::Text(b"dd".into()))).1;
+    assert!(text.contains("write file.data:ustr for one of the process"), "{text}");
     // An enumerator of another enumeration.
     assert!(!accepts(&name("count", "WRITE")));
     assert_eq!(
