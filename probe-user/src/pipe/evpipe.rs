@@ -162,8 +162,8 @@ impl EvPipe {
 
     /// Drains the rings that a wait has reported, and follows CPUs that go online and offline.
     fn drain_due<C: Consumer>(&mut self, consumer: &mut C) -> Progress {
-        let mut progress = self.drain_queues(consumer);
-        if self.coverage.is_time_to_watch(progress.records)
+        let (mut progress, is_taken) = self.drain_queues(consumer);
+        if (self.coverage.is_time_to_watch(progress.records) || is_taken)
             && self.coverage.follow(&mut self.waiting, consumer)
         {
             self.waiting.look_at_all();
@@ -194,12 +194,14 @@ impl EvPipe {
         flow
     }
 
-    /// Drains the queues that are due, and those of lazy CPUs.
-    fn drain_queues<C: Consumer>(&mut self, consumer: &mut C) -> Progress {
-        let mut progress = Progress::NONE;
+    /// Drains the queues that are due, and those of lazy CPUs. Also returns whether another consumer has taken over one of these
+    /// CPUs: it writes to the ring once, which wakes this one.
+    fn drain_queues<C: Consumer>(&mut self, consumer: &mut C) -> (Progress, bool) {
+        let (mut progress, mut is_taken) = (Progress::NONE, false);
         let Self { waiting, coverage: Coverage { queues, .. }, .. } = self;
         waiting.begin_drain();
         let mut counting = self.accounting.before(consumer);
+        let claims = Arc::clone(queues.claims());
         queues.visit(waiting.visited.cpus(), waiting.from, |queue| {
             let cpu = queue.cpu();
             if progress.flow.is_break() {
@@ -213,6 +215,7 @@ impl EvPipe {
             if let Some(adaptive) = &mut waiting.adaptive {
                 adaptive.drained(cpu, records);
             }
+            is_taken |= !queue.is_taken_over() && claims.has_lost(cpu);
             progress.records += records;
             progress.flow = drained.flow;
             if drained.flow.is_break() {
@@ -228,7 +231,7 @@ impl EvPipe {
         if progress.records > 0 && !progress.pending && progress.flow.is_continue() {
             progress.flow = consumer.caught_up();
         }
-        progress
+        (progress, is_taken)
     }
 
     /// Waits until there are records, or for `timeout` (`None` waits without a limit), and drains once. Does not wait

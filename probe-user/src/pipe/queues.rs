@@ -360,6 +360,11 @@ impl Queues {
         self.queues.binary_search_by_key(&cpu, EvQueue::cpu)
     }
 
+    /// Which CPUs belong to this pipe.
+    pub(crate) fn claims(&self) -> &Arc<Claims> {
+        &self.claims
+    }
+
     /// Whether a CPU has a queue, and no other pipe has taken it since.
     pub(crate) fn has(&self, cpu: u32) -> bool {
         self.position(cpu).is_ok() && !self.claims.has_lost(cpu)

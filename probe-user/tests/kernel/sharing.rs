@@ -71,6 +71,26 @@ fn a_consumer_that_sleeps_is_told_of_the_one_that_takes_over() {
     assert!(second.ledger().unwrap().is_complete());
 }
 
+/// What wakes the first one is read with records that it has not seen yet.
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_consumer_with_records_is_told_of_the_one_that_takes_over() {
+    let (mut object, mut first) = open(&Options::new());
+    let mut log = Log::default();
+    let _ = first.drain(&mut log);
+    emit_on(&mut object, &online(), 1);
+    let second = EvPipe::from_object(&mut object, &Options::new().take_over()).unwrap();
+    let start = Instant::now();
+    while log.changes.len() < online().len() {
+        let _ = first.poll(Some(ASLEEP), &mut log).unwrap();
+        assert!(start.elapsed() < ASLEEP, "{:?}", log.changes);
+    }
+    let closed = first.close(&mut log);
+    second.meter().begin_after(&closed.handed_over);
+    log.received.assert_complete(&online(), 1);
+    assert!(second.close(&mut log).ledger.unwrap().is_complete());
+}
+
 /// A consumer of some CPUs.
 #[derive(Default)]
 struct Partial {
