@@ -47,6 +47,15 @@ fn a_consumer_is_refused_while_another_one_lives() {
     assert!(second.ledger().unwrap().is_complete());
 }
 
+/// Polls until the consumer has been told of every CPU that another one has taken.
+fn poll_until_taken_over(pipe: &mut EvPipe, log: &mut Log) {
+    let start = Instant::now();
+    while log.changes.len() < online().len() {
+        let _ = pipe.poll(Some(ASLEEP), log).unwrap();
+        assert!(start.elapsed() < ASLEEP, "{:?}", log.changes);
+    }
+}
+
 #[test]
 #[ignore = "needs root and BPF: cargo xtask test"]
 fn a_consumer_that_sleeps_is_told_of_the_one_that_takes_over() {
@@ -54,11 +63,7 @@ fn a_consumer_that_sleeps_is_told_of_the_one_that_takes_over() {
     let mut log = Log::default();
     let _ = first.drain(&mut log);
     let mut second = EvPipe::from_object(&mut object, &Options::new().take_over()).unwrap();
-    let start = Instant::now();
-    while log.changes.len() < online().len() {
-        let _ = first.poll(Some(ASLEEP), &mut log).unwrap();
-        assert!(start.elapsed() < ASLEEP, "{:?}", log.changes);
-    }
+    poll_until_taken_over(&mut first, &mut log);
     let taken = |cpu| format!("another consumer has taken over CPU {cpu}");
     assert_eq!(log.changes, online().into_iter().map(taken).collect::<Vec<_>>());
     assert!(first.queues().iter().all(|queue| queue.is_taken_over() && !queue.is_online()));
@@ -80,11 +85,7 @@ fn a_consumer_with_records_is_told_of_the_one_that_takes_over() {
     let _ = first.drain(&mut log);
     emit_on(&mut object, &online(), 1);
     let second = EvPipe::from_object(&mut object, &Options::new().take_over()).unwrap();
-    let start = Instant::now();
-    while log.changes.len() < online().len() {
-        let _ = first.poll(Some(ASLEEP), &mut log).unwrap();
-        assert!(start.elapsed() < ASLEEP, "{:?}", log.changes);
-    }
+    poll_until_taken_over(&mut first, &mut log);
     let closed = first.close(&mut log);
     second.meter().begin_after(&closed.handed_over);
     log.received.assert_complete(&online(), 1);
