@@ -111,13 +111,17 @@ fn patterns(name: &str) -> Vec<String> {
     let Ok(tracefs) = Tracefs::open() else { return Vec::new() };
     let patterns = [format!("syscalls:sys_enter_{name}"), format!("*:{name}")];
     let found = patterns.into_iter().find(|pattern| !matching(&tracefs, pattern).is_empty());
-    found.map(|pattern| format!("{}:{pattern}", Provider::Tracepoint.name())).into_iter().collect()
+    found.map(tracepoint).into_iter().collect()
+}
+
+/// How a tracepoint, or a pattern of some, is written.
+fn tracepoint(name: String) -> String {
+    format!("{}:{name}", Provider::Tracepoint.name())
 }
 
 /// The system call, its tracepoints, the other tracepoints of this name, or those of the category of this name.
 fn tracepoints(name: &str, call: &str) -> Vec<String> {
     let Ok(tracefs) = Tracefs::open() else { return Vec::new() };
-    let written = |one: String| format!("{}:{one}", Provider::Tracepoint.name());
     let entry = matching(&tracefs, &format!("syscalls:sys_enter_{call}"));
     let mut probes = Vec::new();
     if !entry.is_empty() {
@@ -125,13 +129,13 @@ fn tracepoints(name: &str, call: &str) -> Vec<String> {
     }
     // Files are opened by several system calls, and most programs use openat.
     match call == "open" || name.starts_with("do_sys_open") {
-        true if !entry.is_empty() => probes.push(written("syscalls:sys_enter_open*".to_owned())),
-        _ => probes.extend(entry.into_iter().map(written)),
+        true if !entry.is_empty() => probes.push(tracepoint("syscalls:sys_enter_open*".to_owned())),
+        _ => probes.extend(entry.into_iter().map(tracepoint)),
     }
-    probes.extend(matching(&tracefs, &format!("*:{name}")).into_iter().map(written));
+    probes.extend(matching(&tracefs, &format!("*:{name}")).into_iter().map(tracepoint));
     let category = format!("{name}:*");
     if probes.is_empty() && !matching(&tracefs, &category).is_empty() {
-        probes.push(written(category));
+        probes.push(tracepoint(category));
     }
     probes
 }
