@@ -1,9 +1,10 @@
 //! What a probe needs to know of a program or library. It is read in [another process](super::reader).
 
+use super::code;
+use super::debug::is_of_build;
 use super::functions::Functions;
 use super::parts::{Parts, parts};
 use super::reader::Wants;
-use super::{checksum, code};
 use object::elf::{ET_DYN, ET_EXEC, PF_X, PT_LOAD};
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
 use object::{Endianness, Object, ObjectSection};
@@ -24,14 +25,14 @@ const LONGEST: u64 = 64 << 20;
 pub(super) type Elf<'parts> = ElfFile64<'parts, Endianness, &'parts Parts<'parts>>;
 
 /// What a probe needs to know of a file.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Contents {
     pub(super) layout: Layout,
     pub(super) functions: Functions,
 }
 
 /// What is known of a file besides its functions.
-#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Layout {
     pub(super) code: Vec<Segment>,
     /// The address of the entry point.
@@ -146,12 +147,7 @@ fn add_symbols(elf: &Elf<'_>, functions: &mut Functions, want: &mut dyn FnMut(Wa
     for file in want(wants) {
         let read = parts(&file);
         let Ok(debug) = Elf::parse(&read) else { continue };
-        // A file of another build has other addresses. Without a build ID, the link has the checksum of the file.
-        let is_of_this_build = match (id, link) {
-            (Some(id), _) => debug.build_id() == Ok(Some(id)),
-            (None, Some((_, sum))) => checksum(&file).is_ok_and(|own| own == sum),
-            (None, None) => false,
-        };
+        let is_of_this_build = is_of_build(&debug, &file, id, link.map(|(_, sum)| sum));
         if is_of_this_build && functions.add_all(&debug).is_ok() {
             return;
         }

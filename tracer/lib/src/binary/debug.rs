@@ -1,5 +1,6 @@
 //! The symbols of stripped files, which distributions and `strip` keep in files of their own.
 
+use object::Object;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read, Seek};
@@ -23,8 +24,23 @@ pub(crate) fn candidates(path: &Path, id: Option<&[u8]>, link: Option<&[u8]>) ->
     found
 }
 
+/// Whether a file has the symbols of a program with this build ID or, without one, of one whose debug link has this checksum of the
+/// file. The addresses in a file of another build are others.
+pub(super) fn is_of_build<'d>(
+    debug: &impl Object<'d>,
+    file: &File,
+    id: Option<&[u8]>,
+    sum: Option<u32>,
+) -> bool {
+    match (id, sum) {
+        (Some(id), _) => debug.build_id() == Ok(Some(id)),
+        (None, Some(sum)) => checksum(file).is_ok_and(|own| own == sum),
+        (None, None) => false,
+    }
+}
+
 /// The checksum of a file that debug links have.
-pub(crate) fn checksum(mut file: &File) -> io::Result<u32> {
+fn checksum(mut file: &File) -> io::Result<u32> {
     let (mut sum, mut bytes) = (crc32fast::Hasher::new(), vec![0; 1 << 16]);
     file.rewind()?;
     loop {

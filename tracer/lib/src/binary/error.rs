@@ -153,6 +153,12 @@ pub enum FileProblem {
     FileSystemRefused(io::Error),
 }
 
+impl FileProblem {
+    pub(super) fn unreadable(why: String) -> Self {
+        Self::Unreadable(io::Error::other(why))
+    }
+}
+
 /// What is at an offset, as the end of a message.
 fn at_offset(hit: Option<&str>) -> String {
     hit.map_or_else(String::new, |hit| format!("; at this offset is {}", Escaped(hit.as_bytes())))

@@ -11,11 +11,11 @@ mod path;
 mod process;
 pub(crate) mod reader;
 
-pub(crate) use debug::{candidates as debug_candidates, checksum};
+pub(crate) use debug::candidates as debug_candidates;
 pub use error::{BinaryError, FileProblem};
 pub(crate) use parts::{Parts, parts};
 pub(crate) use path::{is_program, program};
-pub(crate) use process::{Process, of_descriptor, regular};
+pub(crate) use process::{Process, of_descriptor, open_regular, regular};
 
 use contents::{Contents, Function, Layout, MACHINE, Segment};
 use functions::Functions;
@@ -260,7 +260,7 @@ pub(crate) fn read_for_probes(file: &File, beside: &File) {
 
 /// The file at a path, as this process sees it.
 fn own(path: PathBuf) -> Result<Found, BinaryError> {
-    match process::open_regular(&path) {
+    match open_regular(&path) {
         Ok(file) => Ok(Found { path, file, note: None }),
         Err(problem) => Err(BinaryError::InFile { path, problem }),
     }

@@ -186,7 +186,7 @@ fn descriptor_of(path: &Path) -> io::Result<OwnedFd> {
 }
 
 /// Opens the file at a path for reading, if it is one. Whatever else is there is not opened.
-pub(super) fn open_regular(path: &Path) -> Result<File, FileProblem> {
+pub(crate) fn open_regular(path: &Path) -> Result<File, FileProblem> {
     descriptor_of(path).map_err(FileProblem::Unreadable).and_then(regular)
 }
 

@@ -2,9 +2,10 @@
 //! the kernel).
 
 use super::Host;
+use crate::binary::open_regular;
 use crate::kernel::features;
 use probe_sys::escape::Escaped;
-use std::fs::{self, File};
+use std::fs;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -48,12 +49,9 @@ fn is_of_32_bits(pid: u32) -> bool {
 
 fn is_32_bit(program: &Path) -> bool {
     // A FIFO in place of a program would never be opened.
-    if !fs::metadata(program).is_ok_and(|program| program.is_file()) {
-        return false;
-    }
+    let Ok(mut program) = open_regular(program) else { return false };
     let mut head = [0; 5];
-    let read = File::open(program).and_then(|mut program| program.read_exact(&mut head));
-    read.is_ok() && is_32_bit_elf(head)
+    program.read_exact(&mut head).is_ok() && is_32_bit_elf(head)
 }
 
 fn is_32_bit_elf(head: [u8; 5]) -> bool {
@@ -63,6 +61,7 @@ fn is_32_bit_elf(head: [u8; 5]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::File;
 
     #[test]
     fn the_class_of_a_program_is_in_its_head() {

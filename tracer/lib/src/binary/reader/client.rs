@@ -4,7 +4,6 @@ use super::channel::Channel;
 use super::message::{
     ADDRESSES, Answer, Ended, FUNCTIONS, Kind, Request, Started, TEXT, WANTS, Wants,
 };
-use super::shared::unreadable;
 use super::{Function, command};
 use crate::binary::FileProblem;
 use crate::binary::contents::{Contents, Symbol};
@@ -107,6 +106,25 @@ impl ReaderState {
     }
 }
 
+/// Why there is no answer about a file.
+enum Unanswered {
+    Unreadable(io::Error),
+    /// It ended a reader before, or there is none any more.
+    Refused,
+    /// What reading it did, and whether there is another reader.
+    Failed(String, io::Result<()>),
+}
+
+impl From<Unanswered> for FileProblem {
+    fn from(unanswered: Unanswered) -> Self {
+        match unanswered {
+            Unanswered::Unreadable(error) => Self::Unreadable(error),
+            Unanswered::Refused => Self::ReaderFailed("failed before".to_owned()),
+            Unanswered::Failed(why, _) => Self::ReaderFailed(why),
+        }
+    }
+}
+
 /// A file that addresses are looked up in.
 pub(crate) struct Lookup<'q> {
     pub(crate) kind: Kind,
@@ -124,6 +142,17 @@ impl Reader {
     ///
     /// If the program did not allow it, or a process cannot be started.
     pub(crate) fn start() -> io::Result<Self> {
+        let mut this = Self::idle()?;
+        this.run()?;
+        Ok(this)
+    }
+
+    /// Starts the keeper alone. It starts a reader when a file is to be read.
+    ///
+    /// # Errors
+    ///
+    /// As above.
+    pub(super) fn idle() -> io::Result<Self> {
         let mut command = command().ok_or_else(|| {
             io::Error::other(
                 "the program does not call probe_tracer::allow_symbol_reader() in main",
@@ -138,9 +167,7 @@ impl Reader {
         let (failures, refused) = (0, HashSet::new());
         let keeper = Some(keeper);
         let (running, patience) = (None, PATIENCE);
-        let mut this = Self { keeper, process, running, failures, refused, state, patience };
-        this.run()?;
-        Ok(this)
+        Ok(Self { keeper, process, running, failures, refused, state, patience })
     }
 
     /// Gives each file less time.
@@ -172,18 +199,14 @@ impl Reader {
     /// The same for as many addresses as fit into a packet, or for the first of them if the reader fails.
     fn functions_of_some(&mut self, lookup: &Lookup<'_>, addresses: &[u64]) -> Vec<Vec<Function>> {
         let mut found = Vec::new();
-        let Ok(id) = state_of(lookup.file) else { return found };
-        if self.keeper.is_none() || self.refused.contains(&id) {
-            self.state.add_unnamed(addresses.len());
+        let asked = self.ask(lookup.file, |reader, deadline| {
+            ask_for_names(reader, lookup, addresses, deadline, &mut found)
+        });
+        if matches!(asked, Ok(()) | Err(Unanswered::Unreadable(_))) {
             return found;
         }
-        let asked = match &self.running {
-            Some(running) => ask(running, lookup, addresses, self.patience, &mut found),
-            None => Err(io::ErrorKind::NotConnected.into()),
-        };
-        if let Err(error) = asked {
-            self.state.add_unnamed(addresses.len() - found.len());
-            let (why, restarted) = self.failed(id, &error);
+        self.state.add_unnamed(addresses.len() - found.len());
+        if let Err(Unanswered::Failed(why, restarted)) = asked {
             let path = Escaped(lookup.path.as_os_str().as_bytes());
             log::warn!("addresses in {path} have no names, because reading it {why}");
             if let Err(error) = restarted {
@@ -200,8 +223,8 @@ impl Reader {
         &mut self,
         lookup: &Lookup<'_>,
     ) -> Result<Contents, FileProblem> {
-        let read = self
-            .answered(lookup.file, |running, deadline| ask_for_contents(running, lookup, deadline));
+        let read =
+            self.ask(lookup.file, |reader, deadline| ask_for_contents(reader, lookup, deadline));
         read?.map_err(FileProblem::NotElf)
     }
 
@@ -212,32 +235,38 @@ impl Reader {
         start: u64,
         size: u64,
     ) -> Result<bool, FileProblem> {
-        let answer = self.answered(file, |running, deadline| {
+        let answer = self.ask(file, |reader, deadline| {
             let request = Request::Boundary { start, size };
-            running.send_until(&request, &[file.as_fd()], deadline)?;
-            match running.receive_until(deadline)? {
+            reader.send_until(&request, &[file.as_fd()], deadline)?;
+            match reader.receive_until(deadline)? {
                 Answer::Boundary(answer) => Ok(answer),
                 _ => Err(io::ErrorKind::InvalidData.into()),
             }
         });
-        answer?.map_err(unreadable)
+        answer?.map_err(FileProblem::unreadable)
     }
 
     /// What `ask` returns, unless the reader fails.
-    fn answered<T>(
+    fn ask<T>(
         &mut self,
         file: &File,
         ask: impl FnOnce(&Channel, Instant) -> io::Result<T>,
-    ) -> Result<T, FileProblem> {
-        let id = state_of(file).map_err(FileProblem::Unreadable)?;
+    ) -> Result<T, Unanswered> {
+        let id = state_of(file).map_err(Unanswered::Unreadable)?;
         if self.keeper.is_none() || self.refused.contains(&id) {
-            return Err(FileProblem::ReaderFailed("failed before".to_owned()));
+            return Err(Unanswered::Refused);
+        }
+        if self.running.is_none() {
+            self.run().map_err(|error| Unanswered::Unreadable(not_started(&error)))?;
         }
         let answer = match &self.running {
             Some(running) => ask(running, Instant::now() + self.patience),
             None => Err(io::ErrorKind::NotConnected.into()),
         };
-        answer.map_err(|error| FileProblem::ReaderFailed(self.failed(id, &error).0))
+        answer.map_err(|error| {
+            let (why, restarted) = self.failed(id, &error);
+            Unanswered::Failed(why, restarted)
+        })
     }
 
     /// Starts another reader after a failure, and never reads the file again. Returns what reading it did, and whether there is another
@@ -292,6 +321,11 @@ impl Drop for Reader {
     }
 }
 
+/// The error of a reader that cannot be started.
+pub(super) fn not_started(error: &io::Error) -> io::Error {
+    io::Error::other(format!("the process that reads programs cannot be started: {error}"))
+}
+
 fn state_of(file: &File) -> io::Result<FileState> {
     let file = file.metadata()?;
     Ok((file.dev(), file.ino(), file.ctime(), file.ctime_nsec()))
@@ -306,7 +340,7 @@ fn ask_for_contents(
     reader.send_until(&Request::Contents, &[lookup.file.as_fd()], deadline)?;
     let (mut functions, mut known, mut wants) = (Functions::default(), 0, 0);
     loop {
-        match reader.receive_until(deadline)? {
+        match receive(reader, lookup, deadline, &mut wants)? {
             Answer::Symbols(symbols) => {
                 known += symbols.iter().map(Symbol::size).sum::<usize>();
                 if known > SYMBOLS {
@@ -319,46 +353,48 @@ fn ask_for_contents(
                 return Ok(Ok(Contents { layout, functions }));
             }
             Answer::Layout(Err(why)) => return Ok(Err(why)),
-            Answer::Wants(wanted) if known == 0 && wants < WANTS => {
-                wants += 1;
-                give(reader, lookup, &wanted, deadline)?;
-            }
             _ => return Err(io::ErrorKind::InvalidData.into()),
         }
     }
 }
 
-/// Sends the files that a reader wants.
-fn give(
+/// The next part of an answer. Before the first one, a reader may want files, which are sent. `wants` counts how often.
+fn receive(
     reader: &Channel,
     lookup: &Lookup<'_>,
-    wanted: &Wants,
     deadline: Instant,
-) -> io::Result<()> {
-    let (files, has_package) = (lookup.open)(wanted);
-    let files: Vec<BorrowedFd<'_>> = files.iter().map(AsFd::as_fd).collect();
-    reader.send_until(&Request::Files { has_package }, &files, deadline)
+    wants: &mut usize,
+) -> io::Result<Answer> {
+    loop {
+        match reader.receive_until(deadline)? {
+            Answer::Wants(wanted) if *wants < WANTS => {
+                *wants += 1;
+                let (files, has_package) = (lookup.open)(&wanted);
+                let files: Vec<BorrowedFd<'_>> = files.iter().map(AsFd::as_fd).collect();
+                reader.send_until(&Request::Files { has_package }, &files, deadline)?;
+            }
+            answer => {
+                *wants = WANTS;
+                return Ok(answer);
+            }
+        }
+    }
 }
 
 /// Asks a reader, and adds the functions at each address.
-fn ask(
+fn ask_for_names(
     reader: &Channel,
     lookup: &Lookup<'_>,
     addresses: &[u64],
-    patience: Duration,
+    deadline: Instant,
     found: &mut Vec<Vec<Function>>,
 ) -> io::Result<()> {
-    let deadline = Instant::now() + patience;
     let request = Request::Names { kind: lookup.kind, addresses: addresses.to_vec() };
     reader.send_until(&request, &[lookup.file.as_fd()], deadline)?;
     let mut wants = 0;
     while found.len() < addresses.len() {
-        match reader.receive_until(deadline)? {
+        match receive(reader, lookup, deadline, &mut wants)? {
             Answer::Names(functions) if are_valid(&functions) => found.push(functions),
-            Answer::Wants(wanted) if found.is_empty() && wants < WANTS => {
-                wants += 1;
-                give(reader, lookup, &wanted, deadline)?;
-            }
             _ => return Err(io::ErrorKind::InvalidData.into()),
         }
     }

@@ -2,6 +2,7 @@
 
 use super::debug_info::DebugInfo;
 use super::message::{FUNCTIONS, Function, Wants, shortened};
+use crate::binary::debug::is_of_build;
 use crate::binary::{Parts, parts};
 use object::{Object, ObjectSegment, ObjectSymbol, SegmentFlags, SymbolKind};
 use std::fs::File;
@@ -91,15 +92,8 @@ impl Program {
         for candidate in &candidates {
             let read = parts(candidate);
             let Ok(debug) = ElfFile::parse(&read) else { continue };
-            // A file of another build has other addresses. Without a build ID, the link has the checksum of the file.
-            let is_of_this_build = match (id.is_empty(), link) {
-                (false, _) => debug.build_id() == Ok(Some(&*id)),
-                (true, Some((_, sum))) => {
-                    crate::binary::checksum(candidate).is_ok_and(|own| own == sum)
-                }
-                (true, None) => false,
-            };
-            if is_of_this_build {
+            let known_id = Some(&*id).filter(|id| !id.is_empty());
+            if is_of_build(&debug, candidate, known_id, link.map(|(_, sum)| sum)) {
                 this.add_symbols(&debug);
                 this.debug_info = DebugInfo::read(&debug, candidate, None, want);
                 break;

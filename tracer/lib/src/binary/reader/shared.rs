@@ -1,10 +1,9 @@
 //! The reader of programs in which functions are probed.
 
-use super::client::{Lookup, Reader};
+use super::client::{Lookup, Reader, not_started};
 use super::message::{Kind, Wants};
 use crate::binary::contents::{self, Contents};
-use crate::binary::process::open_regular;
-use crate::binary::{FileProblem, debug_candidates};
+use crate::binary::{FileProblem, debug_candidates, open_regular};
 use std::fs::{self, File};
 use std::io;
 use std::path::Path;
@@ -23,16 +22,16 @@ impl Shared {
         SHARED.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The reader, which is started if there is none. `None` if the program did not allow that.
+    /// The reader. If there is none, its keeper is started. `None` if the program did not allow that.
     fn reader(&mut self) -> io::Result<Option<&mut Reader>> {
         if self.reader.is_none() && super::command().is_some() {
-            self.reader = Some(Reader::start()?);
+            self.reader = Some(Reader::idle().map_err(|error| not_started(&error))?);
         }
         Ok(self.reader.as_mut())
     }
 }
 
-/// Starts the process that reads the programs in which functions are probed, and keeps it. Otherwise it is started when it is
+/// Prepares to read the programs in which functions are probed in another process. Otherwise that is prepared when it is
 /// needed, which takes privileges. Call it before you [give them up](crate::privileges) and then [list](crate::list())
 /// or [describe](crate::Info) probes.
 ///
@@ -62,7 +61,7 @@ impl SharedReader {
         file: &File,
     ) -> Result<Contents, FileProblem> {
         let open = |wants: &Wants| (symbol_files(path, wants), false);
-        match Shared::get().reader().map_err(not_started)? {
+        match Shared::get().reader().map_err(FileProblem::Unreadable)? {
             Some(reader) => {
                 reader.contents(&Lookup { kind: Kind::Program, file, path, open: &open })
             }
@@ -77,9 +76,9 @@ impl SharedReader {
         start: u64,
         size: u64,
     ) -> Result<bool, FileProblem> {
-        match Shared::get().reader().map_err(not_started)? {
+        match Shared::get().reader().map_err(FileProblem::Unreadable)? {
             Some(reader) => reader.is_boundary(file, start, size),
-            None => contents::is_boundary(file, start, size).map_err(unreadable),
+            None => contents::is_boundary(file, start, size).map_err(FileProblem::unreadable),
         }
     }
 }
@@ -92,14 +91,6 @@ impl Drop for SharedReader {
             shared.reader = None;
         }
     }
-}
-
-pub(super) fn unreadable(why: String) -> FileProblem {
-    FileProblem::Unreadable(io::Error::other(why))
-}
-
-fn not_started(error: io::Error) -> FileProblem {
-    unreadable(format!("the process that reads programs cannot be started: {error}"))
 }
 
 /// The files that may have the symbols of a stripped program. Whatever is at their paths, nothing but a regular file is opened.
