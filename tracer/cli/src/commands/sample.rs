@@ -16,7 +16,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 /// How long samples may wait before they are read: processes should be inspected before they end.
-const LOOK: Duration = Duration::from_millis(20);
+const LOOK: Duration = Duration::from_millis(50);
 
 pub(crate) fn run(args: &Sample) -> Result<ExitCode> {
     let (command, user, at_end) = (args.command.clone(), args.user.clone(), args.at_end);
@@ -54,7 +54,7 @@ pub(crate) fn run(args: &Sample) -> Result<ExitCode> {
     }
     follow(&mut sampler, &begun, &mut stacks)?;
     let counts = sampler.counts()?;
-    let printed = print(args, &stacks, &sampler, &mut out);
+    let printed = print(args, &mut stacks, &sampler, &mut out);
     summarize(&counts, stacks.left_out());
     for (cpu, error) in sampler.uncovered() {
         log::warn!("CPU {cpu} came online and is not sampled: {error}");
@@ -93,6 +93,7 @@ fn events(args: &Sample) -> Vec<Event> {
 /// Counts samples until the trace ends.
 fn follow(sampler: &mut Sampler, begun: &Begun, stacks: &mut SampledStacks) -> Result<()> {
     while !begun.stop().is_stopped() {
+        read(sampler, stacks, || begun.stop().is_stopped());
         match sampler.next_blocking(Some(LOOK))? {
             Next::Record(record) => stacks.record(&record),
             Next::Malformed(error) => log::warn!("{error}"),
@@ -104,18 +105,26 @@ fn follow(sampler: &mut Sampler, begun: &Begun, stacks: &mut SampledStacks) -> R
         }
     }
     sampler.disable()?;
-    while let Some(record) = sampler.next_record() {
+    read(sampler, stacks, || false);
+    Ok(())
+}
+
+/// Counts the samples that are there, unless the trace ends meanwhile.
+fn read(sampler: &mut Sampler, stacks: &mut SampledStacks, is_over: impl Fn() -> bool) {
+    while !is_over()
+        && let Some(record) = sampler.next_record()
+    {
         match record {
             Ok(record) => stacks.record(&record),
             Err(error) => log::warn!("{error}"),
         }
     }
-    Ok(())
+    stacks.caught_up();
 }
 
 fn print(
     args: &Sample,
-    stacks: &SampledStacks,
+    stacks: &mut SampledStacks,
     sampler: &Sampler,
     out: &mut OutputFile,
 ) -> io::Result<()> {

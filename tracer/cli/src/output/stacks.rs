@@ -35,7 +35,7 @@ impl Stacks {
         Self { counts: self.counts.limit(hits), ..self }
     }
 
-    pub(crate) fn print(&self) -> io::Result<()> {
+    pub(crate) fn print(&mut self) -> io::Result<()> {
         let mut writer = BufWriter::new(io::stdout());
         self.format.write(&self.counts.stacks(), &self.title, &mut writer)?;
         writer.flush()
@@ -49,6 +49,10 @@ impl Consumer for Stacks {
 
     fn accepts(&mut self) -> ControlFlow<()> {
         self.counts.accepts()
+    }
+
+    fn caught_up(&mut self) -> ControlFlow<()> {
+        self.counts.caught_up()
     }
 
     fn lost(&mut self, loss: Loss) -> ControlFlow<()> {

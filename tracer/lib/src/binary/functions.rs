@@ -1,7 +1,7 @@
 //! The functions of an ELF file, from its symbol tables.
 
+use super::FileProblem;
 use super::contents::{Binding, Candidate, Elf, Function, Symbol};
-use super::{FileProblem, demangle};
 use object::elf::{FileHeader64, STB_LOCAL, STT_FUNC, STT_GNU_IFUNC};
 use object::read::elf::{ElfFile64, Sym, SymbolTable};
 use object::{Endianness, Object, ObjectSection, ReadRef, StringTable, SymbolIndex};
@@ -134,25 +134,31 @@ impl Functions {
         })
     }
 
-    /// The function that a name stands for.
+    /// Whether a symbol has this name.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.imported.contains(name) || self.named.contains_key(name)
+    }
+
+    /// The function that all of these symbols stand for.
+    pub(super) fn find_all(&self, first: &str, others: &[&str]) -> Result<Function, FileProblem> {
+        let found = self.find(first)?;
+        let mut addresses = vec![found.address];
+        for other in others {
+            addresses.push(self.find(other)?.address);
+        }
+        addresses.sort_unstable();
+        addresses.dedup();
+        match addresses.len() {
+            1 => Ok(found),
+            _ => Err(FileProblem::Ambiguous(addresses)),
+        }
+    }
+
+    /// The function that a symbol's name stands for.
     pub(super) fn find(&self, name: &str) -> Result<Function, FileProblem> {
         let Some(candidates) = self.named.get(name) else {
             if self.imported.contains(name) {
                 return Err(FileProblem::Imported);
-            }
-            let demangled = demangle::names_of(name, self.names());
-            if let [first, others @ ..] = demangled.as_slice() {
-                let found = self.find(first)?;
-                let mut addresses = vec![found.address];
-                for other in others {
-                    addresses.push(self.find(other)?.address);
-                }
-                addresses.sort_unstable();
-                addresses.dedup();
-                return match addresses.len() {
-                    1 => Ok(found),
-                    _ => Err(FileProblem::Ambiguous(addresses)),
-                };
             }
             let near = nearest(name, self.named.keys().cloned());
             return Err(FileProblem::UnknownFunction { near, is_stripped: self.is_stripped });
@@ -183,7 +189,7 @@ impl Functions {
 
     /// Whether the file calls or defines one of these functions.
     pub(super) fn has_any(&self, names: &[&str]) -> bool {
-        names.iter().any(|name| self.imported.contains(*name) || self.named.contains_key(*name))
+        names.iter().any(|name| self.has(name))
     }
 
     /// Whether only exported functions have names.

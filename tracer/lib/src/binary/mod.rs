@@ -10,12 +10,14 @@ mod parts;
 mod path;
 mod process;
 pub(crate) mod reader;
+mod version;
 
 pub(crate) use debug::candidates as debug_candidates;
 pub use error::{BinaryError, FileProblem};
 pub(crate) use parts::{Parts, parts};
 pub(crate) use path::{is_program, program};
 pub(crate) use process::{Process, of_descriptor, open_regular, regular};
+pub(crate) use version::FileVersion;
 
 use contents::{Contents, Function, Layout, MACHINE, Segment};
 use functions::Functions;
@@ -135,7 +137,20 @@ impl Binary {
     }
 
     fn find(&self, name: &str, offset: u64) -> Result<u64, FileProblem> {
-        self.offset_in(self.functions.find(name)?, offset)
+        self.offset_in(self.function(name)?, offset)
+    }
+
+    /// The function that a name stands for: that of a symbol, or one in the source.
+    fn function(&self, name: &str) -> Result<Function, FileProblem> {
+        if !self.functions.has(name) {
+            let mangled: Vec<_> =
+                self.functions.names().filter(|one| demangle::is_mangled(one)).collect();
+            let found = self.reader.symbols_of(name, &mangled, &self.file)?;
+            if let [first, others @ ..] = found.as_slice() {
+                return self.functions.find_all(first, others);
+            }
+        }
+        self.functions.find(name)
     }
 
     /// The file offset of a location in a function, in bytes.
@@ -249,6 +264,7 @@ pub(crate) fn read_for_probes(file: &File, beside: &File) {
     let Ok(contents) = Contents::read(file, &mut |_| beside.take().into_iter().collect()) else {
         return;
     };
+    demangle::symbols_of("f", contents.functions.names());
     for name in contents.functions.names() {
         if let Ok(function) = contents.functions.find(name) {
             contents.functions.containing(function.address);

@@ -111,14 +111,17 @@ impl Opened {
     }
 }
 
+/// The id of a process in its own PID namespace.
+pub(super) fn own_id(pid: u32) -> Option<u32> {
+    innermost_id(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?)
+}
+
 /// Opens the file in which a process lists its generated code, under the rules of perf: it belongs to the user of the process, or to
-/// root.
-pub(super) fn perf_map(pid: u32) -> Option<File> {
-    let process = format!("/proc/{pid}");
-    let innermost = innermost_id(&fs::read_to_string(format!("{process}/status")).ok()?)?;
-    let path = PathBuf::from(format!("/tmp/perf-{innermost}.map"));
-    let owner = fs::metadata(process).ok()?.uid();
+/// root. `own_id` is the id of the process in its own PID namespace.
+pub(super) fn perf_map(pid: u32, own_id: u32) -> Option<File> {
+    let path = PathBuf::from(format!("/tmp/perf-{own_id}.map"));
     let file = Root::Of(pid).find(&path, OFlags::NOFOLLOW).ok()?;
+    let owner = fs::metadata(format!("/proc/{pid}")).ok()?.uid();
     let is_allowed = is_owned(&fs::metadata(of_descriptor(&file)).ok()?, owner);
     if is_allowed { regular(file).ok() } else { None }
 }

@@ -1,8 +1,10 @@
 //! Names that are known.
 
 use super::{Address, Frame, Owner};
+use crate::binary::FileVersion;
 use crate::symbolize::images::ElfFile;
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// How many bytes the names take that are remembered at a time, about. Users choose how long their names are.
@@ -11,6 +13,9 @@ const ROOM: usize = 16 << 20;
 /// What a name takes beside its frames, about.
 const OF_NAME: usize = 200;
 
+/// What a process or file takes beside its names, about.
+const OF_SPACE: usize = 400;
+
 /// What addresses refer to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Space {
@@ -18,6 +23,8 @@ pub(super) enum Space {
     Process(Owner),
     /// Offsets in this file, in bytes.
     File(Arc<ElfFile>),
+    /// The same, in what an open file contains. The path is part of the names.
+    Contents(FileVersion, PathBuf),
 }
 
 /// The functions at an address, and since when it has belonged to them, by time.
@@ -26,7 +33,7 @@ type ByTime = Vec<(u64, Arc<[Frame]>)>;
 /// Names by address and time. Only in a process may an address get another name.
 #[derive(Debug, Default)]
 pub(super) struct Known {
-    names: HashMap<(Space, Address), ByTime>,
+    names: HashMap<Space, HashMap<Address, ByTime>>,
     /// How many bytes they take.
     taken: usize,
 }
@@ -39,7 +46,7 @@ impl Known {
         address: Address,
         time: u64,
     ) -> Option<(u64, &Arc<[Frame]>)> {
-        let names = self.names.get(&(space.clone(), address))?;
+        let names = self.names.get(space)?.get(&address)?;
         let (since, frames) = names[..names.partition_point(|(at, _)| *at <= time)].last()?;
         Some((*since, frames))
     }
@@ -56,14 +63,21 @@ impl Known {
 
     pub(super) fn insert(
         &mut self,
-        space: Space,
+        space: &Space,
         address: Address,
         since: u64,
         frames: Arc<[Frame]>,
     ) {
-        // Most addresses get only one name.
-        let names = self.names.entry((space, address)).or_insert_with(|| Vec::with_capacity(1));
         self.taken += size(&frames);
+        let addresses = match self.names.get_mut(space) {
+            Some(addresses) => addresses,
+            None => {
+                self.taken += OF_SPACE;
+                self.names.entry(space.clone()).or_default()
+            }
+        };
+        // Most addresses get only one name.
+        let names = addresses.entry(address).or_insert_with(|| Vec::with_capacity(1));
         match names.binary_search_by_key(&since, |(at, _)| *at) {
             Ok(at) => {
                 let previous = std::mem::replace(&mut names[at].1, frames);
@@ -107,13 +121,13 @@ mod tests {
         };
         let space = Space::Process(Owner { pid: 1, comm: [0; 16] });
         for (since, new) in [(20, "b"), (10, "x"), (10, "a")] {
-            known.insert(space.clone(), address, since, name(new));
+            known.insert(&space, address, since, name(new));
         }
         let at = |time| known.at(&space, address, time).map(|(_, frames)| frames[0].name.as_str());
         assert_eq!([9, 10, 19, 20].map(at), [None, Some("a"), Some("a"), Some("b")]);
         assert!(known.since(&space, address, 19).is_none());
         assert_eq!(known.since(&space, address, 20), Some(&name("b")));
-        assert_eq!(known.taken, 2 * size(&name("a")));
+        assert_eq!(known.taken, OF_SPACE + 2 * size(&name("a")));
     }
 
     #[test]
@@ -123,9 +137,9 @@ mod tests {
         let mut most = 0;
         for at in 0..20_000 {
             let frame = Frame { name: name.clone(), offset: Some(0), module: None, source: None };
-            known.insert(Space::Kernel, Address { at, is_return: false }, 0, [frame].into());
+            known.insert(&Space::Kernel, Address { at, is_return: false }, 0, [frame].into());
             known.shrink();
-            most = most.max(known.names.len());
+            most = most.max(known.names.get(&Space::Kernel).map_or(0, HashMap::len));
         }
         assert!((1000..5000).contains(&most), "{most}");
     }

@@ -24,11 +24,11 @@ use probe_perf::Target;
 use probe_tracer_common::trace::{COMM_LEN, Task};
 use serde::{Deserialize, Serialize};
 use service::{Answer, Place, Service};
-use std::collections::{BTreeMap, BTreeSet};
-use std::io;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{io, iter};
 use watch::Watch;
 
 /// Names for addresses, each looked up once.
@@ -163,22 +163,8 @@ impl Symbols {
     /// functions.
     pub fn of_kernel_stack(&mut self, addresses: &[u64]) -> Vec<Arc<[Frame]>> {
         self.receive();
-        let addresses = stack(addresses);
-        let is_unknown = |one: &Address| self.known.since(&Space::Kernel, *one, 0).is_none();
-        let unknown: Vec<_> = addresses.iter().copied().filter(is_unknown).collect();
-        if !unknown.is_empty()
-            && let Some(Answer { found, .. }) = self.ask(Place::Kernel, &unknown)
-        {
-            if self.warns && found.iter().any(|one| one.is_empty()) {
-                self.warns = false;
-                log::warn!(
-                    "addresses in the kernel have no names, because kernel.kptr_restrict hides them: {}",
-                    symbols::TO_SEE
-                );
-            }
-            self.known.shrink();
-            self.learn(None, 0, unknown.into_iter().zip(found).collect());
-        }
+        let addresses: Vec<_> = stack(addresses).collect();
+        self.look_up_in_kernel(&addresses);
         let of = |one: Address| self.known.since(&Space::Kernel, one, 0).cloned();
         addresses.into_iter().map(|one| of(one).unwrap_or_default()).collect()
     }
@@ -192,7 +178,7 @@ impl Symbols {
         addresses: &[u64],
     ) -> Vec<Arc<[Frame]>> {
         self.receive();
-        let (owner, addresses) = (Owner::of(task), stack(addresses));
+        let (owner, addresses): (_, Vec<_>) = (Owner::of(task), stack(addresses).collect());
         match &self.source {
             Source::Service(_, Some(watch)) => {
                 let watch = Arc::clone(watch);
@@ -261,6 +247,48 @@ impl Symbols {
         (sender, Self { source: Source::Channel(receiver, BTreeSet::new()), ..Self::default() })
     }
 
+    /// Looks up what is not known of these stacks: with one question, which takes much less time than one for each stack.
+    pub(crate) fn expect_in_kernel<'s>(&mut self, stacks: impl Iterator<Item = &'s [u64]>) {
+        let addresses: Vec<_> = stacks.flat_map(stack).collect();
+        self.look_up_in_kernel(&addresses);
+    }
+
+    /// The same for stacks of a process, and the times of their hits.
+    pub(crate) fn expect_in_process<'s>(
+        &mut self,
+        task: &Task,
+        stacks: impl Iterator<Item = (u64, &'s [u64])>,
+    ) {
+        let Source::Service(_, Some(watch)) = &self.source else { return };
+        let watch = Arc::clone(watch);
+        let at = |(time, one)| stack(one).map(move |address| (time, address));
+        let hits: Vec<_> = stacks.flat_map(at).collect();
+        self.look_up_in_process(&watch, Owner::of(task), &hits);
+    }
+
+    fn look_up_in_kernel(&mut self, addresses: &[Address]) {
+        self.known.shrink();
+        let mut unknown = Vec::new();
+        let mut seen = HashSet::new();
+        for &address in addresses {
+            if self.known.since(&Space::Kernel, address, 0).is_none() && seen.insert(address) {
+                unknown.push(address);
+            }
+        }
+        if unknown.is_empty() {
+            return;
+        }
+        let Some(Answer { found, .. }) = self.ask(Place::Kernel, &unknown) else { return };
+        if self.warns && found.iter().any(|one| one.is_empty()) {
+            self.warns = false;
+            log::warn!(
+                "addresses in the kernel have no names, because kernel.kptr_restrict hides them: {}",
+                symbols::TO_SEE
+            );
+        }
+        self.learn(None, 0, unknown.into_iter().zip(found).collect());
+    }
+
     /// The functions at addresses of a process at a time.
     fn of_watched(
         &mut self,
@@ -269,91 +297,117 @@ impl Symbols {
         time: u64,
         addresses: &[Address],
     ) -> Vec<Arc<[Frame]>> {
-        let space = Space::Process(owner);
-        let pid = owner.pid;
-        let since: Vec<_> = {
-            let mut watch = locked(watch);
-            let images = watch.images_at(time);
-            let since = |one: &Address| images.since(pid, time, one.instruction());
-            let since: Vec<_> = addresses.iter().map(since).collect();
-            watch.add_unknown(since.iter().filter(|one| one.is_none()).count());
-            since
-        };
-        let known = |(&one, &since): (&Address, &Option<u64>)| match since {
-            Some(since) => self.known.since(&space, one, since).cloned(),
-            None => Some(Arc::default()),
-        };
-        let mut names: Vec<_> = addresses.iter().zip(&since).map(known).collect();
-        let each = addresses.iter().zip(&names);
-        let unknown: Vec<_> =
-            each.filter(|(_, name)| name.is_none()).map(|(&one, _)| one).collect();
-        self.known.shrink();
-        let mut found = self.find(watch, owner, time, &unknown).into_iter();
-        let mut learnt = BTreeMap::<u64, Vec<_>>::new();
-        for ((&address, name), since) in addresses.iter().zip(&mut names).zip(since) {
-            let is_new = name.is_none();
-            let name = name.get_or_insert_with(|| found.next().unwrap_or_default());
-            // A replay must not take an earlier name for one that is not known.
-            if is_new || since.is_none() {
-                learnt.entry(since.unwrap_or(time)).or_default().push((address, Arc::clone(name)));
-            }
+        let hits: Vec<_> = addresses.iter().map(|&address| (time, address)).collect();
+        let since = self.look_up_in_process(watch, owner, &hits);
+        match since.iter().filter(|one| one.is_none()).count() {
+            0 => {}
+            unknown => locked(watch).add_unknown(unknown),
         }
-        learnt.into_iter().for_each(|(since, names)| self.learn(Some(owner), since, names));
-        names.into_iter().map(Option::unwrap_or_default).collect()
+        let space = Space::Process(owner);
+        let name = |(&address, since): (&Address, Option<u64>)| {
+            since.and_then(|since| self.known.since(&space, address, since).cloned())
+        };
+        addresses.iter().zip(since).map(|one| name(one).unwrap_or_default()).collect()
     }
 
-    /// Looks up addresses of a process in what it has mapped now, or else in the files that it had mapped at the time.
+    /// Since when addresses of a process have belonged to what they belonged to at the time of a hit, if that is known. Looks up
+    /// the names that are not known.
+    fn look_up_in_process(
+        &mut self,
+        watch: &Mutex<Watch>,
+        owner: Owner,
+        hits: &[(u64, Address)],
+    ) -> Vec<Option<u64>> {
+        self.known.shrink();
+        let since: Vec<_> = {
+            let mut watch = locked(watch);
+            let since = |&(time, address): &(u64, Address)| {
+                watch.images_at(time).since(owner.pid, time, address.instruction())
+            };
+            hits.iter().map(since).collect()
+        };
+        let space = Space::Process(owner);
+        let mut learnt = BTreeMap::<u64, Vec<_>>::new();
+        let mut unknown = Vec::new();
+        let mut seen = HashSet::new();
+        for (&(time, address), &since) in hits.iter().zip(&since) {
+            match since {
+                Some(since) => {
+                    let is_known = self.known.since(&space, address, since).is_some();
+                    if !is_known && seen.insert((since, address)) {
+                        unknown.push((since, time, address));
+                    }
+                }
+                // A replay must not take an earlier name for one that is not known.
+                None => learnt.entry(time).or_default().push((address, Arc::default())),
+            }
+        }
+        let mut found = self.find(watch, owner, &unknown).into_iter();
+        for (since, _, address) in unknown {
+            learnt.entry(since).or_default().push((address, found.next().unwrap_or_default()));
+        }
+        learnt.into_iter().for_each(|(since, names)| self.learn(Some(owner), since, names));
+        since
+    }
+
+    /// Looks up addresses of a process in what it has mapped now, or else in the files that it had mapped at the times of the
+    /// hits. Each has belonged since the first time to what it belonged to at the second, that of its hit.
     fn find(
         &mut self,
         watch: &Mutex<Watch>,
         owner: Owner,
-        time: u64,
-        addresses: &[Address],
+        hits: &[(u64, u64, Address)],
     ) -> Vec<Arc<[Frame]>> {
-        if addresses.is_empty() {
+        if hits.is_empty() {
             return Vec::new();
         }
-        let Some(Answer { mut found, between }) = self.ask(Place::Process(owner), addresses) else {
+        let addresses: Vec<_> = hits.iter().map(|&(_, _, address)| address).collect();
+        let Some(Answer { mut found, between }) = self.ask(Place::Process(owner), &addresses)
+        else {
             return Vec::new();
         };
-        let mut files = Vec::new();
+        let mut files = HashMap::<_, Vec<_>>::new();
         {
             let mut watch = locked(watch);
             watch.catch_up();
             let images = watch.images_at(between[1]);
-            for (n, (address, frames)) in addresses.iter().zip(&mut found).enumerate() {
+            for (n, (&(since, time, address), frames)) in hits.iter().zip(&mut found).enumerate() {
                 let at = address.instruction();
-                let since = |time| images.since(owner.pid, time, at);
-                let is_same =
-                    since(time).is_some() && between.iter().all(|&read| since(read) == since(time));
-                if !is_same {
+                let is_same = |&time| images.since(owner.pid, time, at) == Some(since);
+                if ![time, between[0], between[1]].iter().all(is_same) {
                     *frames = Arc::default();
                 }
                 if frames.is_empty()
                     && let Some((file, offset)) = images.find(owner.pid, time, at)
                 {
-                    files.push((n, Arc::clone(file), offset));
+                    files.entry(Arc::clone(file)).or_default().push((n, address.in_file(offset)));
                 }
             }
         }
-        for (n, file, offset) in files {
-            let is_return = addresses[n].is_return;
-            let address = Address { at: offset + u64::from(is_return), is_return };
-            found[n] = self.of_file(file, address);
+        for (file, places) in files {
+            self.look_up_in_file(&file, places.iter().map(|&(_, address)| address));
+            let space = Space::File(file);
+            for (n, address) in places {
+                found[n] = self.known.since(&space, address, 0).cloned().unwrap_or_default();
+            }
         }
         found
     }
 
-    /// The functions at an offset in a file, in bytes.
-    fn of_file(&mut self, file: Arc<ElfFile>, address: Address) -> Arc<[Frame]> {
-        let space = Space::File(Arc::clone(&file));
-        if let Some(frames) = self.known.since(&space, address, 0) {
-            return Arc::clone(frames);
+    fn look_up_in_file(&mut self, file: &Arc<ElfFile>, addresses: impl Iterator<Item = Address>) {
+        let space = Space::File(Arc::clone(file));
+        let is_unknown = |one: &Address| self.known.since(&space, *one, 0).is_none();
+        let unknown: Vec<_> = addresses.filter(is_unknown).collect();
+        if unknown.is_empty() {
+            return;
         }
-        let found = self.ask(Place::File(file), &[address]);
-        let frames = found.and_then(|mut answer| answer.found.pop()).unwrap_or_default();
-        self.known.insert(space, address, 0, Arc::clone(&frames));
-        frames
+        let found = self.ask(Place::File(Arc::clone(file)), &unknown);
+        let found = found.map(|answer| answer.found).unwrap_or_default();
+        // There is no answer if the thread has ended.
+        let found = found.into_iter().chain(iter::repeat_with(Arc::default));
+        for (address, frames) in unknown.into_iter().zip(found) {
+            self.known.insert(&space, address, 0, frames);
+        }
     }
 
     /// Asks the thread, if there is one.
@@ -368,7 +422,7 @@ impl Symbols {
     fn learn(&mut self, process: Option<Owner>, since: u64, names: Vec<(Address, Arc<[Frame]>)>) {
         let space = process.map_or(Space::Kernel, Space::Process);
         for (address, frames) in &names {
-            self.known.insert(space.clone(), *address, since, Arc::clone(frames));
+            self.known.insert(&space, *address, since, Arc::clone(frames));
         }
         if let Some(learnt) = &mut self.learnt
             && !names.is_empty()
@@ -384,7 +438,7 @@ impl Symbols {
             changes.extend(process.map(|owner| (owner, since)));
             let space = process.map_or(Space::Kernel, Space::Process);
             for (address, frames) in names {
-                self.known.insert(space.clone(), address, since, frames);
+                self.known.insert(&space, address, since, frames);
             }
         }
     }
@@ -394,6 +448,11 @@ impl Address {
     /// An address of the instruction that runs: a return address lies behind its call.
     fn instruction(self) -> u64 {
         self.at.saturating_sub(self.is_return.into())
+    }
+
+    /// The address at which the instruction is at this offset in a file.
+    fn in_file(self, offset: u64) -> Self {
+        Self { at: offset.saturating_add(self.is_return.into()), ..self }
     }
 
     /// How far the instruction is before the address, in bytes.
@@ -408,8 +467,8 @@ fn locked(watch: &Mutex<Watch>) -> MutexGuard<'_, Watch> {
 }
 
 /// The addresses of a stack: the innermost one is in the running function, the others are return addresses.
-fn stack(addresses: &[u64]) -> Vec<Address> {
-    addresses.iter().enumerate().map(|(n, &at)| Address { at, is_return: n > 0 }).collect()
+fn stack(addresses: &[u64]) -> impl Iterator<Item = Address> {
+    addresses.iter().enumerate().map(|(n, &at)| Address { at, is_return: n > 0 })
 }
 
 #[cfg(test)]

@@ -66,6 +66,12 @@ impl SampledStacks {
         }
     }
 
+    /// Looks up the names of the samples that were counted since the last call. Call it when there are no more records for now:
+    /// the names of a process may be unknown once it has ended.
+    pub fn caught_up(&mut self) {
+        self.counts.caught_up();
+    }
+
     /// Forgets the name of a thread that ended some time ago. If its id has been used again, the name of the new thread is
     /// looked up with its next sample.
     fn end(&mut self, tid: u32) {
@@ -83,13 +89,13 @@ impl SampledStacks {
     }
 
     /// Every stack with its number of samples, the most frequent first.
-    pub fn stacks(&self) -> Vec<(Stack, u64)> {
+    pub fn stacks(&mut self) -> Vec<(Stack, u64)> {
         self.counts.stacks()
     }
 
     /// The same, with the stacks of each event apart: each begins with the name of its event. `names` has those of the
     /// ids of events ([`Sampler::ids`](probe_perf::Sampler::ids)).
-    pub fn stacks_by_event(&self, names: &HashMap<u64, String>) -> Vec<(Stack, u64)> {
+    pub fn stacks_by_event(&mut self, names: &HashMap<u64, String>) -> Vec<(Stack, u64)> {
         self.counts.stacks_by(|id| names.get(&id).map(String::as_str))
     }
 
@@ -106,7 +112,8 @@ impl SampledStacks {
         // The user and kernel stacks are words of 8 bytes.
         let [user, kernel] = [user, kernel].map(|stack| Addresses::new(stack.as_bytes()));
         let time = sample.time.unwrap_or(0);
-        self.counts.count_in(TaskStacks { task: &task, time, event, user, kernel }, |_| 0);
+        let others = |_: &_| 0;
+        self.counts.count_in(TaskStacks { task: &task, time, event, user, kernel, others });
     }
 
     fn name(&mut self, thread: Thread) -> [u8; COMM_LEN] {

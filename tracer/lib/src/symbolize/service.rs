@@ -2,9 +2,11 @@
 
 use super::files::{self, Opened, Root};
 use super::images::ElfFile;
+use super::known::{Known, Space};
 use super::mappings::{self, Mapped, Mapping};
 use super::watch::Watch;
 use super::{Address, Frame, Owner, SymbolAccess, locked};
+use crate::binary::FileVersion;
 use crate::binary::reader::{Function, Kind, Lookup, Reader, ReaderState};
 use crate::kernel::capabilities::Capabilities;
 use crate::kernel::identity::{TO_READ_AS_ROOT, leave_root_in_thread};
@@ -183,6 +185,8 @@ struct Names {
     remembered: HashMap<u32, Remembered>,
     /// How many bytes these mappings take.
     taken: usize,
+    /// Names in files.
+    known: Known,
     /// The library that the kernel maps.
     vdso: Option<Opened>,
 }
@@ -190,6 +194,8 @@ struct Names {
 /// What a process has mapped, read after a time.
 struct Remembered {
     owner: Owner,
+    /// Its id in its own PID namespace, if it has been read.
+    own_id: Option<u32>,
     since: u64,
     mappings: Arc<[Mapping]>,
 }
@@ -204,7 +210,8 @@ impl Remembered {
 impl Names {
     fn new(reader: Option<Reader>) -> Self {
         let symbolizer = Symbolizer::new();
-        Self { symbolizer, reader, remembered: HashMap::new(), taken: 0, vdso: None }
+        let (remembered, taken, known, vdso) = (HashMap::new(), 0, Known::default(), None);
+        Self { symbolizer, reader, remembered, taken, known, vdso }
     }
 
     fn answer(&mut self, asked: &Receiver<Question>, watch: Option<&Mutex<Watch>>) {
@@ -260,7 +267,7 @@ impl Names {
         let mut found = vec![Arc::default(); addresses.len()];
         let begun = Instant::now();
         // The positions of addresses, by what is mapped there.
-        let mut by_file = BTreeMap::<(PathBuf, u64), (&Mapping, Vec<(usize, u64)>)>::new();
+        let mut by_file = BTreeMap::<(PathBuf, u64), (&Mapping, Vec<_>)>::new();
         let mut in_vdso = Vec::new();
         for (n, address) in addresses.iter().enumerate() {
             let at = address.instruction();
@@ -270,37 +277,41 @@ impl Names {
                 Mapped::File { path, inode, offset } => {
                     let of_file = by_file.entry((path.clone(), *inode));
                     let of_file = of_file.or_insert_with(|| (mapping, Vec::new()));
-                    of_file.1.push((n, offset.saturating_add(behind)));
+                    of_file.1.push((n, address.in_file(offset.saturating_add(behind))));
                 }
-                Mapped::Vdso => in_vdso.push((n, behind)),
+                Mapped::Vdso => in_vdso.push((n, address.in_file(behind))),
                 Mapped::Memory => {}
             }
         }
-        for ((path, inode), (mapping, offsets)) in by_file {
+        for ((path, inode), (mapping, places)) in by_file {
             if begun.elapsed() > READING {
                 break;
             }
             match Opened::mapped(owner.pid, &mapping.range, &path, inode) {
-                Ok(opened) => self.in_program(&opened, addresses, &offsets, &mut found),
+                Ok(opened) => self.in_program(&opened, &places, &mut found),
                 Err(error) => log::debug!("no names for {}: {error}", path.display()),
             }
         }
         if !in_vdso.is_empty()
             && let Some(vdso) = self.vdso.take().or_else(|| vdso().ok())
         {
-            self.in_program(&vdso, addresses, &in_vdso, &mut found);
+            self.in_program(&vdso, &in_vdso, &mut found);
             self.vdso = Some(vdso);
         }
-        let unknown = found.iter().enumerate().filter(|(_, frames)| frames.is_empty());
-        let unknown: Vec<_> = unknown.map(|(n, _)| (n, addresses[n].instruction())).collect();
+        // A stack may contain what is no address of code.
+        let is_unknown = |&(n, address): &(usize, Address)| {
+            found[n].is_empty() && mappings::at(&mappings, address.instruction()).is_some()
+        };
+        let unknown: Vec<_> = addresses.iter().copied().enumerate().filter(is_unknown).collect();
         if !unknown.is_empty()
             && begun.elapsed() <= READING
-            && let Some(file) = files::perf_map(owner.pid)
+            && let Some(own_id) = self.own_id(owner)
+            && let Some(file) = files::perf_map(owner.pid, own_id)
         {
             let path = Path::new("a list of generated code");
             let (kind, open) = (Kind::PerfMap, &|_: &_| (Vec::new(), false));
             let lookup = Lookup { kind, file: &file, path, open };
-            self.ask(&lookup, None, addresses, &unknown, &mut found);
+            self.ask(&lookup, None, &unknown, &mut found);
         }
         // A mapping's file is opened only now, by a path that leads to another file once that is mapped there.
         Answer { found, between: [since, monotonic()] }
@@ -310,41 +321,54 @@ impl Names {
         let mut found = vec![Arc::default(); offsets.len()];
         match Opened::at(Root::Own, &file.path, file.inode) {
             Ok(opened) => {
-                let at = offsets.iter().enumerate().map(|(n, offset)| (n, offset.instruction()));
-                self.in_program(&opened, offsets, &at.collect::<Vec<_>>(), &mut found);
+                let places: Vec<_> = offsets.iter().copied().enumerate().collect();
+                self.in_program(&opened, &places, &mut found);
             }
             Err(error) => log::debug!("no names for {}: {error}", file.path.display()),
         }
         found
     }
 
-    /// Looks up offsets in a program or library.
-    fn in_program(
-        &mut self,
-        opened: &Opened,
-        addresses: &[Address],
-        offsets: &[(usize, u64)],
-        found: &mut Found,
-    ) {
+    /// Looks up offsets in a program or library. Processes have many of them in common.
+    fn in_program(&mut self, opened: &Opened, places: &[(usize, Address)], found: &mut Found) {
         let (file, path, open) = (&opened.file, &*opened.path, &|wants: &_| opened.wanted(wants));
+        let version = FileVersion::of(file).ok().filter(FileVersion::is_final);
+        let space = version.map(|version| Space::Contents(version, path.to_owned()));
+        self.known.shrink();
+        let mut unknown = Vec::new();
+        for &(n, address) in places {
+            match space.as_ref().and_then(|space| self.known.since(space, address, 0)) {
+                Some(frames) => found[n] = Arc::clone(frames),
+                None => unknown.push((n, address)),
+            }
+        }
+        if unknown.is_empty() {
+            return;
+        }
         let lookup = Lookup { kind: Kind::Program, file, path, open };
-        self.ask(&lookup, Some(path), addresses, offsets, found);
+        let answered = self.ask(&lookup, Some(path), &unknown, found);
+        if let Some(space) = space {
+            for &(n, address) in &unknown[..answered] {
+                self.known.insert(&space, address, 0, Arc::clone(&found[n]));
+            }
+        }
     }
 
-    /// Asks the reader for the addresses with these numbers, which are at these places in a file.
+    /// Asks the reader for the addresses with these numbers, which are in a file. Returns how many it answered for.
     fn ask(
         &mut self,
         lookup: &Lookup<'_>,
         module: Option<&Path>,
-        addresses: &[Address],
-        places: &[(usize, u64)],
+        places: &[(usize, Address)],
         found: &mut Found,
-    ) {
-        let Some(reader) = &mut self.reader else { return };
-        let at: Vec<u64> = places.iter().map(|&(_, at)| at).collect();
+    ) -> usize {
+        let Some(reader) = &mut self.reader else { return 0 };
+        let at: Vec<u64> = places.iter().map(|(_, address)| address.instruction()).collect();
         let module = module.map(|path| path.to_string_lossy().into_owned());
-        for (functions, &(n, _)) in reader.functions(lookup, &at).into_iter().zip(places) {
-            let back = addresses[n].back();
+        let answers = reader.functions(lookup, &at);
+        let answered = answers.len();
+        for (functions, &(n, address)) in answers.into_iter().zip(places) {
+            let back = address.back();
             let frame = |Function { name, offset, source }| Frame {
                 name,
                 offset: offset.map(|offset| offset.saturating_add(back)),
@@ -353,6 +377,7 @@ impl Names {
             };
             found[n] = functions.into_iter().map(frame).collect();
         }
+        answered
     }
 
     /// The mappings of a process, and a time before they were read, since when they have been the same.
@@ -372,7 +397,8 @@ impl Names {
         match mappings::read(&owner.pid.to_string()) {
             Ok(mappings) if !mappings.is_empty() => {
                 let mappings: Arc<[_]> = mappings.into();
-                let new = Remembered { owner, since, mappings: Arc::clone(&mappings) };
+                let new =
+                    Remembered { owner, own_id: None, since, mappings: Arc::clone(&mappings) };
                 self.forget(owner.pid);
                 if self.remembered.len() >= PROCESSES || self.taken + new.size() > ROOM {
                     self.remembered.clear();
@@ -391,6 +417,18 @@ impl Names {
                     (since, Arc::default())
                 }
             },
+        }
+    }
+
+    /// The id of a process in its own PID namespace.
+    fn own_id(&mut self, owner: Owner) -> Option<u32> {
+        match self.remembered.get_mut(&owner.pid).filter(|known| known.owner == owner) {
+            Some(Remembered { own_id: Some(known), .. }) => Some(*known),
+            Some(remembered) => {
+                remembered.own_id = files::own_id(owner.pid);
+                remembered.own_id
+            }
+            None => files::own_id(owner.pid),
         }
     }
 

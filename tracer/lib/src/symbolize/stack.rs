@@ -56,7 +56,23 @@ pub(crate) struct TaskStacks<'s> {
     pub(crate) event: u64,
     pub(crate) user: Addresses<'s>,
     pub(crate) kernel: Addresses<'s>,
+    /// How many of these innermost kernel functions are to be left out.
+    pub(crate) others: fn(&[Arc<[Frame]>]) -> usize,
 }
+
+/// A hit whose stacks are not known yet.
+#[derive(Clone, Debug)]
+struct Waiting {
+    task: Task,
+    time: u64,
+    event: u64,
+    user: Vec<u64>,
+    kernel: Vec<u64>,
+    others: fn(&[Arc<[Frame]>]) -> usize,
+}
+
+/// How many hits wait for names at most.
+const WAITING: usize = 128;
 
 /// How many words of addresses are remembered, with their tasks: 16 MiB.
 const KNOWN: usize = 2 << 20;
@@ -78,6 +94,8 @@ pub struct StackTable {
     /// The words of all keys of `known`.
     known_words: usize,
     by_name: HashMap<(u64, Stack), usize>,
+    /// Their names are looked up together.
+    waiting: Vec<Waiting>,
     /// The event and the stack of hits, and their number.
     stacks: Vec<((u64, Stack), u64)>,
     /// The key of the current hit.
@@ -97,6 +115,7 @@ impl StackTable {
             known,
             known_words: 0,
             by_name,
+            waiting: Vec::new(),
             stacks: Vec::new(),
             key: Vec::new(),
             room: ROOM,
@@ -111,19 +130,21 @@ impl StackTable {
 
     /// The number of hits counted.
     pub fn hits(&self) -> u64 {
-        self.stacks.iter().map(|(_, hits)| hits).sum()
+        let waiting = self.waiting.len() as u64;
+        self.stacks.iter().map(|(_, hits)| hits).sum::<u64>() + waiting
     }
 
     /// Every stack with its number of hits, the most frequent first.
-    pub fn stacks(&self) -> Vec<(Stack, u64)> {
+    pub fn stacks(&mut self) -> Vec<(Stack, u64)> {
         self.stacks_by(|_| None)
     }
 
     /// The same, with the stacks of each event apart from those of events of another name.
     pub(crate) fn stacks_by<'n>(
-        &self,
+        &mut self,
         event: impl Fn(u64) -> Option<&'n str>,
     ) -> Vec<(Stack, u64)> {
+        self.caught_up();
         let mut sums = HashMap::<Stack, u64>::new();
         for ((id, stack), hits) in &self.stacks {
             let event = event(*id).map(|name| entry(name.as_bytes(), EntryKind::Event));
@@ -146,24 +167,61 @@ impl StackTable {
         kernel: Option<Addresses<'_>>,
     ) {
         let [user, kernel] = [user, kernel].map(|stack| stack.unwrap_or(Addresses::new(&[])));
-        self.count_in(TaskStacks { task, time, event: 0, user, kernel }, tracing);
+        self.count_in(TaskStacks { task, time, event: 0, user, kernel, others: tracing });
+    }
+
+    /// Looks up the names of the hits that were counted since the last call. Call it when there are no more hits for now:
+    /// the names of a process may be unknown once it has ended. Names are also looked up after a number of hits.
+    pub fn caught_up(&mut self) {
+        let mut waiting = std::mem::take(&mut self.waiting);
+        self.symbols.expect_in_kernel(waiting.iter().map(|hit| &*hit.kernel));
+        waiting.sort_by_key(|hit| identity(&hit.task));
+        for hits in waiting.chunk_by(|a, b| identity(&a.task) == identity(&b.task)) {
+            let stacks = hits.iter().map(|hit| (hit.time, &*hit.user));
+            self.symbols.expect_in_process(&hits[0].task, stacks);
+        }
+        for hit in &waiting {
+            self.count_named(hit);
+        }
+        waiting.clear();
+        self.waiting = waiting;
+    }
+
+    /// Counts a hit, once its names are known.
+    pub(crate) fn count_in(&mut self, hit: TaskStacks<'_>) {
+        if self.count_known(hit.task, hit.time, hit.event, hit.user.iter(), hit.kernel.iter()) {
+            return;
+        }
+        let TaskStacks { task, time, event, user, kernel, others } = hit;
+        let (user, kernel) = (user.iter().collect(), kernel.iter().collect());
+        self.waiting.push(Waiting { task: *task, time, event, user, kernel, others });
+        if self.waiting.len() >= WAITING {
+            self.caught_up();
+        }
     }
 
     /// Counts a hit whose task and addresses were counted before, while the process had the same mapped. Returns `false`
     /// otherwise.
-    fn count_known(&mut self, hit: TaskStacks<'_>) -> bool {
+    fn count_known(
+        &mut self,
+        task: &Task,
+        time: u64,
+        event: u64,
+        user: impl ExactSizeIterator<Item = u64>,
+        kernel: impl ExactSizeIterator<Item = u64>,
+    ) -> bool {
         self.key.clear();
-        let since = match hit.user.iter().len() {
+        let since = match user.len() {
             0 => Some(0),
-            _ => self.symbols.mapped_since(hit.task, hit.time),
+            _ => self.symbols.mapped_since(task, time),
         };
         let Some(since) = since else { return false };
-        self.key.extend([since, hit.event]);
-        self.key.extend(identity(hit.task));
-        for stack in [hit.user, hit.kernel] {
-            self.key.push(stack.iter().len() as u64);
-            self.key.extend(stack.iter());
-        }
+        self.key.extend([since, event]);
+        self.key.extend(identity(task));
+        self.key.push(user.len() as u64);
+        self.key.extend(user);
+        self.key.push(kernel.len() as u64);
+        self.key.extend(kernel);
         let known = self.known.get(self.key.as_slice());
         if let Some(&number) = known {
             self.stacks[number].1 += 1;
@@ -171,20 +229,18 @@ impl StackTable {
         known.is_some()
     }
 
-    /// Counts a hit. `others` is the number of innermost kernel functions to leave out.
-    pub(crate) fn count_in(&mut self, hit: TaskStacks<'_>, others: fn(&[Arc<[Frame]>]) -> usize) {
-        if self.count_known(hit) {
+    fn count_named(&mut self, hit: &Waiting) {
+        let Waiting { task, time, event, user, kernel, others } = hit;
+        if self.count_known(task, *time, *event, user.iter().copied(), kernel.iter().copied()) {
             return;
         }
-        let user: Vec<u64> = hit.user.iter().collect();
-        let names = self.symbols.of_process_stack(hit.task, hit.time, &user);
-        let kernel: Vec<u64> = hit.kernel.iter().collect();
-        let kernel_names = self.symbols.of_kernel_stack(&kernel);
-        let mut entries = vec![self.names.entry(hit.task.comm(), EntryKind::Task)];
-        entries.extend(self.names.outermost_first(EntryKind::User, hit.user, &names, 0));
+        let names = self.symbols.of_process_stack(task, *time, user);
+        let kernel_names = self.symbols.of_kernel_stack(kernel);
+        let mut entries = vec![self.names.entry(task.comm(), EntryKind::Task)];
+        entries.extend(self.names.outermost_first(EntryKind::User, user, &names, 0));
         let (kind, left_out) = (EntryKind::Kernel, others(&kernel_names));
-        entries.extend(self.names.outermost_first(kind, hit.kernel, &kernel_names, left_out));
-        let number = self.number(hit.event, Stack(entries.into()));
+        entries.extend(self.names.outermost_first(kind, kernel, &kernel_names, left_out));
+        let number = self.number(*event, Stack(entries.into()));
         if !self.key.is_empty() {
             // What is forgotten is looked up again.
             if self.known_words + self.key.len() > KNOWN {
@@ -260,7 +316,7 @@ impl Names {
     fn outermost_first(
         &mut self,
         kind: EntryKind,
-        addresses: Addresses<'_>,
+        addresses: &[u64],
         names: &[Arc<[Frame]>],
         left_out: usize,
     ) -> Vec<StackEntry> {

@@ -39,7 +39,7 @@ impl StackCounts {
     }
 
     /// Every stack with its number of hits, the most frequent first.
-    pub fn stacks(&self) -> Vec<(Stack, u64)> {
+    pub fn stacks(&mut self) -> Vec<(Stack, u64)> {
         self.counts.stacks()
     }
 
@@ -68,6 +68,11 @@ impl Consumer for StackCounts {
 
     fn accepts(&mut self) -> ControlFlow<()> {
         if self.left == Some(0) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
+    fn caught_up(&mut self) -> ControlFlow<()> {
+        self.counts.caught_up();
+        ControlFlow::Continue(())
     }
 
     /// Losses are reported by the ledger.

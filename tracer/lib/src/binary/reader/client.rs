@@ -2,12 +2,12 @@
 
 use super::channel::Channel;
 use super::message::{
-    ADDRESSES, Answer, Ended, FUNCTIONS, Kind, Request, Started, TEXT, WANTS, Wants,
+    ADDRESSES, Answer, Ended, FUNCTIONS, Kind, Request, STRINGS, Started, TEXT, WANTS, Wants,
 };
 use super::{Function, command};
-use crate::binary::FileProblem;
 use crate::binary::contents::{Contents, Symbol};
 use crate::binary::functions::Functions;
+use crate::binary::{FileProblem, FileVersion};
 use probe_sys::bpf;
 use probe_sys::escape::Escaped;
 use probe_sys::process::spawn_alone;
@@ -16,7 +16,6 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -48,14 +47,10 @@ pub(crate) struct Reader {
     running: Option<Channel>,
     failures: u32,
     /// The files that were read when a reader failed, at most [`FAILURES`].
-    refused: HashSet<FileState>,
+    refused: HashSet<FileVersion>,
     state: Arc<ReaderState>,
     patience: Duration,
 }
-
-/// A file as it was at some time: the device, the inode, and when it last changed, in seconds and nanoseconds. A later file with
-/// the same inode has changed since.
-type FileState = (u64, u64, i64, i64);
 
 /// What other threads may know of these processes.
 #[derive(Debug, Default)]
@@ -182,38 +177,31 @@ impl Reader {
         &self.state
     }
 
-    /// The functions at each address, the innermost first. There are none if the file cannot be read.
+    /// The functions at each address, the innermost first. The last addresses are left out if the file cannot be read.
     pub(crate) fn functions(
         &mut self,
         lookup: &Lookup<'_>,
         addresses: &[u64],
     ) -> Vec<Vec<Function>> {
-        let of_some = |some: &[u64]| {
-            let mut found = self.functions_of_some(lookup, some);
-            found.resize(some.len(), Vec::new());
-            found
-        };
-        addresses.chunks(ADDRESSES).flat_map(of_some).collect()
-    }
-
-    /// The same for as many addresses as fit into a packet, or for the first of them if the reader fails.
-    fn functions_of_some(&mut self, lookup: &Lookup<'_>, addresses: &[u64]) -> Vec<Vec<Function>> {
         let mut found = Vec::new();
-        let asked = self.ask(lookup.file, |reader, deadline| {
-            ask_for_names(reader, lookup, addresses, deadline, &mut found)
-        });
-        if matches!(asked, Ok(()) | Err(Unanswered::Unreadable(_))) {
-            return found;
-        }
-        self.state.add_unnamed(addresses.len() - found.len());
-        if let Err(Unanswered::Failed(why, restarted)) = asked {
-            let path = Escaped(lookup.path.as_os_str().as_bytes());
-            log::warn!("addresses in {path} have no names, because reading it {why}");
-            if let Err(error) = restarted {
-                log::warn!(
-                    "further user addresses have no names, because the process that reads symbols is not started again: {error}"
-                );
+        for some in addresses.chunks(ADDRESSES) {
+            let asked = self.ask(lookup.file, |reader, deadline| {
+                ask_for_names(reader, lookup, some, deadline, &mut found)
+            });
+            let Err(why) = asked else { continue };
+            if !matches!(why, Unanswered::Unreadable(_)) {
+                self.state.add_unnamed(addresses.len() - found.len());
             }
+            if let Unanswered::Failed(why, restarted) = why {
+                let path = Escaped(lookup.path.as_os_str().as_bytes());
+                log::warn!("addresses in {path} have no names, because reading it {why}");
+                if let Err(error) = restarted {
+                    log::warn!(
+                        "further user addresses have no names, because the process that reads symbols is not started again: {error}"
+                    );
+                }
+            }
+            break;
         }
         found
     }
@@ -246,14 +234,49 @@ impl Reader {
         answer?.map_err(FileProblem::unreadable)
     }
 
+    /// The numbers of those symbols of a program that have a name in the source.
+    pub(in crate::binary) fn symbols_of(
+        &mut self,
+        name: &str,
+        symbols: &[&str],
+        file: &File,
+    ) -> Result<Vec<usize>, FileProblem> {
+        let mut found = Vec::new();
+        let mut next = 0;
+        while next < symbols.len() {
+            let (begin, mut size) = (next, name.len());
+            while next < symbols.len() && (next == begin || size + symbols[next].len() < STRINGS) {
+                size += symbols[next].len();
+                next += 1;
+            }
+            // What is longer than a packet has no name that is looked for.
+            if size >= STRINGS {
+                continue;
+            }
+            let symbols = symbols[begin..next].iter().map(|&symbol| symbol.to_owned()).collect();
+            let request = Request::Demangled { name: name.to_owned(), symbols };
+            let numbers = self.ask(file, |reader, deadline| {
+                reader.send_until(&request, &[file.as_fd()], deadline)?;
+                match reader.receive_until(deadline)? {
+                    Answer::Demangled(numbers) if numbers.iter().all(|&one| one < next - begin) => {
+                        Ok(numbers)
+                    }
+                    _ => Err(io::ErrorKind::InvalidData.into()),
+                }
+            })?;
+            found.extend(numbers.into_iter().map(|number| begin + number));
+        }
+        Ok(found)
+    }
+
     /// What `ask` returns, unless the reader fails.
     fn ask<T>(
         &mut self,
         file: &File,
         ask: impl FnOnce(&Channel, Instant) -> io::Result<T>,
     ) -> Result<T, Unanswered> {
-        let id = state_of(file).map_err(Unanswered::Unreadable)?;
-        if self.keeper.is_none() || self.refused.contains(&id) {
+        let version = FileVersion::of(file).map_err(Unanswered::Unreadable)?;
+        if self.keeper.is_none() || self.refused.contains(&version) {
             return Err(Unanswered::Refused);
         }
         if self.running.is_none() {
@@ -264,15 +287,15 @@ impl Reader {
             None => Err(io::ErrorKind::NotConnected.into()),
         };
         answer.map_err(|error| {
-            let (why, restarted) = self.failed(id, &error);
+            let (why, restarted) = self.failed(version, &error);
             Unanswered::Failed(why, restarted)
         })
     }
 
     /// Starts another reader after a failure, and never reads the file again. Returns what reading it did, and whether there is another
     /// reader.
-    fn failed(&mut self, id: FileState, error: &io::Error) -> (String, io::Result<()>) {
-        self.refused.insert(id);
+    fn failed(&mut self, version: FileVersion, error: &io::Error) -> (String, io::Result<()>) {
+        self.refused.insert(version);
         self.running = None;
         self.failures += 1;
         let restarted = match self.failures < FAILURES {
@@ -324,11 +347,6 @@ impl Drop for Reader {
 /// The error of a reader that cannot be started.
 pub(super) fn not_started(error: &io::Error) -> io::Error {
     io::Error::other(format!("the process that reads programs cannot be started: {error}"))
-}
-
-fn state_of(file: &File) -> io::Result<FileState> {
-    let file = file.metadata()?;
-    Ok((file.dev(), file.ino(), file.ctime(), file.ctime_nsec()))
 }
 
 /// Asks a reader for what a probe needs to know of a program. The inner error says why it is none.
@@ -391,10 +409,16 @@ fn ask_for_names(
 ) -> io::Result<()> {
     let request = Request::Names { kind: lookup.kind, addresses: addresses.to_vec() };
     reader.send_until(&request, &[lookup.file.as_fd()], deadline)?;
-    let mut wants = 0;
-    while found.len() < addresses.len() {
+    let (mut wants, mut left) = (0, addresses.len());
+    while left > 0 {
         match receive(reader, lookup, deadline, &mut wants)? {
-            Answer::Names(functions) if are_valid(&functions) => found.push(functions),
+            Answer::Names(names)
+                if (1..=left).contains(&names.len())
+                    && names.iter().all(|functions| are_valid(functions)) =>
+            {
+                left -= names.len();
+                found.extend(names);
+            }
             _ => return Err(io::ErrorKind::InvalidData.into()),
         }
     }

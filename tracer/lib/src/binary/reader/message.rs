@@ -2,6 +2,7 @@
 
 use crate::binary::contents::{Layout, Symbol};
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 /// The largest packet, in bytes. A longer answer is shortened.
 pub(super) const LARGEST: usize = 64 << 10;
@@ -11,6 +12,9 @@ pub(super) const ADDRESSES: usize = 128;
 
 /// The number of files that come with a packet.
 pub(super) const FILES: usize = 8;
+
+/// The room for strings in a request, in bytes. Each may take six times as many in a packet.
+pub(super) const STRINGS: usize = LARGEST / 8;
 
 /// The longest name or path, in bytes. A longer one is shortened.
 pub(super) const TEXT: usize = 4096;
@@ -37,6 +41,8 @@ pub(super) enum Request {
     Contents,
     /// Whether an instruction ends `size` bytes after `start` in the program that comes with this packet.
     Boundary { start: u64, size: u64 },
+    /// Which of these symbols of the program that comes with this packet have this name in the source.
+    Demangled { name: String, symbols: Vec<String> },
     /// The files that were wanted come with this packet: some that may have the debug information, and the DWARF package.
     Files { has_package: bool },
 }
@@ -44,16 +50,25 @@ pub(super) enum Request {
 /// From the reader to the tracer.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Answer {
-    /// The functions at one address, the innermost first.
-    Names(Vec<Function>),
+    /// The functions at the next addresses, the innermost of each first.
+    Names(Vec<Vec<Function>>),
     /// Some functions of a program.
     Symbols(Vec<Symbol>),
     /// What else is known of the program, after all its functions, or why it is none.
     Layout(Result<Layout, String>),
     /// Whether an instruction ends there, or why that is not known.
     Boundary(Result<bool, String>),
+    /// The numbers of the symbols that have the name.
+    Demangled(Vec<usize>),
     /// Names need more files. It is said before the first answer, and at most [`WANTS`] times.
     Wants(Wants),
+}
+
+/// Answers whose parts are already in the form in which they are sent.
+#[derive(Debug, Serialize)]
+pub(super) enum Packed {
+    Names(Vec<Box<RawValue>>),
+    Symbols(Vec<Box<RawValue>>),
 }
 
 /// How often a reader may want files for one question: debug information, and what that shares with others.

@@ -17,6 +17,7 @@ pub(crate) mod message;
 pub(crate) mod perf_map;
 pub(crate) mod program;
 mod shared;
+mod texts;
 mod worker;
 
 pub(crate) use client::{Lookup, Reader, ReaderState};

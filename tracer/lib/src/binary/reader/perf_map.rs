@@ -1,7 +1,7 @@
 //! The names of generated code, which programs list in `/tmp/perf-PID.map`: `START SIZE NAME`, with numbers in hex.
 
 use super::message::{Function, shortened};
-use super::program::OF_TEXT;
+use super::texts::{Text, Texts};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek};
 
@@ -18,13 +18,14 @@ const FUNCTIONS: usize = 1 << 22;
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct PerfMap {
     functions: Vec<Generated>,
+    names: Texts,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 struct Generated {
     begin: u64,
     end: u64,
-    name: Box<str>,
+    name: Text,
 }
 
 impl PerfMap {
@@ -35,17 +36,28 @@ impl PerfMap {
     }
 
     pub(super) fn from(mut list: impl BufRead) -> io::Result<Self> {
-        let (mut functions, mut line) = (Vec::new(), Vec::new());
-        while functions.len() < FUNCTIONS
+        let (mut this, mut line) = (Self::default(), Vec::new());
+        while this.functions.len() < FUNCTIONS
             && list.by_ref().take(LINE).read_until(b'\n', &mut line)? > 0
         {
-            functions.extend(generated(&line));
+            this.add(&line);
             line.clear();
         }
         // The last of several is the one that was generated last.
-        functions.sort_by_key(|one: &Generated| one.begin);
-        functions.shrink_to_fit();
-        Ok(Self { functions })
+        this.functions.sort_by_key(|one| one.begin);
+        this.functions.shrink_to_fit();
+        this.names.shrink();
+        Ok(this)
+    }
+
+    /// Adds the function that a line describes.
+    fn add(&mut self, line: &[u8]) -> Option<()> {
+        let (begin, rest) = number(line.trim_ascii())?;
+        let (size, name) = number(rest)?;
+        let end = begin.checked_add(size)?;
+        let name = self.names.add(name)?;
+        self.functions.push(Generated { begin, end, name });
+        Some(())
     }
 
     /// The function at an address.
@@ -53,7 +65,7 @@ impl PerfMap {
         let behind = self.functions.partition_point(|one| one.begin <= address);
         let found = self.functions[..behind].last().filter(|one| address < one.end);
         let function = |one: &Generated| Function {
-            name: shortened(one.name.to_string()),
+            name: shortened(self.names.get(one.name).to_owned()),
             offset: Some(address - one.begin),
             source: None,
         };
@@ -62,17 +74,8 @@ impl PerfMap {
 
     /// An estimate of the memory that it takes, in bytes.
     pub(super) fn size(&self) -> usize {
-        let size = |one: &Generated| one.name.len() + OF_TEXT + size_of::<Generated>();
-        self.functions.iter().map(size).sum()
+        self.names.size() + size_of_val(&*self.functions)
     }
-}
-
-fn generated(line: &[u8]) -> Option<Generated> {
-    let line = line.trim_ascii();
-    let (begin, rest) = number(line)?;
-    let (size, name) = number(rest)?;
-    let name = String::from_utf8_lossy(name).into();
-    Some(Generated { begin, end: begin.checked_add(size)?, name })
 }
 
 /// The number before a space, and what is behind that.

@@ -2,6 +2,7 @@
 
 use super::debug_info::DebugInfo;
 use super::message::{FUNCTIONS, Function, Wants, shortened};
+use super::texts::{Text, Texts};
 use crate::binary::debug::is_of_build;
 use crate::binary::{Parts, parts};
 use object::{Object, ObjectSegment, ObjectSymbol, SegmentFlags, SymbolKind};
@@ -14,9 +15,6 @@ const SYMBOLS: usize = 1 << 22;
 /// The number of symbols before an address that are tried: functions rarely contain others.
 const AROUND: usize = 32;
 
-/// What a name takes beside its text, in bytes: the allocator's part.
-pub(super) const OF_TEXT: usize = 16;
-
 /// An ELF file, of which only the parts are read that are needed.
 pub(super) type ElfFile<'c> = object::File<'c, &'c Parts<'c>>;
 
@@ -26,6 +24,7 @@ pub(crate) struct Program {
     segments: Vec<Segment>,
     /// By address.
     symbols: Vec<Symbol>,
+    names: Texts,
     debug_info: Option<DebugInfo>,
     /// An estimate of the memory that it takes, in bytes.
     pub(super) size: usize,
@@ -40,13 +39,13 @@ struct Segment {
     is_code: bool,
 }
 
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug)]
 struct Symbol {
     address: u64,
     /// In bytes; 0 if unknown.
     size: u64,
     is_global: bool,
-    name: Box<str>,
+    name: Text,
 }
 
 /// Where a program's debug information may be.
@@ -99,12 +98,15 @@ impl Program {
                 break;
             }
         }
-        this.symbols.sort_unstable();
-        this.symbols.dedup();
+        // The dynamic symbols are usually among all symbols, too.
+        let order = |one: &Symbol| (one.address, one.size, one.is_global, this.names.get(one.name));
+        this.symbols.sort_unstable_by(|a, b| order(a).cmp(&order(b)));
+        this.symbols.dedup_by(|a, b| order(a) == order(b));
         this.symbols.shrink_to_fit();
-        let size = |one: &Symbol| one.name.len() + OF_TEXT + size_of::<Symbol>();
-        let names: usize = this.symbols.iter().map(size).sum();
-        this.size = names + this.debug_info.as_ref().map_or(0, |info| info.size);
+        this.names.shrink();
+        this.size = this.names.size()
+            + this.symbols.len() * size_of::<Symbol>()
+            + this.debug_info.as_ref().map_or(0, |info| info.size);
         Ok(this)
     }
 
@@ -119,7 +121,7 @@ impl Program {
             if name.is_empty() {
                 continue;
             }
-            let name = String::from_utf8_lossy(name).into();
+            let Some(name) = self.names.add(name) else { return };
             let (address, size, is_global) = (symbol.address(), symbol.size(), symbol.is_global());
             self.symbols.push(Symbol { address, size, is_global, name });
         }
@@ -132,7 +134,7 @@ impl Program {
         let mut functions = inlined.unwrap_or_default();
         functions.truncate(FUNCTIONS);
         let Some(symbol) = self.symbol_at(address) else { return Vec::new() };
-        let name = shortened(demangled(&symbol.name));
+        let name = shortened(demangled(self.names.get(symbol.name)));
         let offset = Some(address - symbol.address);
         match functions.last_mut() {
             // What is called here, and the offset in it, is what the symbol table says.
@@ -169,8 +171,9 @@ impl Program {
         let same = before.iter().rev().take(AROUND).filter(|one| one.address == found.address);
         // The plainest of the names, as for probes.
         let order = |one: &&Symbol| {
-            let underscores = one.name.len() - one.name.trim_start_matches('_').len();
-            (one.size == 0, !one.is_global, underscores, one.name.len())
+            let name = self.names.get(one.name);
+            let underscores = name.len() - name.trim_start_matches('_').len();
+            (one.size == 0, !one.is_global, underscores, name.len(), name)
         };
         same.filter(contains).min_by_key(order)
     }

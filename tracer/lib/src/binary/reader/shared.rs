@@ -3,7 +3,7 @@
 use super::client::{Lookup, Reader, not_started};
 use super::message::{Kind, Wants};
 use crate::binary::contents::{self, Contents};
-use crate::binary::{FileProblem, debug_candidates, open_regular};
+use crate::binary::{FileProblem, debug_candidates, demangle, open_regular};
 use std::fs::{self, File};
 use std::io;
 use std::path::Path;
@@ -67,6 +67,20 @@ impl SharedReader {
             }
             None => Contents::read(file, &mut |wants| open(&wants).0).map_err(FileProblem::NotElf),
         }
+    }
+
+    /// Those symbols of a program that have a name in the source.
+    pub(in crate::binary) fn symbols_of<'n>(
+        &self,
+        name: &str,
+        symbols: &[&'n str],
+        file: &File,
+    ) -> Result<Vec<&'n str>, FileProblem> {
+        let found = match Shared::get().reader().map_err(FileProblem::Unreadable)? {
+            Some(reader) => reader.symbols_of(name, symbols, file)?,
+            None => demangle::symbols_of(name, symbols.iter().copied()),
+        };
+        Ok(found.into_iter().map(|number| symbols[number]).collect())
     }
 
     /// Whether an instruction ends `size` bytes after the beginning of a function, which is at the offset `start` in the file.

@@ -3,15 +3,16 @@
 use super::channel::Channel;
 use super::confine;
 use super::message::{
-    ADDRESSES, Answer, Function, Kind, LARGEST, Request, WANTS, Wants, shortened,
+    ADDRESSES, Answer, Function, Kind, LARGEST, Packed, Request, WANTS, Wants, shortened,
 };
 use super::perf_map::PerfMap;
 use super::program::{Files, Program, files};
+use crate::binary::FileVersion;
 use crate::binary::contents::{Contents, is_boundary};
-use rustix::fs::{Stat, fstat};
+use crate::binary::demangle::symbols_of;
+use serde_json::value::{RawValue, to_raw_value};
 use std::fs::File;
 use std::os::fd::OwnedFd;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use std::{io, mem};
 
 /// The memory for files that are kept, in bytes, as far as it can be estimated.
@@ -45,9 +46,11 @@ pub(super) fn run(channel: &Channel) -> io::Result<()> {
         match request {
             Request::Names { kind, addresses } => {
                 let parsed = kept.get(kind, file, &mut want);
+                let mut names = Packets::of(channel, Packed::Names);
                 for address in addresses.into_iter().take(ADDRESSES) {
-                    channel.send(&Answer::Names(fitting(parsed.functions(address))), &[])?;
+                    names.add(fitting(parsed.functions(address))?)?;
                 }
+                names.send()?;
             }
             Request::Contents => {
                 let read = Contents::read(&file, &mut |wants| want(wants).candidates);
@@ -57,32 +60,64 @@ pub(super) fn run(channel: &Channel) -> io::Result<()> {
                 let answer = Answer::Boundary(is_boundary(&file, start, size));
                 channel.send(&answer, &[])?;
             }
+            Request::Demangled { name, symbols } => {
+                let found = symbols_of(&name, symbols.iter().map(String::as_str));
+                channel.send(&Answer::Demangled(found), &[])?;
+            }
             Request::Files { .. } => return Err(io::ErrorKind::InvalidData.into()),
         }
     }
 }
 
-/// Sends as many functions in a packet as fit.
+/// Sends many things, as many in a packet as fit.
+struct Packets<'c> {
+    channel: &'c Channel,
+    of: fn(Vec<Box<RawValue>>) -> Packed,
+    next: Vec<Box<RawValue>>,
+    /// How many bytes the next packet has.
+    size: usize,
+}
+
+impl<'c> Packets<'c> {
+    fn of(channel: &'c Channel, of: fn(Vec<Box<RawValue>>) -> Packed) -> Self {
+        Self { channel, of, next: Vec::new(), size: 0 }
+    }
+
+    /// Adds one, which must fit into a packet.
+    fn add(&mut self, one: Box<RawValue>) -> io::Result<()> {
+        let size = one.get().len() + 1;
+        if self.size + size > ROOM {
+            self.send()?;
+        }
+        self.size += size;
+        self.next.push(one);
+        Ok(())
+    }
+
+    /// Sends what has not been sent yet.
+    fn send(&mut self) -> io::Result<()> {
+        self.size = 0;
+        match mem::take(&mut self.next) {
+            none if none.is_empty() => Ok(()),
+            some => self.channel.send(&(self.of)(some), &[]),
+        }
+    }
+}
+
 fn send_contents(channel: &Channel, read: Result<Contents, String>) -> io::Result<()> {
     let Contents { layout, functions } = match read {
         Ok(contents) => contents,
         Err(why) => return channel.send(&Answer::Layout(Err(shortened(why))), &[]),
     };
-    let (mut packet, mut size) = (Vec::new(), 0);
+    let mut symbols = Packets::of(channel, Packed::Symbols);
     for symbol in functions.into_symbols() {
-        let own = serde_json::to_vec(&symbol)?.len() + 1;
+        let symbol = to_raw_value(&symbol)?;
         // A longer name cannot be written in a spec.
-        if own > ROOM {
-            continue;
+        if symbol.get().len() < ROOM {
+            symbols.add(symbol)?;
         }
-        if size + own > ROOM {
-            channel.send(&Answer::Symbols(mem::take(&mut packet)), &[])?;
-            size = 0;
-        }
-        size += own;
-        packet.push(symbol);
     }
-    channel.send(&Answer::Symbols(packet), &[])?;
+    symbols.send()?;
     channel.send(&Answer::Layout(Ok(layout)), &[])
 }
 
@@ -96,13 +131,15 @@ fn wanted(channel: &Channel, wants: Wants) -> io::Result<Files> {
     }
 }
 
-/// Leaves out inner functions until the rest fits into a packet.
-fn fitting(mut functions: Vec<Function>) -> Vec<Function> {
-    let size = |all: &Vec<Function>| serde_json::to_vec(all).map_or(usize::MAX, |text| text.len());
-    while !functions.is_empty() && size(&functions) > ROOM {
+/// The functions at an address, to be sent. Leaves out inner ones until the rest fits into a packet.
+fn fitting(mut functions: Vec<Function>) -> io::Result<Box<RawValue>> {
+    loop {
+        let packed = to_raw_value(&functions)?;
+        if packed.get().len() < ROOM || functions.is_empty() {
+            return Ok(packed);
+        }
         functions.remove(0);
     }
-    functions
 }
 
 /// A file that was read.
@@ -139,54 +176,27 @@ impl Parsed {
     }
 }
 
-/// Which file it is, and of which time.
+/// A version of a file that was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Version {
+    of: FileVersion,
     kind: Kind,
-    device: u64,
-    inode: u64,
-    size: i64,
-    modified: [i64; 2],
-    changed: [i64; 2],
-    /// Whether it changed so recently that a later version may have the same time.
-    is_recent: bool,
-}
-
-impl Version {
-    fn of(kind: Kind, file: &Stat) -> Self {
-        let changed =
-            Duration::new(file.st_ctime.max(0).cast_unsigned(), file.st_ctime_nsec as u32);
-        Self {
-            kind,
-            device: file.st_dev,
-            inode: file.st_ino,
-            size: file.st_size,
-            modified: [file.st_mtime, file.st_mtime_nsec as i64],
-            changed: [file.st_ctime, file.st_ctime_nsec as i64],
-            is_recent: SystemTime::now() < UNIX_EPOCH + changed + TICK,
-        }
-    }
+    is_final: bool,
 }
 
 /// Files that were read, the one that was used last at the end.
 #[derive(Default)]
 struct Kept(Vec<(Version, Parsed)>);
 
-/// How old a change must be before the next one is sure to have another time: more than a tick of the kernel's clock.
-const TICK: Duration = Duration::from_millis(20);
-
 impl Kept {
     fn get(&mut self, kind: Kind, file: File, want: &mut dyn FnMut(Wants) -> Files) -> &Parsed {
-        let Ok(stat) = fstat(&file) else { return &Parsed::Nothing };
-        let version = Version::of(kind, &stat);
-        match self.0.iter().position(|(known, _)| *known == version && !version.is_recent) {
+        let Ok(file_version) = FileVersion::of(&file) else { return &Parsed::Nothing };
+        let version = Version { of: file_version, kind, is_final: file_version.is_final() };
+        match self.0.iter().position(|(known, _)| *known == version && version.is_final) {
             Some(at) => self.0[at..].rotate_left(1),
             None => {
                 // An older version of the same file is of no use any more.
-                let is_same = |known: &Version| {
-                    (known.device, known.inode) == (version.device, version.inode)
-                };
-                self.0.retain(|(known, _)| !is_same(known));
+                self.0.retain(|(known, _)| !known.of.is_of_same_file(&file_version));
                 self.0.push((version, Parsed::of(kind, &file, want)));
                 self.shrink();
             }
