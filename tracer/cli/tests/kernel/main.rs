@@ -9,6 +9,7 @@ mod calls_nested;
 mod check;
 mod cli;
 mod cli_ending;
+mod cli_hostile;
 mod cli_memory;
 mod cli_names;
 mod cli_newcomers;

@@ -486,6 +486,29 @@ mod tests {
     }
 
     #[test]
+    fn names_in_a_file_are_remembered_until_it_changes() {
+        let (libc, offset) = probe_sys::process::linked_function(c"getpid").unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("library");
+        std::fs::copy(libc, &path).unwrap();
+        // A version is remembered once it is old enough to differ from the next one.
+        thread::sleep(Duration::from_millis(40));
+        let inode = std::os::unix::fs::MetadataExt::ino(&path.metadata().unwrap());
+        let file = ElfFile { path: path.clone(), inode };
+        let mut names = Names::new(None);
+        let address = Address { at: offset, is_return: false };
+        let mut is_named = |reader: Option<Reader>| {
+            names.reader = reader;
+            names.of_file(&file, &[address])[0].last().is_some_and(|one| one.name == "getpid")
+        };
+        assert!(!is_named(None));
+        assert!(is_named(Some(Reader::start().unwrap())));
+        assert!(is_named(None));
+        File::options().append(true).open(&path).unwrap().write_all(b"x").unwrap();
+        assert!(!is_named(None));
+    }
+
+    #[test]
     fn mappings_are_not_remembered_without_limit() {
         let mut names = Names::new(None);
         let own = Owner { pid: std::process::id(), comm: [0; _] };

@@ -7,6 +7,7 @@ pub mod commands;
 pub mod compat;
 pub mod kernel_trace;
 pub mod libraries;
+pub mod strace;
 pub mod unprivileged;
 
 use jsonschema::Validator;
