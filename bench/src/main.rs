@@ -9,6 +9,7 @@ mod payload;
 mod plan;
 mod reader;
 mod report;
+mod sampling;
 mod sink;
 mod tracer;
 mod waking;
@@ -43,6 +44,11 @@ enum Part {
     Tracer(tracer::Args),
     /// Compare the default wakeups of the pipe with one for each record, at several rates
     Waking(waking::Args),
+    /// Compare the processor time of `probe sample` with that of perf
+    Sampling(sampling::Args),
+    /// Run a command and print its processor time
+    #[command(hide = true)]
+    Time(sampling::time::Args),
     /// Write to standard output at a steady rate, for the tracers
     #[command(hide = true)]
     Pace,
@@ -85,6 +91,11 @@ fn main() -> Result<()> {
             ensure_root()?;
             args.run()
         }
+        Some(Part::Sampling(args)) => {
+            ensure_root()?;
+            args.run()
+        }
+        Some(Part::Time(args)) => args.run(),
         Some(Part::Pace) => Ok(tracer::pace::run().map(|_| ())?),
         None => cli.all.run(),
     }

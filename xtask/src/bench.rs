@@ -18,8 +18,9 @@ const LIBBPF_NEEDS: [&str; 3] = ["libelf-dev", "pkg-config", "zlib1g-dev"];
 
 pub(crate) const NAME: &str = "probe-bench";
 
-/// The first option, which selects the benchmark of the tracer, or of the pipe's wakeups alone.
+/// The first option, which selects the benchmark of the tracer, of its sampler, or of the pipe's wakeups alone.
 const TRACER: &str = "tracer";
+const SAMPLING: &str = "sampling";
 const WAKING: &str = "waking";
 
 const CHART: &str = "docs/bench.svg";
@@ -27,8 +28,8 @@ const CHART: &str = "docs/bench.svg";
 #[derive(clap::Args)]
 #[command(disable_help_flag = true)]
 pub(crate) struct Args {
-    /// Options of the benchmark, including --help; begin with `tracer` to benchmark the tracer, or with `waking` for the
-    /// wakeups of the pipe at several rates
+    /// Options of the benchmark, including --help; begin with `tracer` to benchmark the tracer, with `sampling` for `probe
+    /// sample`, or with `waking` for the wakeups of the pipe at several rates
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTIONS")]
     options: Vec<OsString>,
 }
@@ -38,7 +39,7 @@ impl Args {
         ensure!(may_trace(), "the benchmark loads eBPF programs: run it as root");
         ebpf::refresh(&Workspace::load()?)?;
         let mut command = match self.options.first() {
-            Some(first) if first == TRACER => tracer(&self.options)?,
+            Some(first) if first == TRACER || first == SAMPLING => tracer(&self.options)?,
             _ => pipe(&self.options)?,
         };
         let status = command.status().context("cannot start the benchmark")?;

@@ -11,7 +11,11 @@ use crate::process;
 use crate::say::Step;
 
 const SUITE: &str = "sid";
-const PACKAGES: &str = "bpftrace,linux-perf,bpfcc-tools";
+/// perf needs binutils to name inlined functions; the package of gcc installs them.
+const PACKAGES: &str = "bpftrace,linux-perf,bpfcc-tools,gcc";
+
+/// The name of the folder. Another choice of packages has another one.
+const FOLDER: &str = "peers/sid-gcc";
 
 /// Runs the words after the first with the first one's `/usr` instead of this machine's, which the rest of the machine
 /// does not see.
@@ -28,7 +32,7 @@ impl Peers {
             fs::read_link("/bin").is_ok_and(|target| target.ends_with("usr/bin")),
             "/bin is not a link to usr/bin, and {SUITE}'s programs would lack their libraries"
         );
-        let root = cache.ensure(&format!("peers/{SUITE}"), |root| {
+        let root = cache.ensure(FOLDER, |root| {
             apt::install(&["debootstrap"])?;
             let step =
                 Step::begin(format_args!("installing Debian {SUITE}'s {PACKAGES} (debootstrap)"));
