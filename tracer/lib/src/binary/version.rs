@@ -1,4 +1,4 @@
-//! Which file it is, and what it contained at a time.
+//! Versions of files.
 
 use rustix::fs::fstat;
 use std::fs::File;
@@ -8,12 +8,17 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// How old a change must be before the next one is sure to have another time: more than a tick of the kernel's clock.
 const TICK: Duration = Duration::from_millis(20);
 
-/// A file as it is since it last changed. A later file with the same inode has changed since.
+/// The same for a file system that stores times in steps of one or two seconds.
+const COARSE_TICK: Duration = Duration::from_secs(3);
+
+/// A file, and how it was when it last changed. A later file with the same inode has another version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct FileVersion {
     device: u64,
     inode: u64,
+    size: i64,
     /// In seconds and nanoseconds.
+    modified: (i64, u32),
     changed: (i64, u32),
 }
 
@@ -25,15 +30,21 @@ impl FileVersion {
     /// If the kernel does not describe the file.
     pub(crate) fn of(file: &File) -> io::Result<Self> {
         let stat = fstat(file)?;
-        let changed = (stat.st_ctime, stat.st_ctime_nsec as u32);
-        Ok(Self { device: stat.st_dev, inode: stat.st_ino, changed })
+        Ok(Self {
+            device: stat.st_dev,
+            inode: stat.st_ino,
+            size: stat.st_size,
+            modified: (stat.st_mtime, stat.st_mtime_nsec as u32),
+            changed: (stat.st_ctime, stat.st_ctime_nsec as u32),
+        })
     }
 
-    /// Whether no later version can look the same. Ask before you read the file.
+    /// Whether every later version is sure to differ. Call this before you read the file.
     pub(crate) fn is_final(&self) -> bool {
         let (seconds, nanoseconds) = self.changed;
         let changed = Duration::new(seconds.max(0).cast_unsigned(), nanoseconds);
-        UNIX_EPOCH + changed + TICK <= SystemTime::now()
+        let tick = if nanoseconds == 0 { COARSE_TICK } else { TICK };
+        UNIX_EPOCH + changed + tick <= SystemTime::now()
     }
 
     /// Whether it is a version of the same file.

@@ -13,7 +13,7 @@ const ROOM: usize = 16 << 20;
 /// What a name takes beside its frames, about.
 const OF_NAME: usize = 200;
 
-/// What a process or file takes beside its names, about.
+/// What a process or file takes beside its names and its path, about.
 const OF_SPACE: usize = 400;
 
 /// What addresses refer to.
@@ -23,8 +23,20 @@ pub(super) enum Space {
     Process(Owner),
     /// Offsets in this file, in bytes.
     File(Arc<ElfFile>),
-    /// The same, in what an open file contains. The path is part of the names.
+    /// Offsets in one version of a file, in bytes. Names contain its path, so this does, too.
     Contents(FileVersion, PathBuf),
+}
+
+impl Space {
+    /// The approximate size of its place, in bytes, without its names.
+    fn size(&self) -> usize {
+        OF_SPACE
+            + match self {
+                Self::Kernel | Self::Process(_) => 0,
+                Self::File(file) => file.path.as_os_str().len(),
+                Self::Contents(_, path) => path.as_os_str().len(),
+            }
+    }
 }
 
 /// The functions at an address, and since when it has belonged to them, by time.
@@ -72,7 +84,7 @@ impl Known {
         let addresses = match self.names.get_mut(space) {
             Some(addresses) => addresses,
             None => {
-                self.taken += OF_SPACE;
+                self.taken += space.size();
                 self.names.entry(space.clone()).or_default()
             }
         };

@@ -247,7 +247,7 @@ impl Symbols {
         (sender, Self { source: Source::Channel(receiver, BTreeSet::new()), ..Self::default() })
     }
 
-    /// Looks up what is not known of these stacks: with one question, which takes much less time than one for each stack.
+    /// Looks up the unknown addresses of these stacks in one request, which is much faster than one request for each stack.
     pub(crate) fn expect_in_kernel<'s>(&mut self, stacks: impl Iterator<Item = &'s [u64]>) {
         let addresses: Vec<_> = stacks.flat_map(stack).collect();
         self.look_up_in_kernel(&addresses);
@@ -267,6 +267,10 @@ impl Symbols {
     }
 
     fn look_up_in_kernel(&mut self, addresses: &[Address]) {
+        // What a recording contains is sent once, and remembered.
+        if !matches!(self.source, Source::Service(..)) {
+            return;
+        }
         self.known.shrink();
         let mut unknown = Vec::new();
         let mut seen = HashSet::new();
@@ -310,8 +314,8 @@ impl Symbols {
         addresses.iter().zip(since).map(|one| name(one).unwrap_or_default()).collect()
     }
 
-    /// Since when addresses of a process have belonged to what they belonged to at the time of a hit, if that is known. Looks up
-    /// the names that are not known.
+    /// Looks up unknown names. Returns for each hit the time since which its address has had the same mapping, if that is
+    /// known.
     fn look_up_in_process(
         &mut self,
         watch: &Mutex<Watch>,
@@ -351,7 +355,7 @@ impl Symbols {
     }
 
     /// Looks up addresses of a process in what it has mapped now, or else in the files that it had mapped at the times of the
-    /// hits. Each has belonged since the first time to what it belonged to at the second, that of its hit.
+    /// hits. Each hit has the time since which its address has had the same mapping, its own time, and the address.
     fn find(
         &mut self,
         watch: &Mutex<Watch>,
@@ -503,6 +507,22 @@ mod tests {
             let executable = std::env::current_exe().unwrap();
             assert!(frame.source.is_some() || frame.module.as_deref() == executable.to_str());
         }
+    }
+
+    #[test]
+    fn what_a_recording_contains_is_remembered() {
+        let (sender, mut symbols) = Symbols::channel();
+        let name = "x".repeat(1 << 16);
+        for at in 0..500 {
+            let (name, module, source) = (name.clone(), None, None);
+            let names = vec![(
+                Address { at, is_return: false },
+                [Frame { name, offset: Some(0), module, source }].into(),
+            )];
+            sender.send(Learnt { process: None, since: 0, names }).unwrap();
+        }
+        assert!((0..500).all(|at| symbols.of_kernel(at).len() == 1));
+        assert!(symbols.of_kernel(500).is_empty() && symbols.of_kernel(0).len() == 1);
     }
 
     #[test]

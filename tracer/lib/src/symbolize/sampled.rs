@@ -35,7 +35,8 @@ pub struct SampledStacks {
 impl SampledStacks {
     /// Counts samples; `symbols` resolves their addresses.
     pub fn new(symbols: Symbols) -> Self {
-        let (counts, names, ended) = (StackTable::new(symbols), HashMap::new(), VecDeque::new());
+        let counts = StackTable::without(symbols, |_| 0);
+        let (names, ended) = (HashMap::new(), VecDeque::new());
         Self { counts, names, ended, without: None, left_out: 0 }
     }
 
@@ -112,8 +113,7 @@ impl SampledStacks {
         // The user and kernel stacks are words of 8 bytes.
         let [user, kernel] = [user, kernel].map(|stack| Addresses::new(stack.as_bytes()));
         let time = sample.time.unwrap_or(0);
-        let others = |_: &_| 0;
-        self.counts.count_in(TaskStacks { task: &task, time, event, user, kernel, others });
+        self.counts.count_in(TaskStacks { task: &task, time, event, user, kernel });
     }
 
     fn name(&mut self, thread: Thread) -> [u8; COMM_LEN] {

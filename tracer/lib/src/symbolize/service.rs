@@ -68,6 +68,9 @@ const AFTER_SIGNAL: Duration = Duration::from_secs(1);
 /// others.
 const READING: Duration = Duration::from_secs(15);
 
+/// How many bytes the names in one answer take, about. Further addresses of the question have no names.
+const ANSWER: usize = 16 << 20;
+
 /// The number of processes whose mappings are remembered at a time, and how many bytes these take, about.
 const PROCESSES: usize = 1024;
 const ROOM: usize = 16 << 20;
@@ -298,7 +301,7 @@ impl Names {
             self.in_program(&vdso, &in_vdso, &mut found);
             self.vdso = Some(vdso);
         }
-        // A stack may contain what is no address of code.
+        // A stack may contain values that are not addresses of code.
         let is_unknown = |&(n, address): &(usize, Address)| {
             found[n].is_empty() && mappings::at(&mappings, address.instruction()).is_some()
         };
@@ -329,7 +332,7 @@ impl Names {
         found
     }
 
-    /// Looks up offsets in a program or library. Processes have many of them in common.
+    /// Looks up offsets in a program or library, and remembers their names: other processes run the same code.
     fn in_program(&mut self, opened: &Opened, places: &[(usize, Address)], found: &mut Found) {
         let (file, path, open) = (&opened.file, &*opened.path, &|wants: &_| opened.wanted(wants));
         let version = FileVersion::of(file).ok().filter(FileVersion::is_final);
@@ -354,7 +357,8 @@ impl Names {
         }
     }
 
-    /// Asks the reader for the addresses with these numbers, which are in a file. Returns how many it answered for.
+    /// Asks the reader for the addresses with these numbers, which are in a file. Returns the number of addresses with an
+    /// answer.
     fn ask(
         &mut self,
         lookup: &Lookup<'_>,
@@ -366,8 +370,15 @@ impl Names {
         let at: Vec<u64> = places.iter().map(|(_, address)| address.instruction()).collect();
         let module = module.map(|path| path.to_string_lossy().into_owned());
         let answers = reader.functions(lookup, &at);
-        let answered = answers.len();
+        let (mut answered, mut left) = (0, ANSWER);
         for (functions, &(n, address)) in answers.into_iter().zip(places) {
+            let module_len = module.as_ref().map_or(0, String::len);
+            let size: usize = functions.iter().map(|one| one.size() + module_len).sum();
+            let Some(rest) = left.checked_sub(size) else {
+                reader.state().add_unnamed(places.len() - answered);
+                break;
+            };
+            (left, answered) = (rest, answered + 1);
             let back = address.back();
             let frame = |Function { name, offset, source }| Frame {
                 name,

@@ -56,23 +56,23 @@ pub(crate) struct TaskStacks<'s> {
     pub(crate) event: u64,
     pub(crate) user: Addresses<'s>,
     pub(crate) kernel: Addresses<'s>,
-    /// How many of these innermost kernel functions are to be left out.
-    pub(crate) others: fn(&[Arc<[Frame]>]) -> usize,
 }
 
 /// A hit whose stacks are not known yet.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Waiting {
     task: Task,
     time: u64,
     event: u64,
     user: Vec<u64>,
     kernel: Vec<u64>,
-    others: fn(&[Arc<[Frame]>]) -> usize,
 }
 
-/// How many hits wait for names at most.
-const WAITING: usize = 128;
+/// The number of addresses that wait for names. A reader that answers with long names can make a request take much memory.
+const WAITING: usize = 512;
+
+/// The number of innermost kernel functions to leave out.
+type Others = fn(&[Arc<[Frame]>]) -> usize;
 
 /// How many words of addresses are remembered, with their tasks: 16 MiB.
 const KNOWN: usize = 2 << 20;
@@ -88,14 +88,17 @@ const OTHERS: &str = "[other stacks]";
 #[derive(Debug)]
 pub struct StackTable {
     symbols: Symbols,
+    others: Others,
     names: Names,
     /// The index of each stack that was counted, by its task and addresses.
     known: HashMap<Box<[u64]>, usize>,
     /// The words of all keys of `known`.
     known_words: usize,
     by_name: HashMap<(u64, Stack), usize>,
-    /// Their names are looked up together.
+    /// Hits whose names are not known yet. They are looked up together.
     waiting: Vec<Waiting>,
+    /// The number of their addresses.
+    waiting_addresses: usize,
     /// The event and the stack of hits, and their number.
     stacks: Vec<((u64, Stack), u64)>,
     /// The key of the current hit.
@@ -108,14 +111,21 @@ pub struct StackTable {
 impl StackTable {
     /// Counts hits; `symbols` resolves their addresses.
     pub fn new(symbols: Symbols) -> Self {
+        Self::without(symbols, tracing)
+    }
+
+    /// Counts hits without some of their innermost kernel functions.
+    pub(crate) fn without(symbols: Symbols, others: Others) -> Self {
         let (known, by_name) = (HashMap::new(), HashMap::new());
         Self {
             symbols,
+            others,
             names: Names::default(),
             known,
             known_words: 0,
             by_name,
             waiting: Vec::new(),
+            waiting_addresses: 0,
             stacks: Vec::new(),
             key: Vec::new(),
             room: ROOM,
@@ -167,21 +177,20 @@ impl StackTable {
         kernel: Option<Addresses<'_>>,
     ) {
         let [user, kernel] = [user, kernel].map(|stack| stack.unwrap_or(Addresses::new(&[])));
-        self.count_in(TaskStacks { task, time, event: 0, user, kernel, others: tracing });
+        self.count_in(TaskStacks { task, time, event: 0, user, kernel });
     }
 
     /// Looks up the names of the hits that were counted since the last call. Call it when there are no more hits for now:
-    /// the names of a process may be unknown once it has ended. Names are also looked up after a number of hits.
+    /// the names of a process may be unknown once it has ended. The table also does it whenever 512 addresses wait.
     pub fn caught_up(&mut self) {
         let mut waiting = std::mem::take(&mut self.waiting);
+        self.waiting_addresses = 0;
         self.symbols.expect_in_kernel(waiting.iter().map(|hit| &*hit.kernel));
         waiting.sort_by_key(|hit| identity(&hit.task));
         for hits in waiting.chunk_by(|a, b| identity(&a.task) == identity(&b.task)) {
             let stacks = hits.iter().map(|hit| (hit.time, &*hit.user));
             self.symbols.expect_in_process(&hits[0].task, stacks);
-        }
-        for hit in &waiting {
-            self.count_named(hit);
+            hits.iter().for_each(|hit| self.count_named(hit));
         }
         waiting.clear();
         self.waiting = waiting;
@@ -192,10 +201,12 @@ impl StackTable {
         if self.count_known(hit.task, hit.time, hit.event, hit.user.iter(), hit.kernel.iter()) {
             return;
         }
-        let TaskStacks { task, time, event, user, kernel, others } = hit;
-        let (user, kernel) = (user.iter().collect(), kernel.iter().collect());
-        self.waiting.push(Waiting { task: *task, time, event, user, kernel, others });
-        if self.waiting.len() >= WAITING {
+        let TaskStacks { task, time, event, user, kernel } = hit;
+        let (user, kernel): (Vec<_>, Vec<_>) = (user.iter().collect(), kernel.iter().collect());
+        // A hit counts, too: it may have no addresses.
+        self.waiting_addresses += 1 + user.len() + kernel.len();
+        self.waiting.push(Waiting { task: *task, time, event, user, kernel });
+        if self.waiting_addresses >= WAITING {
             self.caught_up();
         }
     }
@@ -230,7 +241,7 @@ impl StackTable {
     }
 
     fn count_named(&mut self, hit: &Waiting) {
-        let Waiting { task, time, event, user, kernel, others } = hit;
+        let Waiting { task, time, event, user, kernel } = hit;
         if self.count_known(task, *time, *event, user.iter().copied(), kernel.iter().copied()) {
             return;
         }
@@ -238,7 +249,7 @@ impl StackTable {
         let kernel_names = self.symbols.of_kernel_stack(kernel);
         let mut entries = vec![self.names.entry(task.comm(), EntryKind::Task)];
         entries.extend(self.names.outermost_first(EntryKind::User, user, &names, 0));
-        let (kind, left_out) = (EntryKind::Kernel, others(&kernel_names));
+        let (kind, left_out) = (EntryKind::Kernel, (self.others)(&kernel_names));
         entries.extend(self.names.outermost_first(kind, kernel, &kernel_names, left_out));
         let number = self.number(*event, Stack(entries.into()));
         if !self.key.is_empty() {

@@ -3,6 +3,7 @@
 use super::channel::Channel;
 use super::message::{
     ADDRESSES, Answer, Ended, FUNCTIONS, Kind, Request, STRINGS, Started, TEXT, WANTS, Wants,
+    len_in_packet,
 };
 use super::{Function, command};
 use crate::binary::contents::{Contents, Symbol};
@@ -95,7 +96,7 @@ impl ReaderState {
         self.unnamed.load(Ordering::Relaxed)
     }
 
-    fn add_unnamed(&self, number: usize) {
+    pub(crate) fn add_unnamed(&self, number: usize) {
         // ORDERING: as above.
         self.unnamed.fetch_add(number, Ordering::Relaxed);
     }
@@ -177,31 +178,29 @@ impl Reader {
         &self.state
     }
 
-    /// The functions at each address, the innermost first. The last addresses are left out if the file cannot be read.
+    /// The functions at each address, the innermost first. The result is shorter than `addresses` if reading the file fails.
     pub(crate) fn functions(
         &mut self,
         lookup: &Lookup<'_>,
         addresses: &[u64],
     ) -> Vec<Vec<Function>> {
         let mut found = Vec::new();
-        for some in addresses.chunks(ADDRESSES) {
-            let asked = self.ask(lookup.file, |reader, deadline| {
-                ask_for_names(reader, lookup, some, deadline, &mut found)
-            });
-            let Err(why) = asked else { continue };
-            if !matches!(why, Unanswered::Unreadable(_)) {
-                self.state.add_unnamed(addresses.len() - found.len());
+        let asked = self.ask(lookup.file, |reader, deadline| {
+            addresses
+                .chunks(ADDRESSES)
+                .try_for_each(|some| ask_for_names(reader, lookup, some, deadline, &mut found))
+        });
+        if let Err(Unanswered::Refused | Unanswered::Failed(..)) = asked {
+            self.state.add_unnamed(addresses.len() - found.len());
+        }
+        if let Err(Unanswered::Failed(why, restarted)) = asked {
+            let path = Escaped(lookup.path.as_os_str().as_bytes());
+            log::warn!("addresses in {path} have no names, because reading it {why}");
+            if let Err(error) = restarted {
+                log::warn!(
+                    "further user addresses have no names, because the process that reads symbols is not started again: {error}"
+                );
             }
-            if let Unanswered::Failed(why, restarted) = why {
-                let path = Escaped(lookup.path.as_os_str().as_bytes());
-                log::warn!("addresses in {path} have no names, because reading it {why}");
-                if let Err(error) = restarted {
-                    log::warn!(
-                        "further user addresses have no names, because the process that reads symbols is not started again: {error}"
-                    );
-                }
-            }
-            break;
         }
         found
     }
@@ -242,30 +241,25 @@ impl Reader {
         file: &File,
     ) -> Result<Vec<usize>, FileProblem> {
         let mut found = Vec::new();
-        let mut next = 0;
-        while next < symbols.len() {
-            let (begin, mut size) = (next, name.len());
-            while next < symbols.len() && (next == begin || size + symbols[next].len() < STRINGS) {
-                size += symbols[next].len();
-                next += 1;
-            }
-            // What is longer than a packet has no name that is looked for.
-            if size >= STRINGS {
-                continue;
-            }
-            let symbols = symbols[begin..next].iter().map(|&symbol| symbol.to_owned()).collect();
-            let request = Request::Demangled { name: name.to_owned(), symbols };
-            let numbers = self.ask(file, |reader, deadline| {
-                reader.send_until(&request, &[file.as_fd()], deadline)?;
-                match reader.receive_until(deadline)? {
-                    Answer::Demangled(numbers) if numbers.iter().all(|&one| one < next - begin) => {
-                        Ok(numbers)
-                    }
-                    _ => Err(io::ErrorKind::InvalidData.into()),
+        self.ask(file, |reader, deadline| {
+            let mut next = 0;
+            while next < symbols.len() {
+                let (begin, mut size) = (next, len_in_packet(name));
+                while next < symbols.len()
+                    && (next == begin || size + len_in_packet(symbols[next]) < STRINGS)
+                {
+                    size += len_in_packet(symbols[next]);
+                    next += 1;
                 }
-            })?;
-            found.extend(numbers.into_iter().map(|number| begin + number));
-        }
+                // There is no packet for a longer symbol.
+                if size < STRINGS {
+                    let some = &symbols[begin..next];
+                    let numbers = ask_for_symbols(reader, name, some, file, deadline)?;
+                    found.extend(numbers.into_iter().map(|number| begin + number));
+                }
+            }
+            Ok(())
+        })?;
         Ok(found)
     }
 
@@ -423,6 +417,28 @@ fn ask_for_names(
         }
     }
     Ok(())
+}
+
+/// Asks a reader which symbols have a name in the source.
+fn ask_for_symbols(
+    reader: &Channel,
+    name: &str,
+    symbols: &[&str],
+    file: &File,
+    deadline: Instant,
+) -> io::Result<Vec<usize>> {
+    let owned = symbols.iter().map(|&symbol| symbol.to_owned()).collect();
+    let request = Request::Demangled { name: name.to_owned(), symbols: owned };
+    reader.send_until(&request, &[file.as_fd()], deadline)?;
+    match reader.receive_until(deadline)? {
+        Answer::Demangled(numbers)
+            if numbers.is_sorted_by(|one, next| one < next)
+                && numbers.last().is_none_or(|&last| last < symbols.len()) =>
+        {
+            Ok(numbers)
+        }
+        _ => Err(io::ErrorKind::InvalidData.into()),
+    }
 }
 
 /// Whether a reader may give this answer: only the last function is not inlined, and nothing is too long.

@@ -7,14 +7,14 @@ use serde_json::value::RawValue;
 /// The largest packet, in bytes. A longer answer is shortened.
 pub(super) const LARGEST: usize = 64 << 10;
 
-/// The number of addresses in a question: a stack has at most 127.
+/// The number of addresses in a request.
 pub(super) const ADDRESSES: usize = 128;
 
 /// The number of files that come with a packet.
 pub(super) const FILES: usize = 8;
 
-/// The room for strings in a request, in bytes. Each may take six times as many in a packet.
-pub(super) const STRINGS: usize = LARGEST / 8;
+/// The room for strings in a request, in bytes.
+pub(super) const STRINGS: usize = LARGEST - 256;
 
 /// The longest name or path, in bytes. A longer one is shortened.
 pub(super) const TEXT: usize = 4096;
@@ -64,7 +64,7 @@ pub(super) enum Answer {
     Wants(Wants),
 }
 
-/// Answers whose parts are already in the form in which they are sent.
+/// Answers whose parts are already serialized.
 #[derive(Debug, Serialize)]
 pub(super) enum Packed {
     Names(Vec<Box<RawValue>>),
@@ -91,6 +91,23 @@ pub(crate) struct Function {
     /// `None` for an inlined function.
     pub(crate) offset: Option<u64>,
     pub(crate) source: Option<(String, Option<u32>)>,
+}
+
+impl Function {
+    /// The approximate size of its names, in bytes.
+    pub(crate) fn size(&self) -> usize {
+        size_of::<Self>() + self.name.len() + self.source.as_ref().map_or(0, |(file, _)| file.len())
+    }
+}
+
+/// What a string takes in a packet at most, in bytes.
+pub(super) fn len_in_packet(text: &str) -> usize {
+    let escaped = |byte: u8| match byte {
+        ..b' ' => r"\u0000".len(),
+        b'"' | b'\\' => 2,
+        _ => 1,
+    };
+    r#"",""#.len() + text.bytes().map(escaped).sum::<usize>()
 }
 
 /// A text of limited length.

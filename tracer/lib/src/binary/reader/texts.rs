@@ -1,6 +1,6 @@
-//! Many names, in one piece of memory.
+//! Strings in one allocation.
 
-/// Texts, one behind the other.
+/// Concatenated strings.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Texts(String);
 
@@ -29,7 +29,7 @@ impl Texts {
         self.0.capacity()
     }
 
-    /// Gives memory back that further texts would need.
+    /// Releases unused capacity.
     pub(super) fn shrink(&mut self) {
         self.0.shrink_to_fit();
     }

@@ -69,12 +69,12 @@ pub(super) fn run(channel: &Channel) -> io::Result<()> {
     }
 }
 
-/// Sends many things, as many in a packet as fit.
+/// Packs items into packets, and sends them.
 struct Packets<'c> {
     channel: &'c Channel,
     of: fn(Vec<Box<RawValue>>) -> Packed,
     next: Vec<Box<RawValue>>,
-    /// How many bytes the next packet has.
+    /// The size of the next packet, in bytes.
     size: usize,
 }
 
@@ -83,7 +83,7 @@ impl<'c> Packets<'c> {
         Self { channel, of, next: Vec::new(), size: 0 }
     }
 
-    /// Adds one, which must fit into a packet.
+    /// Adds an item, which must fit into a packet.
     fn add(&mut self, one: Box<RawValue>) -> io::Result<()> {
         let size = one.get().len() + 1;
         if self.size + size > ROOM {
