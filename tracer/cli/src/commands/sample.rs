@@ -16,7 +16,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 /// How long samples may wait before they are read: processes should be inspected before they end.
-const LOOK: Duration = Duration::from_millis(50);
+const LOOK: Duration = Duration::from_millis(100);
 
 pub(crate) fn run(args: &Sample) -> Result<ExitCode> {
     let (command, user, at_end) = (args.command.clone(), args.user.clone(), args.at_end);

@@ -51,26 +51,9 @@ pub(super) struct Known {
 }
 
 impl Known {
-    /// The functions at an address at a time, and since when it has belonged to them.
-    pub(super) fn at(
-        &self,
-        space: &Space,
-        address: Address,
-        time: u64,
-    ) -> Option<(u64, &Arc<[Frame]>)> {
-        let names = self.names.get(space)?.get(&address)?;
-        let (since, frames) = names[..names.partition_point(|(at, _)| *at <= time)].last()?;
-        Some((*since, frames))
-    }
-
-    /// The functions at an address that has belonged to them since exactly this time.
-    pub(super) fn since(
-        &self,
-        space: &Space,
-        address: Address,
-        since: u64,
-    ) -> Option<&Arc<[Frame]>> {
-        self.at(space, address, since).filter(|(at, _)| *at == since).map(|(_, frames)| frames)
+    /// The names in a space.
+    pub(super) fn of(&self, space: &Space) -> Names<'_> {
+        Names(self.names.get(space))
     }
 
     pub(super) fn insert(
@@ -107,6 +90,24 @@ impl Known {
     }
 }
 
+/// The names in a space.
+#[derive(Clone, Copy)]
+pub(super) struct Names<'k>(Option<&'k HashMap<Address, ByTime>>);
+
+impl<'k> Names<'k> {
+    /// The functions at an address at a time, and since when it has belonged to them.
+    pub(super) fn at(self, address: Address, time: u64) -> Option<(u64, &'k Arc<[Frame]>)> {
+        let names = self.0?.get(&address)?;
+        let (since, frames) = names[..names.partition_point(|(at, _)| *at <= time)].last()?;
+        Some((*since, frames))
+    }
+
+    /// The functions at an address that has belonged to them since exactly this time.
+    pub(super) fn since(self, address: Address, since: u64) -> Option<&'k Arc<[Frame]>> {
+        self.at(address, since).filter(|(at, _)| *at == since).map(|(_, frames)| frames)
+    }
+}
+
 /// How many bytes a name takes, about.
 fn size(frames: &[Frame]) -> usize {
     let of_frame = |frame: &Frame| {
@@ -135,10 +136,11 @@ mod tests {
         for (since, new) in [(20, "b"), (10, "x"), (10, "a")] {
             known.insert(&space, address, since, name(new));
         }
-        let at = |time| known.at(&space, address, time).map(|(_, frames)| frames[0].name.as_str());
+        let at =
+            |time| known.of(&space).at(address, time).map(|(_, frames)| frames[0].name.as_str());
         assert_eq!([9, 10, 19, 20].map(at), [None, Some("a"), Some("a"), Some("b")]);
-        assert!(known.since(&space, address, 19).is_none());
-        assert_eq!(known.since(&space, address, 20), Some(&name("b")));
+        assert!(known.of(&space).since(address, 19).is_none());
+        assert_eq!(known.of(&space).since(address, 20), Some(&name("b")));
         assert_eq!(known.taken, OF_SPACE + 2 * size(&name("a")));
     }
 

@@ -165,8 +165,9 @@ impl Symbols {
         self.receive();
         let addresses: Vec<_> = stack(addresses).collect();
         self.look_up_in_kernel(&addresses);
-        let of = |one: Address| self.known.since(&Space::Kernel, one, 0).cloned();
-        addresses.into_iter().map(|one| of(one).unwrap_or_default()).collect()
+        let names = self.known.of(&Space::Kernel);
+        let of = |one| names.since(one, 0).cloned().unwrap_or_default();
+        addresses.into_iter().map(of).collect()
     }
 
     /// The functions at each address of a process's stack, like [`of_kernel_stack`](Self::of_kernel_stack), at the time of a
@@ -185,10 +186,9 @@ impl Symbols {
                 self.of_watched(&watch, owner, time, &addresses)
             }
             _ => {
-                let of = |one| self.known.at(&Space::Process(owner), one, time);
-                let names =
-                    addresses.into_iter().map(|one| of(one).map(|(_, frames)| frames.clone()));
-                names.map(Option::unwrap_or_default).collect()
+                let names = self.known.of(&Space::Process(owner));
+                let of = |one| names.at(one, time).map(|(_, frames)| frames.clone());
+                addresses.into_iter().map(|one| of(one).unwrap_or_default()).collect()
             }
         }
     }
@@ -272,10 +272,11 @@ impl Symbols {
             return;
         }
         self.known.shrink();
+        let names = self.known.of(&Space::Kernel);
         let mut unknown = Vec::new();
         let mut seen = HashSet::new();
         for &address in addresses {
-            if self.known.since(&Space::Kernel, address, 0).is_none() && seen.insert(address) {
+            if names.since(address, 0).is_none() && seen.insert(address) {
                 unknown.push(address);
             }
         }
@@ -307,9 +308,9 @@ impl Symbols {
             0 => {}
             unknown => locked(watch).add_unknown(unknown),
         }
-        let space = Space::Process(owner);
+        let names = self.known.of(&Space::Process(owner));
         let name = |(&address, since): (&Address, Option<u64>)| {
-            since.and_then(|since| self.known.since(&space, address, since).cloned())
+            since.and_then(|since| names.since(address, since).cloned())
         };
         addresses.iter().zip(since).map(|one| name(one).unwrap_or_default()).collect()
     }
@@ -330,14 +331,14 @@ impl Symbols {
             };
             hits.iter().map(since).collect()
         };
-        let space = Space::Process(owner);
+        let names = self.known.of(&Space::Process(owner));
         let mut learnt = BTreeMap::<u64, Vec<_>>::new();
         let mut unknown = Vec::new();
         let mut seen = HashSet::new();
         for (&(time, address), &since) in hits.iter().zip(&since) {
             match since {
                 Some(since) => {
-                    let is_known = self.known.since(&space, address, since).is_some();
+                    let is_known = names.since(address, since).is_some();
                     if !is_known && seen.insert((since, address)) {
                         unknown.push((since, time, address));
                     }
@@ -390,9 +391,9 @@ impl Symbols {
         }
         for (file, places) in files {
             self.look_up_in_file(&file, places.iter().map(|&(_, address)| address));
-            let space = Space::File(file);
+            let names = self.known.of(&Space::File(file));
             for (n, address) in places {
-                found[n] = self.known.since(&space, address, 0).cloned().unwrap_or_default();
+                found[n] = names.since(address, 0).cloned().unwrap_or_default();
             }
         }
         found
@@ -400,7 +401,8 @@ impl Symbols {
 
     fn look_up_in_file(&mut self, file: &Arc<ElfFile>, addresses: impl Iterator<Item = Address>) {
         let space = Space::File(Arc::clone(file));
-        let is_unknown = |one: &Address| self.known.since(&space, *one, 0).is_none();
+        let names = self.known.of(&space);
+        let is_unknown = |one: &Address| names.since(*one, 0).is_none();
         let unknown: Vec<_> = addresses.filter(is_unknown).collect();
         if unknown.is_empty() {
             return;

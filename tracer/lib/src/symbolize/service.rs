@@ -338,9 +338,10 @@ impl Names {
         let version = FileVersion::of(file).ok().filter(FileVersion::is_final);
         let space = version.map(|version| Space::Contents(version, path.to_owned()));
         self.known.shrink();
+        let names = space.as_ref().map(|space| self.known.of(space));
         let mut unknown = Vec::new();
         for &(n, address) in places {
-            match space.as_ref().and_then(|space| self.known.since(space, address, 0)) {
+            match names.and_then(|names| names.since(address, 0)) {
                 Some(frames) => found[n] = Arc::clone(frames),
                 None => unknown.push((n, address)),
             }

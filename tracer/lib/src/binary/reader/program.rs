@@ -99,9 +99,12 @@ impl Program {
             }
         }
         // The dynamic symbols are usually among all symbols, too.
-        let order = |one: &Symbol| (one.address, one.size, one.is_global, this.names.get(one.name));
-        this.symbols.sort_unstable_by(|a, b| order(a).cmp(&order(b)));
-        this.symbols.dedup_by(|a, b| order(a) == order(b));
+        let numbers = |one: &Symbol| (one.address, one.size, one.is_global);
+        let name = |one: &Symbol| this.names.get(one.name);
+        let order =
+            |a: &Symbol, b: &Symbol| numbers(a).cmp(&numbers(b)).then_with(|| name(a).cmp(name(b)));
+        this.symbols.sort_unstable_by(order);
+        this.symbols.dedup_by(|a, b| order(a, b).is_eq());
         this.symbols.shrink_to_fit();
         this.names.shrink();
         this.size = this.names.size()
