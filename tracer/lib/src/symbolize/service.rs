@@ -308,7 +308,7 @@ impl Names {
         let unknown: Vec<_> = addresses.iter().copied().enumerate().filter(is_unknown).collect();
         if !unknown.is_empty()
             && begun.elapsed() <= READING
-            && let Some(own_id) = self.own_id(owner)
+            && let Some(own_id) = self.own_id(owner.pid)
             && let Some(file) = files::perf_map(owner.pid, own_id)
         {
             let path = Path::new("a list of generated code");
@@ -370,13 +370,15 @@ impl Names {
         let Some(reader) = &mut self.reader else { return 0 };
         let at: Vec<u64> = places.iter().map(|(_, address)| address.instruction()).collect();
         let module = module.map(|path| path.to_string_lossy().into_owned());
+        let module_len = module.as_ref().map_or(0, String::len);
         let answers = reader.functions(lookup, &at);
+        let all = answers.len();
         let (mut answered, mut left) = (0, ANSWER);
         for (functions, &(n, address)) in answers.into_iter().zip(places) {
-            let module_len = module.as_ref().map_or(0, String::len);
             let size: usize = functions.iter().map(|one| one.size() + module_len).sum();
             let Some(rest) = left.checked_sub(size) else {
-                reader.state().add_unnamed(places.len() - answered);
+                // The reader has counted those without an answer.
+                reader.state().add_unnamed(all - answered);
                 break;
             };
             (left, answered) = (rest, answered + 1);
@@ -432,16 +434,11 @@ impl Names {
         }
     }
 
-    /// The id of a process in its own PID namespace.
-    fn own_id(&mut self, owner: Owner) -> Option<u32> {
-        match self.remembered.get_mut(&owner.pid).filter(|known| known.owner == owner) {
-            Some(Remembered { own_id: Some(known), .. }) => Some(*known),
-            Some(remembered) => {
-                remembered.own_id = files::own_id(owner.pid);
-                remembered.own_id
-            }
-            None => files::own_id(owner.pid),
-        }
+    /// The id of a process in its own PID namespace. The mappings of the process are remembered.
+    fn own_id(&mut self, pid: u32) -> Option<u32> {
+        let remembered = self.remembered.get_mut(&pid)?;
+        remembered.own_id = remembered.own_id.or_else(|| files::own_id(pid));
+        remembered.own_id
     }
 
     fn forget(&mut self, pid: u32) {
