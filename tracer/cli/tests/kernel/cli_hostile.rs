@@ -1,6 +1,6 @@
 //! Files that other users offer.
 
-use crate::probe::chain::Chain;
+use crate::probe::chain::{Chain, add_debug_info};
 use crate::probe::strace::Calls;
 use crate::probe::{stderr, succeed};
 use probe_testing::crafted::nested;
@@ -61,13 +61,7 @@ impl Programs {
     fn packaged(&self, name: &str) -> [PathBuf; 2] {
         let program = self.copy(name);
         let (abbreviations, unit) = nested(3);
-        let mut objcopy = Command::new("objcopy");
-        for (name, bytes) in [("debug_abbrev", abbreviations), ("debug_info", unit)] {
-            let path = program.with_extension(name);
-            fs::write(&path, bytes).unwrap();
-            objcopy.arg(format!("--add-section=.{name}={}", path.display()));
-        }
-        succeed(objcopy.arg(&program));
+        add_debug_info(&program, [&abbreviations, &unit]);
         [program, self.dir.join(format!("{name}.dwp"))]
     }
 }

@@ -1,7 +1,7 @@
 //! `probe sample`, for calls with a known call chain.
 
 use crate::probe::busy::Busy;
-use crate::probe::chain::{Chain, count};
+use crate::probe::chain::{Chain, add_debug_info, count};
 use crate::probe::commands::shell;
 use crate::probe::{Run, assert_exit, assert_failure, printed, probe, stderr, stdout, succeed};
 use probe_testing::crafted::nested;
@@ -54,14 +54,9 @@ fn a_pipe_in_the_place_of_debug_information_is_not_opened() {
 fn a_crafted_program_ends_no_trace() {
     let chain = Chain::compile();
     let (abbreviations, unit) = nested(200_000);
-    let mut objcopy = Command::new("objcopy");
-    for (name, bytes) in [("debug_abbrev", abbreviations), ("debug_info", unit)] {
-        let path = chain.program.with_extension(name);
-        std::fs::write(&path, bytes).unwrap();
-        objcopy.arg(format!("--add-section=.{name}={}", path.display()));
-    }
     let crafted = chain.program.with_extension("crafted");
-    succeed(objcopy.arg(&chain.program).arg(&crafted));
+    std::fs::copy(&chain.program, &crafted).unwrap();
+    add_debug_info(&crafted, [&abbreviations, &unit]);
     let script = format!("{} 3 0; {} 30 12", crafted.display(), chain.program.display());
     let mut run = probe(["sample", "-e", GETPGID, "-c", "1", "-f", "folded", "--"]);
     let output = succeed(run.args(shell(&script)));

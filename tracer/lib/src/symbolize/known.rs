@@ -52,8 +52,8 @@ pub(super) struct Known {
 
 impl Known {
     /// The names in a space.
-    pub(super) fn of(&self, space: &Space) -> Names<'_> {
-        Names(self.names.get(space))
+    pub(super) fn of(&self, space: &Space) -> SpaceNames<'_> {
+        SpaceNames(self.names.get(space))
     }
 
     pub(super) fn insert(
@@ -92,9 +92,9 @@ impl Known {
 
 /// The names in a space.
 #[derive(Clone, Copy)]
-pub(super) struct Names<'k>(Option<&'k HashMap<Address, ByTime>>);
+pub(super) struct SpaceNames<'k>(Option<&'k HashMap<Address, ByTime>>);
 
-impl<'k> Names<'k> {
+impl<'k> SpaceNames<'k> {
     /// The functions at an address at a time, and since when it has belonged to them.
     pub(super) fn at(self, address: Address, time: u64) -> Option<(u64, &'k Arc<[Frame]>)> {
         let names = self.0?.get(&address)?;

@@ -38,6 +38,17 @@ impl Chain {
     }
 }
 
+/// Adds sections with debug information to a program: the abbreviations, and a unit.
+pub fn add_debug_info(program: &Path, [abbreviations, unit]: [&[u8]; 2]) {
+    let mut objcopy = Command::new("objcopy");
+    for (name, bytes) in [("debug_abbrev", abbreviations), ("debug_info", unit)] {
+        let path = program.with_extension(name);
+        fs::write(&path, bytes).unwrap();
+        objcopy.arg(format!("--add-section=.{name}={}", path.display()));
+    }
+    succeed(objcopy.arg(program));
+}
+
 /// Compiles the program unless it is up to date: that takes a minute on an emulated machine.
 fn compile() -> Vec<u8> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/chain.c");
