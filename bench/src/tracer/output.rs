@@ -24,6 +24,13 @@ struct Object {
     args: HashMap<String, Value>,
 }
 
+/// How bpftrace reports losses between its JSON lines. It repeats their sum at the end, on standard error and in other words.
+#[derive(Deserialize)]
+#[serde(tag = "type", content = "data", rename_all = "snake_case")]
+enum Notice {
+    LostEvents { events: u64 },
+}
+
 /// The contents of an output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Printed {
@@ -85,6 +92,9 @@ pub(super) fn add(a: Option<u64>, b: Option<u64>) -> Option<u64> {
 }
 
 fn losses_in(line: &str) -> Option<u64> {
+    if let Ok(Notice::LostEvents { events }) = serde_json::from_str(line) {
+        return Some(events);
+    }
     // probe's ledger, and perf, which reports chunks of unknown size.
     let inside = [" + lost ", " and lost "].iter().find_map(|words| line.split_once(words));
     let at_start = || ["Lost ", "Possibly lost "].iter().find_map(|word| line.strip_prefix(word));
@@ -149,6 +159,11 @@ mod tests {
             "ledger: attempted 12 = handled 9 + lost 2; incomplete, and the counts do not balance: …\n"
         ));
         assert_eq!(own_losses("Lost 5 events\n\nLost 70 events\n"), Some(75));
+        let json = r#"{"type": "lost_events", "count": 49063, "data": {"events": 49063}}"#;
+        assert_eq!(
+            own_losses(&format!("{json}\nWARNING: Total lost event count: 49063\n")),
+            Some(49_063)
+        );
         assert_eq!(own_losses("Possibly lost 8 samples\n"), Some(8));
         assert_eq!(own_losses("Processed 1237932 events and lost 1 chunks!\n"), Some(1));
         assert_eq!(own_losses("1000000+0 records in\n"), None);
