@@ -193,7 +193,7 @@ pub enum OpenError {
     /// A flight recorder without packing cannot wait until programs have written their records, so a dump could read
     /// a record that is being written.
     #[error(
-        "cannot open a flight recorder without packing: {}: {cause}{}, or open it with all parts of the pipe and with \
+        "cannot open a flight recorder without packing: {}: {cause}{}. Or open it with all parts of the pipe and with \
          Wakeup::Adaptive",
         WAITING,
         barrier_hint(cause)

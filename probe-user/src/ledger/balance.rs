@@ -222,7 +222,7 @@ impl Ledger {
 #[non_exhaustive]
 pub enum Discrepancy {
     /// Malformed bytes were skipped. The number of records in them is unknown.
-    #[error("malformed bytes skipped {times} times on CPU {cpu}")]
+    #[error("times that malformed bytes were skipped on CPU {cpu}: {times}")]
     Malformed {
         /// The CPU.
         cpu: u32,
@@ -230,7 +230,7 @@ pub enum Discrepancy {
         times: u64,
     },
     /// Records arrived whose kinds no program can emit through the pipe.
-    #[error("{records} records of unknown kinds on CPU {cpu}")]
+    #[error("records of unknown kinds on CPU {cpu}: {records}")]
     Foreign {
         /// The CPU.
         cpu: u32,
@@ -248,7 +248,7 @@ pub enum Discrepancy {
         kernel: u64,
     },
     /// More records were handled than sent.
-    #[error("{records} records of kind {kind} too many on CPU {cpu}")]
+    #[error("records of kind {kind} too many on CPU {cpu}: {records}")]
     Surplus {
         /// The CPU.
         cpu: u32,
@@ -258,7 +258,7 @@ pub enum Discrepancy {
         records: u64,
     },
     /// Fewer records were handled than sent, and nothing is left in the ring.
-    #[error("{records} records of kind {kind} missing on CPU {cpu}")]
+    #[error("records of kind {kind} missing on CPU {cpu}: {records}")]
     Missing {
         /// The CPU.
         cpu: u32,
@@ -354,12 +354,12 @@ mod tests {
         check(
             |ledger| ledger.entries[0].handled = 9,
             &[Discrepancy::Missing { cpu: 3, kind: KIND, records: 1 }],
-            "1 records of kind 0x1000 missing on CPU 3",
+            "records of kind 0x1000 missing on CPU 3: 1",
         );
         check(
             |ledger| ledger.entries[0].handled = 11,
             &[Discrepancy::Surplus { cpu: 3, kind: KIND, records: 1 }],
-            "1 records of kind 0x1000 too many on CPU 3",
+            "records of kind 0x1000 too many on CPU 3: 1",
         );
         check(
             |ledger| ledger.cpus[0].kernel_lost = Some(4),
@@ -372,7 +372,7 @@ mod tests {
                 Discrepancy::Malformed { cpu: 3, times: 1 },
                 Discrepancy::Foreign { cpu: 3, records: 2 },
             ],
-            "malformed bytes skipped 1 times on CPU 3, 2 records of unknown kinds on CPU 3",
+            "times that malformed bytes were skipped on CPU 3: 1, records of unknown kinds on CPU 3: 2",
         );
     }
 

@@ -48,7 +48,7 @@ impl EvPipe {
     /// Closes the pipe: takes the events out of the map, passes what is left to `consumer` (for a flight recorder, as
     /// a last dump), and returns a summary.
     ///
-    /// Stops early if `consumer` breaks. What is left is then lost, and not in the summary.
+    /// Stops early if `consumer` breaks. What is left is then not delivered, and the ledger counts it as unread.
     pub fn close<C: Consumer>(mut self, consumer: &mut C) -> Summary {
         self.finish(consumer);
         Self::summary_of(std::iter::once(&self))

@@ -136,8 +136,9 @@ impl Options {
     /// Takes the CPUs from consumers that have them. Without this, opening a pipe over the CPUs of another one that still
     /// lives fails ([`OpenError::InUse`]).
     ///
-    /// Nothing is lost and nothing is delivered twice: what was sent before is in the rings of the earlier consumer, and
-    /// what is sent afterwards in those of this pipe. An earlier pipe reports this
+    /// Nothing is delivered twice: what was sent before is in the rings of the earlier consumer, and what is sent
+    /// afterwards in those of this pipe. Nothing is lost if the earlier pipe can notice the change, which takes adaptive
+    /// wakeups or the control page. It reports the change
     /// ([`CpuChange::TakenOver`](crate::CpuChange::TakenOver)), delivers what its rings hold, and leaves the CPUs alone.
     #[must_use]
     pub fn take_over(mut self) -> Self {

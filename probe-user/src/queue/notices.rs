@@ -30,10 +30,13 @@ impl Loss {
 
 impl fmt::Display for Loss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.records {
-            Some(records) => write!(f, "{records} records lost on CPU {}", self.cpu),
-            None => write!(f, "{} outputs lost on CPU {}", self.count, self.cpu),
-        }
+        let (number, noun) = match self.records {
+            Some(1) => (1, "record"),
+            Some(records) => (records, "records"),
+            None if self.count == 1 => (1, "output"),
+            None => (self.count, "outputs"),
+        };
+        write!(f, "{number} {noun} lost on CPU {}", self.cpu)
     }
 }
 

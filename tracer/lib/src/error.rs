@@ -190,7 +190,7 @@ pub enum TraceError {
     },
     /// The name is that of a format.
     #[error(
-        "cannot probe {spec}: this is the format of an entry of ftrace's own buffer, and no event of the kernel"
+        "cannot probe {spec}: this is the format of an entry of ftrace's own buffer, not a kernel event"
     )]
     NotHit {
         /// The probe.

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 /// Count the hits of each probe, and print them at the end
 ///
-/// Hits are counted in the kernel, so each costs little and none is lost. Ends with Ctrl-C, with the
-/// command, or after the duration.
+/// Hits are counted in the kernel, so each costs little and no ring can overflow. The summary reports hits
+/// that the kernel skipped. Ends with Ctrl-C, with the command, or after the duration.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -32,8 +32,8 @@ pub(crate) struct Count {
 
 /// Time the calls of functions, and print a histogram of each at the end
 ///
-/// Calls are timed and added up in the kernel, without an event for each, and none is lost. Ends with
-/// Ctrl-C, with the command, or after the duration.
+/// Calls are timed and added up in the kernel, without an event for each. The summary reports calls that
+/// could not be timed. Ends with Ctrl-C, with the command, or after the duration.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -72,8 +72,8 @@ pub(crate) struct Stack {
     #[arg(short = 'K', long)]
     pub(crate) kernel_stack: bool,
 
-    /// Count user stacks. The process must be compiled with frame pointers, and must still exist when names
-    /// are looked up
+    /// Count user stacks. The program and its libraries need frame pointers, and a process that ended before its
+    /// first hit was read has names only in files that it loaded during the trace
     #[arg(short = 'U', long)]
     pub(crate) user_stack: bool,
 

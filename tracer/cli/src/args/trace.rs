@@ -184,8 +184,8 @@ pub(crate) struct Traced {
     #[arg(short = 'K', long)]
     pub(crate) kernel_stack: bool,
 
-    /// Show the user stack of each event. The process must be compiled with frame pointers, and must still
-    /// exist when the event is printed
+    /// Show the user stack of each event. The program and its libraries need frame pointers, and a process that
+    /// ended before its first event was printed has names only in files that it loaded during the trace
     #[arg(short = 'U', long)]
     pub(crate) user_stack: bool,
 
