@@ -182,7 +182,12 @@ impl<P: Pipe> RecordStream<P> {
                 self.in_a_row += 1;
                 return Poll::Ready(Ok(item));
             }
-            let _ = ready!(self.pipe.poll_drain(cx, &mut self.collector))?;
+            if self.pipe.poll_drain(cx, &mut self.collector)?.is_pending() {
+                // Losses, failures and changes of CPUs come without records.
+                let Some(item) = self.collector.pop() else { return Poll::Pending };
+                self.in_a_row += 1;
+                return Poll::Ready(Ok(item));
+            }
         }
     }
 }

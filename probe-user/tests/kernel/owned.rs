@@ -4,7 +4,11 @@ use crate::pipe::{N, runtime};
 use crate::suite::records::Numbered;
 use crate::suite::{AMPLE, Received, emit_on, online, open};
 use probe_user::ledger::Ledger;
-use probe_user::{EvHandlers, Item, Options, OwnedRecords, RecordStream, Stop, Wakeup};
+use probe_user::{
+    CpuState, EvHandlers, EvPipe, Item, Options, OwnedRecords, RecordStream, Stop, Wakeup,
+};
+use std::pin::pin;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 /// Passes an item of a stream to `received`.
@@ -104,6 +108,28 @@ fn exactly_n_arrive_through_an_asynchronous_stream() {
     });
     emit_on(&mut object, &online(), N);
     runtime.block_on(task).unwrap().assert_complete(&online(), u64::from(N));
+}
+
+/// A stream returns what is not a record at once, not with the next record.
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_change_of_cpus_needs_no_record() {
+    let (mut object, pipe) = open(&Options::new());
+    runtime().block_on(async {
+        let mut stream = RecordStream::new(pipe).unwrap();
+        // The stream sleeps.
+        let asleep = Duration::from_millis(100);
+        tokio::time::timeout(asleep, stream.next()).await.unwrap_err();
+        let second = EvPipe::from_object(&mut object, &Options::new().take_over()).unwrap();
+        // The runtime notices that the pipe is ready. A second wakeup could hide that the first one was of no use.
+        tokio::time::sleep(asleep).await;
+        for cpu in online() {
+            let item = std::future::poll_fn(|cx| Poll::Ready(pin!(stream.next()).poll(cx))).await;
+            let Poll::Ready(item) = item else { panic!("the stream waits for a record") };
+            assert_eq!(item.unwrap(), Item::CpuChanged { cpu, state: CpuState::TakenOver });
+        }
+        drop(second);
+    });
 }
 
 /// A stream that always has another item must not keep the other tasks of its thread from running.
