@@ -107,6 +107,7 @@ impl EvPipe {
 
     /// Takes the events out of the map, and delivers what is left. `kept` are the CPUs that have kept their block.
     fn end<C: Consumer>(&mut self, kept: &[u32], consumer: &mut C) {
+        self.coverage.is_closing = true;
         self.coverage.queues.leave_map();
         // A program that has found an event there may still write to its ring. Where the kernel cannot wait for such
         // programs, that is left to luck.

@@ -25,6 +25,8 @@ pub(crate) struct Coverage {
     accounts: Option<Arc<Accounts>>,
     /// Drains since the pipe last looked for notices.
     unwatched: u32,
+    /// Whether the pipe has left the map, to which nothing may come back.
+    pub(crate) is_closing: bool,
     /// The CPUs that were covered since the last look for failures. What failed there may have failed before that.
     pub(crate) fresh: BTreeSet<u32>,
 }
@@ -48,7 +50,7 @@ impl Coverage {
         }
         let queues = Queues::open(parts, events, options, epoll)?;
         let fresh = queues.as_slice().iter().map(EvQueue::cpu).collect();
-        Ok(Self { queues, watch, accounts, unwatched: 0, fresh })
+        Ok(Self { queues, watch, accounts, unwatched: 0, is_closing: false, fresh })
     }
 
     /// Why there are no notices, if there are none.
@@ -80,7 +82,9 @@ impl Coverage {
             let covered = self.queues.as_slice().iter().map(EvQueue::cpu);
             let Changes { gone, come } = notice.changes(covered);
             gone.into_iter().for_each(|cpu| self.uncover(cpu, waiting, consumer));
-            come.into_iter().for_each(|cpu| self.cover(cpu, waiting, consumer));
+            if !self.is_closing {
+                come.into_iter().for_each(|cpu| self.cover(cpu, waiting, consumer));
+            }
         }
         any
     }
@@ -120,10 +124,11 @@ impl Coverage {
             FailureClass::NotActive => self.queues.has(cpu),
             _ => false,
         };
-        if is_silent {
+        let is_lost = is_silent && !self.is_closing;
+        if is_lost {
             self.cover(cpu, waiting, consumer);
         }
-        is_silent
+        is_lost
     }
 
     fn cover<C: Consumer>(&mut self, cpu: u32, waiting: &mut Waiting, consumer: &mut C) {

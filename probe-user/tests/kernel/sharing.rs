@@ -10,7 +10,7 @@ use probe_user::common::control::EVENTS_MAP;
 use probe_user::ledger::HandedOver;
 use probe_user::{
     Consumer, CpuChange, EvHandlers, EvPipe, Failure, Loss, OpenError, Options, PerCpuPipe,
-    PipeParts, Summary, Wakeup,
+    PipeParts, Stop, Summary, Wakeup,
 };
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -74,6 +74,29 @@ fn a_consumer_that_sleeps_is_told_of_the_one_that_takes_over() {
     assert!(second.drain_all(&mut log).is_continue());
     log.received.assert_complete(&online(), 10);
     assert!(second.ledger().unwrap().is_complete());
+}
+
+/// Programs go on, and fail from the moment at which the pipe has left the map.
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_pipe_that_closes_stays_away() {
+    let (mut object, mut pipe) = open(&Options::new());
+    let mut log = Log::default();
+    for _ in 0..2 {
+        // A pipe looks for failures once a second. It would repair those that it finds now.
+        let _ = pipe.drain(&mut log);
+        std::thread::sleep(Duration::from_millis(1100));
+    }
+    let program = classifier(&mut object, "emit_numbered");
+    let emit = |stop: &Stop| on_each_cpu(stop, || generate(program, 100));
+    let closed = while_running(emit, || {
+        std::thread::sleep(Duration::from_millis(100));
+        pipe.close(&mut log)
+    });
+    assert_eq!(log.changes, [""; 0]);
+    let ledger = closed.ledger.unwrap();
+    assert!(ledger.balances() && ledger.unread() == 0, "{ledger}");
+    assert!(EvPipe::from_object(&mut object, &Options::new()).is_ok());
 }
 
 /// What wakes the first one is read with records that it has not seen yet.
