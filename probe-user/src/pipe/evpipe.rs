@@ -291,9 +291,10 @@ impl EvPipe {
     }
 
     /// The number of drains that consume everything now in the rings, no matter what arrives meanwhile: a ring holds
-    /// no more than its size.
+    /// no more than its size, and a CPU that has come back has more than one.
     pub(crate) fn rounds(&self) -> usize {
-        self.bytes_per_cpu.div_ceil(self.budget)
+        let rings = self.queues().iter().map(|queue| 1 + queue.retired.len()).max();
+        self.bytes_per_cpu.div_ceil(self.budget) * rings.unwrap_or(1)
     }
 
     /// The adaptive wakeups, if the pipe has them.
