@@ -51,10 +51,25 @@ impl Accounting {
         Self { accounts, scratch, page, reported, failures }
     }
 
-    /// What has failed for another reason than a full ring since the last look. `None` if it is not time to look yet, or the
+    /// What has failed for another reason than a full ring and is not reported yet. `None` if it is not time to look yet, or the
     /// counts cannot be read.
     pub(crate) fn failures(&mut self) -> Option<Vec<Failure>> {
         self.failures.look(self.accounts.as_ref()?, self.page.as_deref()).ok()?
+    }
+
+    /// Reports a failure to a consumer, unless that has broken already. Then a later look finds the failure again.
+    pub(crate) fn report<C: Consumer>(
+        &mut self,
+        failure: Failure,
+        flow: ControlFlow<()>,
+        consumer: &mut C,
+    ) -> ControlFlow<()> {
+        if flow.is_break() {
+            self.failures.look_again();
+            return flow;
+        }
+        self.failures.report(failure);
+        consumer.failed(failure)
     }
 
     /// Wraps a consumer, which then receives the number of lost records where the ring reports lost outputs.
@@ -89,6 +104,7 @@ impl Accounting {
         // Before what is left in the rings: a consumer that breaks there has been told of them.
         let look = |accounts: &Arc<Accounts>| self.failures.look_now(accounts).ok();
         for failure in self.accounts.as_ref().and_then(look).unwrap_or_default() {
+            self.failures.report(failure);
             consumer.failed(failure)?;
         }
         let (scratch, outputs) = (self.scratch.clone(), self.outputs());

@@ -18,7 +18,7 @@ pub(crate) struct Failures {
     cpus: Option<Vec<u32>>,
     /// When to look again.
     next: Instant,
-    /// How many failures there were on all CPUs at the last look.
+    /// How many failures there were on all CPUs at the last look; more than there can be if some are not reported.
     seen: u64,
     /// How many records have been reported.
     reported: BTreeMap<(u32, FailureClass), u64>,
@@ -30,7 +30,7 @@ impl Failures {
         Self { cpus, next, seen: 0, reported: BTreeMap::new() }
     }
 
-    /// What has failed since the last look. `None` if it is not time to look yet. In the control page, CPUs count their
+    /// What has failed and is not reported yet. `None` if it is not time to look yet. In the control page, CPUs count their
     /// failures, which is little to read, other than the counts by kind.
     pub(crate) fn look(
         &mut self,
@@ -49,19 +49,29 @@ impl Failures {
         self.look_now(accounts).map(Some)
     }
 
-    /// What has failed since the last look.
-    pub(crate) fn look_now(&mut self, accounts: &Accounts) -> Result<Vec<Failure>, TallyError> {
+    /// What has failed and is not reported yet.
+    pub(crate) fn look_now(&self, accounts: &Accounts) -> Result<Vec<Failure>, TallyError> {
         let mut new = Vec::new();
         for ((cpu, class), failed) in accounts.failed()? {
             if self.cpus.as_ref().is_some_and(|cpus| !cpus.contains(&cpu)) {
                 continue;
             }
-            let before = self.reported.insert((cpu, class), failed).unwrap_or(0);
+            let before = self.reported.get(&(cpu, class)).copied().unwrap_or(0);
             if failed > before {
                 new.push(Failure { cpu, class, records: failed - before });
             }
         }
         Ok(new)
+    }
+
+    /// Notes that a failure is reported now.
+    pub(crate) fn report(&mut self, failure: Failure) {
+        *self.reported.entry((failure.cpu, failure.class)).or_default() += failure.records;
+    }
+
+    /// Has the next look find what is not reported yet.
+    pub(crate) fn look_again(&mut self) {
+        (self.next, self.seen) = (Instant::now(), u64::MAX);
     }
 }
 

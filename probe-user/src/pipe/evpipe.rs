@@ -182,9 +182,7 @@ impl EvPipe {
         let Some(failures) = self.accounting.failures() else { return flow };
         let fresh = std::mem::take(&mut self.coverage.fresh);
         for failure in failures {
-            if flow.is_continue() {
-                flow = consumer.failed(failure);
-            }
+            flow = self.accounting.report(failure, flow, consumer);
             if !fresh.contains(&failure.cpu)
                 && self.coverage.repair(failure, &mut self.waiting, consumer)
             {

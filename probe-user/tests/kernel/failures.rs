@@ -8,6 +8,7 @@ use probe_user::common::control::{EAGER_MAP, EVENTS_MAP};
 use probe_user::common::tally::FailureClass;
 use probe_user::{EvHandlers, EvPipe, Options, Wakeup};
 use std::cell::RefCell;
+use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 /// Longer than a pipe waits before it looks for failures again.
@@ -73,6 +74,32 @@ fn a_cpu_whose_slot_was_deleted_is_reported_and_covered_again() {
         let ledger = pipe.ledger().unwrap();
         assert!(ledger.balances() && ledger.failed() == 3, "{ledger}");
     }
+}
+
+/// As losses and records, failures stay where they are until a consumer has received them.
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_consumer_that_breaks_receives_the_other_failures_later() {
+    let (mut object, mut pipe) = open(&Options::new().wakeup(Wakeup::PollOnly));
+    let cpus = online();
+    let failed = RefCell::new(Vec::new());
+    let mut handlers = EvHandlers::local();
+    handlers.on_failure(|one| {
+        failed.borrow_mut().push((one.cpu, one.records));
+        ControlFlow::Break(())
+    });
+    std::thread::sleep(A_LOOK);
+    let _ = pipe.drain(&mut handlers);
+    cpus.iter().for_each(|&cpu| delete_slots(&object, cpu));
+    emit_on(&mut object, &cpus, 3);
+    std::thread::sleep(A_LOOK);
+    for number in 1..=cpus.len() {
+        assert!(pipe.drain(&mut handlers).flow.is_break());
+        assert_eq!(failed.borrow().len(), number);
+    }
+    assert!(pipe.drain(&mut handlers).flow.is_continue());
+    drop(handlers);
+    assert_eq!(failed.into_inner(), cpus.iter().map(|&cpu| (cpu, 3)).collect::<Vec<_>>());
 }
 
 /// Nobody is notified of CPUs that are offline while the machine is suspended.
