@@ -48,12 +48,13 @@ impl<P: Pipe> AsyncEvPipe<P> {
     ///
     /// # Errors
     ///
-    /// If the epoll instance of the runtime does not accept the descriptor.
+    /// If the process has no descriptor left, or the epoll instance of the runtime does not accept the pipe's.
     ///
     /// # Panics
     ///
     /// If called outside of a runtime with I/O enabled.
-    pub fn new(pipe: P) -> io::Result<Self> {
+    pub fn new(mut pipe: P) -> io::Result<Self> {
+        pipe.tick()?;
         let ready = runtime::readable(pipe.as_fd().try_clone_to_owned()?)?;
         Ok(Self { pipe, ready })
     }
@@ -110,6 +111,9 @@ impl<P: Pipe> AsyncEvPipe<P> {
                     cx.waker().wake_by_ref();
                     return Poll::Pending;
                 }
+                continue;
+            }
+            if self.pipe.follow(consumer) {
                 continue;
             }
             let mut guard = ready!(self.ready.poll_read_ready_mut(cx))?;

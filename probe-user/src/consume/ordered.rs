@@ -13,6 +13,7 @@ use probe_sys::clock;
 use probe_sys::epoll::Epoll;
 use probe_sys::timer::Timer;
 use std::fmt;
+use std::io;
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::Duration;
@@ -396,6 +397,16 @@ impl Drive for OrderedPipe {
 
     fn is_pending(&self) -> bool {
         self.pending
+    }
+
+    fn tick(&mut self) -> io::Result<()> {
+        self.pipe.tick()
+    }
+
+    fn follow<C: Consumer>(&mut self, consumer: &mut C) -> bool {
+        let any = self.pipe.follow(&mut self.merge.intake(consumer));
+        self.pending |= any;
+        any
     }
 
     fn wait(&mut self, timeout: Option<Duration>) -> Result<(), PollError> {

@@ -69,6 +69,11 @@ impl Coverage {
         is_time
     }
 
+    /// Whether a drain has left it to a later one to look for notices. If so, the caller looks now.
+    pub(crate) fn is_watch_left(&mut self) -> bool {
+        std::mem::take(&mut self.unwatched) > 0
+    }
+
     /// Gives new CPUs a queue, stops waiting for those that are offline, and gives up those that another consumer has taken
     /// over. Returns whether any changed: a ring that is no longer waited for may hold records that arrived after the last
     /// drain.

@@ -22,6 +22,13 @@ pub trait Drive {
     #[cfg_attr(not(feature = "tokio"), expect(dead_code, reason = "only a runtime asks"))]
     fn is_pending(&self) -> bool;
 
+    /// Has the epoll instance become readable at intervals if nothing else wakes it: a runtime has no timeout of its own.
+    fn tick(&mut self) -> io::Result<()>;
+
+    /// Looks for changes of CPUs if the last drain has left that to a later one. A runtime does so before it waits, because
+    /// it is told only once that the epoll instance is readable. Returns whether there is something to drain now.
+    fn follow<C: Consumer>(&mut self, consumer: &mut C) -> bool;
+
     /// Waits until the epoll instance is readable. This takes the readiness, so a drain has to follow. Does not wait
     /// if something is pending.
     fn wait(&mut self, timeout: Option<Duration>) -> Result<(), PollError>;

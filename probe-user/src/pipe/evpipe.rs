@@ -317,6 +317,20 @@ impl Drive for EvPipe {
         self.waiting.pending
     }
 
+    fn tick(&mut self) -> io::Result<()> {
+        self.waiting.tick()
+    }
+
+    fn follow<C: Consumer>(&mut self, consumer: &mut C) -> bool {
+        let any = self.coverage.queues.are_here()
+            && self.coverage.is_watch_left()
+            && self.coverage.follow(&mut self.waiting, consumer);
+        if any {
+            self.waiting.look_at_all();
+        }
+        any
+    }
+
     fn wait(&mut self, timeout: Option<Duration>) -> Result<(), PollError> {
         if !self.coverage.queues.are_here() {
             return Err(forked().into());

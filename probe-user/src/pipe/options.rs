@@ -148,7 +148,7 @@ impl Options {
 
     /// Sets how long a record may wait in the ring when the ring holds too little for a wakeup. The consumer wakes at
     /// this interval, unless every record wakes it anyway. With [`Wakeup::PollOnly`], this is how long an
-    /// [`EvPipe::poll`](crate::EvPipe::poll) without a timeout waits. Not 0.
+    /// [`EvPipe::poll`](crate::EvPipe::poll) without a timeout waits, and how often a runtime looks. Not 0.
     #[must_use]
     pub fn sweep(mut self, interval: Duration) -> Self {
         self.sweep = interval;

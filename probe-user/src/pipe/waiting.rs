@@ -59,12 +59,7 @@ impl Waiting {
             }
         }
         let sweep = match (&adaptive, options.sweep_interval()) {
-            (None, Some(interval)) => {
-                let mut ticker = Ticker::new(interval).map_err(poll)?;
-                ticker.start(Instant::now()).map_err(poll)?;
-                epoll.add(ticker.as_fd()).map_err(poll)?;
-                Some(ticker)
-            }
+            (None, Some(interval)) => Some(started(interval, &epoll).map_err(poll)?),
             _ => None,
         };
         if let Some(adaptive) = &adaptive
@@ -85,6 +80,14 @@ impl Waiting {
             visited: Due::all(queues.as_slice().len()),
             from: 0,
         })
+    }
+
+    /// Has the descriptor become readable at the interval at which a wait ends where there are no wakeups.
+    pub(crate) fn tick(&mut self) -> io::Result<()> {
+        if let (Some(interval), None) = (self.poll_interval, &self.sweep) {
+            self.sweep = Some(started(interval, &self.epoll)?);
+        }
+        Ok(())
     }
 
     /// Waits until the descriptor is readable. This takes the readiness, so a drain has to follow.
@@ -133,4 +136,12 @@ impl Waiting {
             self.due.add_all();
         }
     }
+}
+
+/// A ticker that runs, and for which `epoll` waits.
+fn started(interval: Duration, epoll: &Epoll) -> io::Result<Ticker> {
+    let mut ticker = Ticker::new(interval)?;
+    ticker.start(Instant::now())?;
+    epoll.add(ticker.as_fd())?;
+    Ok(ticker)
 }

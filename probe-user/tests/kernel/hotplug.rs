@@ -11,7 +11,7 @@ use probe_testing::cpu::{CPU, Restore, switch};
 use probe_testing::left::mappings;
 use probe_user::common::tally::FailureClass;
 use probe_user::ledger::Ledger;
-use probe_user::{EvPipe, Options, Wakeup};
+use probe_user::{AsyncEvPipe, EvPipe, Options, Wakeup};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -108,6 +108,29 @@ fn a_cpu_that_is_offline_at_first_is_covered_when_it_is_online() {
         assert_nothing_lost(pipe, log, 1);
         switch(false);
     }
+}
+
+/// The runtime is told once that there are both a record and a CPU.
+#[test]
+#[ignore = "needs a virtual machine: cargo xtask test"]
+fn a_runtime_covers_a_cpu_that_comes_online_with_a_record() {
+    let _restore = Restore;
+    switch(false);
+    let (mut object, pipe) = open(&Options::new().wakeup(Wakeup::EveryRecord));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let mut pipe = AsyncEvPipe::new(pipe).unwrap();
+        let mut log = Log::default();
+        let asleep = Duration::from_millis(100);
+        tokio::time::timeout(asleep, pipe.poll(&mut log)).await.unwrap_err();
+        switch(true);
+        emit_one_on(&mut object, 0);
+        let drained = pipe.poll(&mut log).await.unwrap();
+        assert_eq!((drained.records, log.changes.len()), (1, 0));
+        // There is nothing to return but the change.
+        tokio::time::timeout(asleep, pipe.poll(&mut log)).await.unwrap_err();
+        assert_eq!(log.changes, ["CPU 1 is online"]);
+    });
 }
 
 /// A pipe, and seven records in the open block of the CPU.

@@ -110,6 +110,24 @@ fn exactly_n_arrive_through_an_asynchronous_stream() {
     runtime.block_on(task).unwrap().assert_complete(&online(), u64::from(N));
 }
 
+/// The runtime has nothing to wait for but an interval.
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_stream_without_wakeups_looks_at_intervals() {
+    let (mut object, pipe) = open(&Options::new().wakeup(Wakeup::PollOnly));
+    runtime().block_on(async {
+        let mut stream = RecordStream::new(pipe).unwrap();
+        for cpu in online() {
+            let asleep = Duration::from_millis(100);
+            tokio::time::timeout(asleep, stream.next()).await.unwrap_err();
+            emit_on(&mut object, &[cpu], 1);
+            let next = tokio::time::timeout(Duration::from_secs(30), stream.next());
+            let item = next.await.expect("it is found at the next interval").unwrap();
+            assert!(matches!(item, Item::Record(_)), "{item:?}");
+        }
+    });
+}
+
 /// A stream returns what is not a record at once, not with the next record.
 #[test]
 #[ignore = "needs root and BPF: cargo xtask test"]
