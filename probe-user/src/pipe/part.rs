@@ -58,7 +58,7 @@ pub(crate) const EVENTS: Part = Part {
     is_mappable: false,
 };
 
-const EAGER: Part = Part { name: EAGER_MAP, ..EVENTS };
+pub(crate) const EAGER: Part = Part { name: EAGER_MAP, ..EVENTS };
 
 pub(crate) const CONTROL: Part = Part {
     name: CONTROL_MAP,

@@ -5,7 +5,8 @@ use crate::ledger::accounting::ScratchSlots;
 use crate::ledger::accounts::Accounts;
 use crate::ledger::tally::Tally;
 use crate::pipe::part;
-use probe_sys::bpf::MapInfo;
+use probe_common::control::EAGER_MAP;
+use probe_sys::bpf::{self, MapInfo};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -115,6 +116,16 @@ impl PipeParts {
         Ok(events)
     }
 
+    /// The map of the events that wake with every record: as given, or otherwise among the maps of the programs that use the
+    /// map of events. Other loaders have none, and not everyone may look.
+    pub(crate) fn eager_map(&self) -> Option<Arc<OwnedFd>> {
+        if let Some(parts) = &self.adaptive {
+            return Some(Arc::clone(&parts.eager));
+        }
+        let eager = bpf::map_beside(self.events.as_fd(), EAGER_MAP).ok()??;
+        part::EAGER.check(eager.as_fd()).is_ok().then(|| Arc::new(eager))
+    }
+
     /// Gathers all parts, whatever loaded them: the maps by their names, and the flush program.
     ///
     /// # Errors
@@ -125,7 +136,7 @@ impl PipeParts {
         map: impl Fn(&'static str) -> Option<BorrowedFd<'m>>,
     ) -> Result<Self, OpenError> {
         use probe_common::control::{
-            CONTROL_MAP, EAGER_MAP, EVENTS_MAP, OUTPUTS_MAP, SCRATCH_MAP, TALLY_MAP,
+            CONTROL_MAP, EVENTS_MAP, OUTPUTS_MAP, SCRATCH_MAP, TALLY_MAP,
         };
 
         let map = |name| map(name).ok_or(OpenError::NoMap { name });
@@ -147,7 +158,7 @@ impl PipeParts {
     pub fn of_object(object: &mut aya::Ebpf) -> Result<Self, OpenError> {
         use aya::maps::Map;
         use aya::programs::RawTracePoint;
-        use probe_common::control::{CONTROL_MAP, EAGER_MAP, EVENTS_MAP, FLUSH_PROGRAM};
+        use probe_common::control::{CONTROL_MAP, EVENTS_MAP, FLUSH_PROGRAM};
 
         let why = |error: aya::programs::ProgramError| OpenError::Program {
             name: FLUSH_PROGRAM,

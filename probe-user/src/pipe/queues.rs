@@ -96,13 +96,14 @@ impl Queues {
         if rings.is_empty() {
             return Err(OpenError::NoCpu { online });
         }
+        let eager = if in_use.is_empty() { None } else { parts.eager_map() };
         for (cpu, ring) in rings {
             this.install(cpu, ring, epoll)?;
-            if let (true, Some(parts)) = (in_use.contains(&cpu), &parts.adaptive) {
+            if let (true, Some(eager)) = (in_use.contains(&cpu), &eager) {
                 // Programs that do not know of the change yet would go on to write to this event. Before, it wakes the
                 // earlier consumer, which may sleep otherwise.
-                let _ = bpf::write_zeros(parts.eager.as_fd(), cpu);
-                let _ = bpf::map_delete(parts.eager.as_fd(), cpu);
+                let _ = bpf::write_zeros(eager.as_fd(), cpu);
+                let _ = bpf::map_delete(eager.as_fd(), cpu);
             }
         }
         Ok(this)
@@ -141,7 +142,8 @@ impl Queues {
     /// its, too.
     fn is_of_another(&self, cpu: u32) -> bool {
         match self.position(cpu) {
-            Ok(_) => self.claims.has_lost(cpu),
+            // What it gave up stays so: its accounts have ended.
+            Ok(at) => self.queues[at].is_taken_over() || self.claims.has_lost(cpu),
             Err(_) => self.queues.iter().all(EvQueue::is_taken_over) || self.claims.has_event(cpu),
         }
     }
@@ -432,8 +434,11 @@ mod tests {
             assert!(!cover(&mut first, cpu) && !cover(&mut second, cpu) && cover(&mut third, cpu));
         }
         let _ = first.drain(&mut EvHandlers::new());
-        drop((first, second));
+        drop(second);
         assert!(online().into_iter().all(|cpu| third.coverage.queues.has(cpu)));
         assert!(third.ledger().is_ok());
+        // Also when nobody has it any more.
+        drop(third);
+        assert!(!cover(&mut first, here) && !cover(&mut first, there));
     }
 }

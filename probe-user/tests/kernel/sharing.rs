@@ -76,6 +76,23 @@ fn a_consumer_that_sleeps_is_told_of_the_one_that_takes_over() {
     assert!(second.ledger().unwrap().is_complete());
 }
 
+/// The new one has the map of events only.
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_consumer_that_sleeps_is_told_of_one_that_knows_no_other_maps() {
+    let (mut object, mut first) = open(&Options::new());
+    let mut log = Log::default();
+    let _ = first.drain(&mut log);
+    let options = Options::new().take_over();
+    let mut second = EvPipe::from_map(map(&object, EVENTS_MAP), &options).unwrap();
+    poll_until_taken_over(&mut first, &mut log);
+    emit_on(&mut object, &online(), 10);
+    assert_eq!(first.close(&mut log).ledger.unwrap().attempted(), 0);
+    let mut log = Log::default();
+    assert!(second.drain_all(&mut log).is_continue());
+    log.received.assert_complete(&online(), 10);
+}
+
 /// Programs go on, and fail from the moment at which the pipe has left the map.
 #[test]
 #[ignore = "needs root and BPF: cargo xtask test"]
