@@ -16,9 +16,9 @@
 
 use crate::pipe::claims::Claims;
 use crate::pipe::rate::{Pace, Rate, Wakeups};
+use crate::pipe::room;
 use crate::pipe::ticker::Ticker;
 use probe_common::control::Flushed;
-use probe_common::limits::MAX_PACKED;
 use probe_sys::bpf;
 use probe_sys::clock;
 use probe_sys::control_page::CpuFlags;
@@ -117,8 +117,7 @@ impl Adaptive {
             flush,
             ticker,
             looks,
-            // A block that takes more than a fraction of the ring would often find no room.
-            limit: MAX_PACKED.min(u32::try_from(bytes_per_cpu / 8).unwrap_or(u32::MAX)),
+            limit: room::longest_packed(bytes_per_cpu),
             cpus: Vec::new(),
             // A program that still emits for an earlier pipe knows other numbers.
             period: now as u32,
