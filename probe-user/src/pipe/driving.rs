@@ -23,10 +23,12 @@ pub trait Drive {
     fn is_pending(&self) -> bool;
 
     /// Has the epoll instance become readable at intervals if nothing else wakes it: a runtime has no timeout of its own.
+    #[cfg_attr(not(feature = "tokio"), allow(dead_code, reason = "only a runtime asks"))]
     fn tick(&mut self) -> io::Result<()>;
 
     /// Looks for changes of CPUs if the last drain has left that to a later one. A runtime does so before it waits, because
     /// it is told only once that the epoll instance is readable. Returns whether there is something to drain now.
+    #[cfg_attr(not(feature = "tokio"), allow(dead_code, reason = "only a runtime asks"))]
     fn follow<C: Consumer>(&mut self, consumer: &mut C) -> bool;
 
     /// Waits until the epoll instance is readable. This takes the readiness, so a drain has to follow. Does not wait

@@ -135,9 +135,7 @@ impl PipeParts {
         flush: OwnedFd,
         map: impl Fn(&'static str) -> Option<BorrowedFd<'m>>,
     ) -> Result<Self, OpenError> {
-        use probe_common::control::{
-            CONTROL_MAP, EVENTS_MAP, OUTPUTS_MAP, SCRATCH_MAP, TALLY_MAP,
-        };
+        use probe_common::control::{CONTROL_MAP, EVENTS_MAP, OUTPUTS_MAP, SCRATCH_MAP, TALLY_MAP};
 
         let map = |name| map(name).ok_or(OpenError::NoMap { name });
         let (events, eager) = (map(EVENTS_MAP)?, map(EAGER_MAP)?);
