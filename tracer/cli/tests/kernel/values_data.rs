@@ -101,6 +101,9 @@ fn strings_are_whole_or_marked() {
         format!("t:raw_syscalls:sys_enter({})/id == {NO_CALL}/", many.join(", ")),
         "t:sched:sched_process_exec(filename, bytes=filename:bytes[4096], few=filename:bytes[4])"
             .to_owned(),
+        // The string ends where its locator says, or before, where the other field says.
+        "t:sched:sched_process_exec(whole=filename:str[pid], same=filename:bytes[pid], none=filename:str[uid])"
+            .to_owned(),
         "rt:sched_process_exec(auxv=arg0->mm->saved_auxv)".to_owned(),
     ];
     let events = events(probes, commands::workload("values_data", "calls"));
@@ -128,9 +131,18 @@ fn strings_are_whole_or_marked() {
     let auxv = &of(&events, "sched_process_exec")[0]["args"]["auxv"];
     assert_eq!(auxv[0], 33, "{auxv}");
     assert!(auxv.as_array().unwrap().len() >= 40, "{auxv}");
-    for exec in of(&events, "sched:sched_process_exec") {
+    let (bounded, execs): (Vec<_>, Vec<_>) = of(&events, "sched:sched_process_exec")
+        .into_iter()
+        .partition(|event| event["args"]["filename"].is_null());
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    assert_eq!(bounded.len(), execs.len());
+    for (bounded, exec) in bounded.into_iter().zip(&execs) {
+        let (args, whole) = (&bounded["args"], &exec["args"]);
+        assert_eq!((&args["whole"], &args["same"]), (&whole["filename"], &whole["bytes"]));
+        assert_eq!((&args["none"], &bounded["truncated"]), (&json!(""), &Value::Null));
+    }
+    for exec in execs {
         let name = exec["args"]["filename"].as_str().unwrap();
-        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
         // With the terminating zero.
         assert_eq!(exec["args"]["bytes"], hex(name.as_bytes()) + "00");
         assert_eq!(exec["args"]["few"], hex(&name.as_bytes()[..4]));

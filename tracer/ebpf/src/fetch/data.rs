@@ -65,29 +65,30 @@ impl<'h> Fetch<'h> {
         &self.table.fields[black_box(at) & (FIELDS - 1)]
     }
 
-    /// Finds where the value is, and its length in bytes if that is known apart from the value.
+    /// Finds where the value is, and its length in bytes if that is known apart from the value: the less of what the
+    /// locating word and another field say.
     #[inline(always)]
     fn find_extent(&mut self, at: usize) -> bool {
         let field = self.field(at);
         let address = span!(self.address);
         let mut bound = UNBOUNDED;
+        let from = match field.kind {
+            kind::DATA_LOC | kind::DATA_LOC_BYTES => {
+                Some(self.frame.registers[base::CONTEXT as usize])
+            }
+            kind::REL_LOC | kind::REL_LOC_BYTES => Some(address.wrapping_add(4)),
+            _ => None,
+        };
+        if let Some(from) = from {
+            let Some(word) = self.pointer(address, 4, false) else { return false };
+            span!(self.address = from.wrapping_add(word & 0xffff));
+            bound = word >> 16 & 0xffff;
+        }
         if field.length != 0 {
             let Some(length) = self.word_of(usize::from(field.length) - 1) else { return false };
             let is_negative = (length as i64) < 0 && field.flags & flag::UNSIGNED_LENGTH == 0;
-            bound = if is_negative { 0 } else { least(length, LONG) };
-        } else {
-            let from = match field.kind {
-                kind::DATA_LOC | kind::DATA_LOC_BYTES => {
-                    Some(self.frame.registers[base::CONTEXT as usize])
-                }
-                kind::REL_LOC | kind::REL_LOC_BYTES => Some(address.wrapping_add(4)),
-                _ => None,
-            };
-            if let Some(from) = from {
-                let Some(word) = self.pointer(address, 4, false) else { return false };
-                span!(self.address = from.wrapping_add(word & 0xffff));
-                bound = word >> 16 & 0xffff;
-            }
+            let length = if is_negative { 0 } else { least(length, LONG) };
+            bound = least(bound, length);
         }
         span!(self.bound = bound);
         true

@@ -454,8 +454,9 @@ impl Fetch<'_> {
                 if word & TRUNCATED != 0 {
                     return UNKNOWN;
                 }
-                // The text may be longer.
-                return if expected == 0 { HOLDS } else { DIFFERS };
+                // The text may be longer. The name of an abstract socket begins with a zero byte.
+                let is_end = expected == 0 && (at != 0 || text[1] == 0);
+                return if is_end { HOLDS } else { DIFFERS };
             }
             if self.frame.tail[begin + at] != expected {
                 return DIFFERS;
