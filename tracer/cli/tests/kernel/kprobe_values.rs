@@ -18,6 +18,7 @@ fn workload() {
     // SAFETY: it is a string.
     unsafe { libc::prctl(libc::PR_SET_NAME, c"values".as_ptr()) };
     connect(b"\0abstract");
+    connect(&[0; 20]);
     connect(&FULL);
     let (one, other) = UnixStream::pair().unwrap();
     // On memory that is resident.
@@ -25,6 +26,13 @@ fn workload() {
     // SAFETY: there are more bytes.
     assert_eq!(unsafe { libc::write(one.as_raw_fd(), text.as_ptr().cast(), 5) }, 5);
     let mut read = *b"................";
+    // SAFETY: the buffer has that many bytes.
+    assert_eq!(unsafe { libc::read(other.as_raw_fd(), read.as_mut_ptr().cast(), 16) }, 5);
+    let text = b"other".to_vec();
+    // SAFETY: there are as many bytes.
+    assert_eq!(unsafe { libc::write(one.as_raw_fd(), text.as_ptr().cast(), 5) }, 5);
+    // What the buffer has before is not what is read.
+    let mut read = *b"hello\0..........";
     // SAFETY: the buffer has that many bytes.
     assert_eq!(unsafe { libc::read(other.as_raw_fd(), read.as_mut_ptr().cast(), 16) }, 5);
 }
@@ -67,7 +75,8 @@ fn names_and_buffers_are_whole() {
         named.map(|event| &event["args"][name]).filter(|value| !value.is_null()).collect()
     };
     let full = str::from_utf8(&FULL).unwrap();
-    assert_eq!(values("name"), [&json!("\0abstract"), &json!(full)], "{events:#?}");
+    let names = [&json!("\0abstract"), &json!(""), &json!(full)];
+    assert_eq!(values("name"), names, "{events:#?}");
     assert_eq!(values("only"), [&json!("\0abstract")], "{events:#?}");
     let written = events.iter().find(|event| event["probe"] == "vfs_write");
     assert_eq!(written.map(|event| &event["args"]["buf"]), Some(&json!("hello")), "{events:#?}");
@@ -77,13 +86,19 @@ fn names_and_buffers_are_whole() {
         |event: &Value| event["args"]["buf"].as_str().is_some_and(|buf| buf.starts_with("0x"));
     assert!(reads.all(is_address), "{events:#?}");
 
-    let probes = ["vfs_read/comm == \"values\"/", "ksyscall:read/comm == \"values\"/"];
-    let output =
-        trace(["--ret"].into_iter().chain(probes), commands::workload("kprobe_values", "calls"));
-    let calls = json_lines(&output);
+    let reads = |predicate: &str| {
+        let probes = ["vfs_read", "ksyscall:read"]
+            .map(|function| format!("{function}/comm == \"values\"{predicate}/"));
+        let args = ["--ret".to_owned()].into_iter().chain(probes);
+        json_lines(&trace(args, commands::workload("kprobe_values", "calls")))
+    };
+    let (all, some) = (reads(""), reads(" && buf == \"hello\""));
     for probe in ["vfs_read", "read"] {
-        let is_it = |event: &&Value| event["probe"] == probe && event["args"]["retval"] == 5;
-        let read: Vec<_> = calls.iter().filter(is_it).map(|event| &event["args"]["buf"]).collect();
-        assert_eq!(read, [&json!("hello")], "{calls:#?}");
+        let read = |calls: &[Value]| -> Vec<Value> {
+            let is_it = |event: &&Value| event["probe"] == probe && event["args"]["retval"] == 5;
+            calls.iter().filter(is_it).map(|event| event["args"]["buf"].clone()).collect()
+        };
+        assert_eq!(read(&all), ["hello", "other"], "{all:#?}");
+        assert_eq!(read(&some), ["hello"], "{some:#?}");
     }
 }

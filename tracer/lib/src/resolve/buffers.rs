@@ -156,17 +156,35 @@ fn buffer(
     Ok((field, Shape::Buffer))
 }
 
-/// Bounds a string that a predicate compares, if its length is known by then.
-pub(super) fn bound_early(
+/// A field that a predicate compares. Of a buffer that is not filled yet, that is the address.
+pub(super) fn compared(
+    source: &dyn FieldSource,
+    path: &FieldPath,
+    ty: Option<FieldType>,
+    ty_at: At,
+) -> Reading {
+    let is_buffer = ty.is_none() && length_name(source, path).is_some();
+    match is_buffer && known_length(source, path).is_none() {
+        true => address(source, path),
+        false => source.field(path, ty, ty_at),
+    }
+}
+
+/// Whether a predicate has to wait for a field: it, or its length, is known only when the call returns.
+pub(super) fn is_late(source: &dyn FieldSource, path: &FieldPath, field: &FetchField) -> bool {
+    let length = known_length(source, path).filter(|_| field.kind == kind::STRING);
+    source.is_late(field) || length.is_some_and(|length| source.is_late(&length.field))
+}
+
+/// Bounds a string that a predicate compares, if its length is known.
+pub(super) fn bound_compared(
     source: &dyn FieldSource,
     path: &FieldPath,
     field: &mut FetchField,
     slots: &mut Slots,
 ) -> Result<(), ResolveError> {
     match known_length(source, path) {
-        Some(length) if field.kind == kind::STRING && !source.is_late(&length.field) => {
-            bound(source, field, length, slots, path.at)
-        }
+        Some(length) if field.kind == kind::STRING => bound(source, field, length, slots, path.at),
         _ => Ok(()),
     }
 }

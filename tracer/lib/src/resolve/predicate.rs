@@ -61,10 +61,11 @@ fn split(
 fn is_late(source: &dyn FieldSource, predicate: &Predicate) -> Result<bool, ResolveError> {
     Ok(match predicate {
         Predicate::Compare(comparison) => {
-            let at = comparison.path.at;
-            let (field, shape) = source.field(&comparison.path, comparison.ty, at)?;
+            let path = source.plain(&comparison.path);
+            let (field, shape) = buffers::compared(source, &path, comparison.ty, path.at)?;
             let other = Other::of(source, comparison, &field, &shape)?;
-            source.is_late(&field) || other.is_some_and(|other| source.is_late(&other.field))
+            buffers::is_late(source, &path, &field)
+                || other.is_some_and(|other| buffers::is_late(source, &other.path, &other.field))
         }
         Predicate::Not(inner) => is_late(source, inner)?,
         Predicate::All(parts) | Predicate::Any(parts) => {
@@ -102,7 +103,8 @@ impl Other {
                 (FieldPath { base, at, steps: Vec::new() }, None)
             }
         };
-        match (source.field(&path, ty, path.at), &comparison.value) {
+        let path = source.plain(&path);
+        match (buffers::compared(source, &path, ty, path.at), &comparison.value) {
             (Ok((field, shape)), _) => Ok(Some(Self { path, field, shape, ty })),
             (Err(_), Operand::Name(_)) => Ok(None),
             (Err(error), _) => Err(error),
@@ -261,13 +263,14 @@ impl Compiler<'_> {
         let path = self.source.plain(&comparison.path);
         let comparison = &Comparison { path, ..comparison.clone() };
         let at = comparison.path.at;
-        let (mut field, shape) = self.source.field(&comparison.path, comparison.ty, at)?;
-        buffers::bound_early(self.source, &comparison.path, &mut field, self.slots)?;
+        let (mut field, shape) =
+            buffers::compared(self.source, &comparison.path, comparison.ty, at)?;
+        buffers::bound_compared(self.source, &comparison.path, &mut field, self.slots)?;
         let refused = |what| ResolveError::new(comparison.value_at, what);
         let mut other = 0;
         let compared = match Other::of(self.source, comparison, &field, &shape)? {
             Some(mut with) => {
-                buffers::bound_early(self.source, &with.path, &mut with.field, self.slots)?;
+                buffers::bound_compared(self.source, &with.path, &mut with.field, self.slots)?;
                 let operator = pair(comparison, (&field, &shape), &with).map_err(refused)?;
                 other = self.slots.add(with.field, comparison.value_at)? as u8 + 1;
                 Compared { field, operator, value: 0 }

@@ -104,3 +104,34 @@ fn a_predicate_compares_the_bounded_string() {
     assert_eq!(plan.table.fields[text].kind, kind::STRING);
     assert_eq!(length_of(&plan.table.fields[text]), Some(0));
 }
+
+#[test]
+fn a_predicate_waits_for_the_buffer_that_the_call_fills() {
+    let condition = |text: &str| format!("t:a:b{text}").parse::<ProbeSpec>().unwrap();
+    let source = syscall("read", true);
+    for text in
+        ["/buf == \"hello\"/", "/args.buf != \"hello\"/", "/buf:ustr ~ \"he*\"/", "/buf == buf/"]
+    {
+        let spec = condition(text);
+        let table = plan(&source, Some(&[]), &[], spec.predicate()).unwrap().table;
+        let at = usize::from(table.checks[0].field);
+        let field = &table.fields[at];
+        assert_eq!((table.check_count, table.early_checks), (1, 0), "{text}");
+        assert_eq!((field.kind, table.late_fields >> at & 1), (kind::STRING, 1), "{text}");
+        // It ends where the result says.
+        let length = &table.fields[usize::from(length_of(field).unwrap())];
+        assert_eq!(length.base, base::RETVAL, "{text}");
+    }
+    // What the entry has is decided there.
+    let spec = condition("/count == 5 && buf == \"hello\"/");
+    let table = plan(&source, Some(&[]), &[], spec.predicate()).unwrap().table;
+    assert_eq!((table.check_count, table.early_checks), (2, 1));
+
+    // At the entry, the buffer has what was there before: only its address can be compared.
+    let source = syscall("read", false);
+    let refused = plan(&source, None, &[], condition("/buf == \"hello\"/").predicate());
+    let what = refused.unwrap_err().what;
+    assert!(what.contains("the field is an integer; if it is the address of a string"), "{what}");
+    assert!(plan(&source, None, &[], condition("/buf != NULL/").predicate()).is_ok());
+    assert!(plan(&source, None, &[], condition("/buf:ustr == \"hello\"/").predicate()).is_ok());
+}
