@@ -5,8 +5,9 @@ use crate::probe::has_kprobes;
 use crate::random::Random;
 use probe_tracer::{Target, Tracer, TracerBuilder};
 use probe_tracer_common::trace::{COMM_LEN, ProbeHit};
-use probe_user::Consumer;
 use probe_user::common::RawRecord;
+use probe_user::{Consumer, Options};
+use rustix::process::setpriority_process;
 use rustix::thread::{gettid, set_name};
 use std::ffi::CString;
 use std::fs::{self, File};
@@ -14,6 +15,7 @@ use std::io::{Read, Write};
 use std::mem::offset_of;
 use std::ops::ControlFlow;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A hook with fields and predicates to choose from.
 pub(crate) struct Hook {
@@ -216,4 +218,55 @@ pub(crate) fn assert_all_same(hooks: &[Hook], rounds: usize) {
 #[ignore = "needs root and BPF: cargo xtask test"]
 fn specialized_programs_report_what_the_interpreter_does() {
     assert_all_same(HOOKS, if has_kprobes() { 1 } else { 12 });
+}
+
+/// The first field of each hit.
+#[derive(Default)]
+struct Words(Vec<u64>);
+
+impl Consumer for Words {
+    fn record(&mut self, _: u32, record: RawRecord<'_>) -> ControlFlow<()> {
+        let words = &record.payload[size_of::<ProbeHit>()..];
+        self.0.push(u64::from_ne_bytes(*words.first_chunk().unwrap()));
+        ControlFlow::Continue(())
+    }
+}
+
+/// How often the thread is renamed.
+const RENAMINGS: u32 = 100_000;
+
+/// Another thread changes a value all the time, so also between the look of the predicate and that of the field.
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn the_predicate_holds_for_the_value_that_is_reported() {
+    let (thread, has_ended) = (gettid(), AtomicBool::new(false));
+    let value = "task->static_prio";
+    // Of nice 0 and nice 5.
+    for (condition, expected) in [("== 120", 120), ("> 120", 125)] {
+        let tid = thread.as_raw_nonzero();
+        let probe = format!("rawtp:task_rename({value})/tid == {tid} && {value} {condition}/");
+        let tracer = Tracer::builder()
+            .probe(probe.parse().unwrap())
+            .target(Target::Descendants(std::process::id()))
+            .options(Options::new().bytes_per_cpu(16 << 20))
+            .attach()
+            .unwrap();
+        assert_eq!(tracer.specialized(), 1);
+        has_ended.store(false, Ordering::Relaxed);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !has_ended.load(Ordering::Relaxed) {
+                    [5, 0]
+                        .into_iter()
+                        .for_each(|nice| setpriority_process(Some(thread), nice).unwrap());
+                }
+            });
+            (0..RENAMINGS).for_each(|_| set_name(c"specialized").unwrap());
+            has_ended.store(true, Ordering::Relaxed);
+        });
+        let mut words = Words::default();
+        tracer.close(&mut words).unwrap();
+        let right = words.0.iter().filter(|word| **word == expected).count();
+        assert!(right > 0 && right == words.0.len(), "{probe}: {right} of {}", words.0.len());
+    }
 }

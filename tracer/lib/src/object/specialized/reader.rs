@@ -57,6 +57,9 @@ impl Site<'_> {
         for at in (0..integers).filter(is_early) {
             read(&mut asm, at, Self::word_of_field);
         }
+        if decides {
+            self.check_again(&mut asm, out);
+        }
         let waits_for_text = table.checks_text >> moment::EARLY & 1 != 0;
         if !decides && !waits_for_text {
             self.judge(&mut asm, out);
@@ -72,6 +75,8 @@ impl Site<'_> {
             asm.set(R0, said.cast_signed());
         } else {
             asm.load(Size::Eight, R0, FP, SAID);
+        }
+        if asm.leads_to(out) {
             asm.bind(out);
         }
         asm.exit();

@@ -1,18 +1,29 @@
-//! Evaluates a predicate before anything is reserved, as far as it takes integers and the thread's name.
+//! Evaluates a predicate before anything is reserved, as far as it takes integers and the thread's name; and once more when the
+//! fields are read, because memory may have changed meanwhile.
 
 use super::Site;
-use super::assembler::{Assembler, Code, FP, Label, Op, R0, R1, R2, R3, R4, R6, Size, When, short};
+use super::assembler::{
+    Assembler, Code, FP, Label, Op, R0, R1, R2, R3, R4, R6, R7, Reg, Size, When, short,
+};
 use super::values::Stage;
 use aya_obj::generated::bpf_func_id::BPF_FUNC_get_current_comm;
 use probe_tracer_common::fetch::{CHECKS, Check, base, kind, operator, verdict};
 use probe_tracer_common::specialized::{ACCEPTED, REJECTED, UNDECIDED};
-use probe_tracer_common::trace::COMM_LEN;
+use probe_tracer_common::trace::{COMM_LEN, ProbeHit, Task};
+use std::mem::offset_of;
 
 /// A sieve.
 pub(super) struct Sieve {
     pub(super) code: Vec<Code>,
     /// Whether it decides about every hit.
     pub(super) decides: bool,
+}
+
+/// Where a predicate leads.
+struct Verdicts {
+    accept: Label,
+    reject: Label,
+    wait: Label,
 }
 
 /// A comparison that the sieve can make.
@@ -27,8 +38,51 @@ enum Comparison {
 
 impl Site<'_> {
     pub(super) fn sieve(&self) -> Option<Sieve> {
-        let checks = &self.table.checks[..self.table.early_checks.into()];
         let mut asm = Assembler::default();
+        if self.table.early_checks != 0 {
+            asm.set(R6, R1);
+        }
+        let verdicts = self.checks(&mut asm, Stage::Sieve);
+        let decides = !asm.leads_to(verdicts.wait);
+        let Verdicts { accept, reject, wait } = verdicts;
+        for (label, verdict) in [(accept, ACCEPTED), (reject, REJECTED), (wait, UNDECIDED)] {
+            if asm.leads_to(label) || self.table.early_checks == 0 && verdict == ACCEPTED {
+                asm.bind(label);
+                asm.set(R0, verdict.cast_signed());
+                asm.exit();
+            }
+        }
+        Some(Sieve { code: asm.finish()?, decides })
+    }
+
+    /// Evaluates a predicate about which the sieve decides with what was read since. Goes to `out`, with the verdict in register
+    /// 0, if it does not hold any more.
+    pub(super) fn check_again(&self, asm: &mut Assembler, out: Label) {
+        let checks = self.early_checks();
+        let may_change = |at: u8| !self.cannot_fault(self.field(at));
+        let any = checks.iter().any(|check| {
+            may_change(check.field) || check.other.checked_sub(1).is_some_and(may_change)
+        });
+        if !any {
+            return;
+        }
+        // Nothing waits: the sieve decides.
+        let Verdicts { accept, reject, .. } = self.checks(asm, Stage::Reader);
+        if asm.leads_to(reject) {
+            asm.bind(reject);
+            asm.set(R0, REJECTED.cast_signed());
+            asm.jump(out);
+        }
+        asm.bind(accept);
+    }
+
+    fn early_checks(&self) -> &[Check] {
+        &self.table.checks[..self.table.early_checks.into()]
+    }
+
+    /// Makes the comparisons, and goes to a verdict.
+    fn checks(&self, asm: &mut Assembler, stage: Stage) -> Verdicts {
+        let checks = self.early_checks();
         let [accept, reject, wait] = [(); 3].map(|()| asm.label());
         let labels: [Label; CHECKS] = [(); CHECKS].map(|()| asm.label());
         let to = |next: u8| match next {
@@ -37,9 +91,6 @@ impl Site<'_> {
             verdict::WAIT => wait,
             next => labels[usize::from(next)],
         };
-        if !checks.is_empty() {
-            asm.set(R6, R1);
-        }
         // The first check, or the verdict, follows. The verifier refuses instructions that nothing leads to; checks lead only
         // to later ones.
         for (at, check) in checks.iter().enumerate() {
@@ -54,21 +105,13 @@ impl Site<'_> {
                         let waits = self.table.waiting_fields >> at & 1 != 0;
                         if waits { wait } else { differs }
                     };
-                    self.compare(&mut asm, check, &comparison, holds, fails);
+                    self.compare(asm, stage, check, &comparison, holds, fails);
                     asm.jump(differs);
                 }
                 None => asm.jump(wait),
             }
         }
-        let decides = !asm.leads_to(wait);
-        for (label, verdict) in [(accept, ACCEPTED), (reject, REJECTED), (wait, UNDECIDED)] {
-            if asm.leads_to(label) || checks.is_empty() && verdict == ACCEPTED {
-                asm.bind(label);
-                asm.set(R0, verdict.cast_signed());
-                asm.exit();
-            }
-        }
-        Some(Sieve { code: asm.finish()?, decides })
+        Verdicts { accept, reject, wait }
     }
 
     /// What a check compares, if the sieve can do that.
@@ -96,6 +139,7 @@ impl Site<'_> {
     fn compare(
         &self,
         asm: &mut Assembler,
+        stage: Stage,
         check: &Check,
         comparison: &Comparison,
         holds: Label,
@@ -103,11 +147,14 @@ impl Site<'_> {
     ) {
         /// The offset of what is compared, from the end of the stack.
         const FIRST: i16 = -16;
-        let field = self.field(check.field);
+        let read = |asm: &mut Assembler, at: u8| match stage {
+            Stage::Sieve => self.integer(asm, stage, self.field(at), fails(at)),
+            Stage::Reader => self.word_of(asm, R3, at, fails(at)),
+        };
         match comparison {
-            Comparison::Name(name) => compare_name(asm, name, holds),
+            Comparison::Name(name) => compare_name(asm, stage, name, holds),
             Comparison::Number(when, value) => {
-                self.integer(asm, Stage::Sieve, field, fails(check.field));
+                read(asm, check.field);
                 match short(*value) {
                     Some(value) => asm.jump_if(*when, R3, value, holds),
                     None => {
@@ -117,9 +164,9 @@ impl Site<'_> {
                 }
             }
             Comparison::Field(when, other) => {
-                self.integer(asm, Stage::Sieve, field, fails(check.field));
+                read(asm, check.field);
                 asm.store(Size::Eight, FP, FIRST, R3);
-                self.integer(asm, Stage::Sieve, self.field(*other), fails(*other));
+                read(asm, *other);
                 asm.load(Size::Eight, R4, FP, FIRST);
                 asm.jump_if(*when, R4, R3, holds);
             }
@@ -127,26 +174,35 @@ impl Site<'_> {
     }
 }
 
-/// Compares the thread's name. Some kernels, such as 6.1, write nothing behind its terminating zero, so the rest is cleared
-/// before.
-fn compare_name(asm: &mut Assembler, name: &[u8; COMM_LEN], holds: Label) {
-    let (first, last) = name.split_at(COMM_LEN / 2);
-    let word = |bytes: &[u8]| bytes.first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes));
-    let differs = asm.label();
-    for at in [COMM_LEN as i16, COMM_LEN as i16 / 2] {
-        asm.store_constant(Size::Eight, FP, -at, 0);
+/// Compares the thread's name: where fields are read, the one that the hit has.
+fn compare_name(asm: &mut Assembler, stage: Stage, name: &[u8; COMM_LEN], holds: Label) {
+    let (of, at): (Reg, i16) = match stage {
+        Stage::Sieve => (FP, -(COMM_LEN as i16)),
+        Stage::Reader => (R7, (offset_of!(ProbeHit, task) + offset_of!(Task, comm)) as i16),
+    };
+    if stage == Stage::Sieve {
+        read_name(asm, at);
     }
-    asm.set(R1, FP);
-    asm.operate(Op::Add, R1, -(COMM_LEN as i32));
-    asm.set(R2, COMM_LEN as i32);
-    asm.call_helper(BPF_FUNC_get_current_comm);
-    for (at, bytes) in [(COMM_LEN as i16, first), (COMM_LEN as i16 / 2, last)] {
-        asm.load(Size::Eight, R3, FP, -at);
-        asm.set_long(R4, word(bytes));
+    let differs = asm.label();
+    for (n, bytes) in (0..).zip(name.as_chunks::<8>().0) {
+        asm.load(Size::Eight, R3, of, at + 8 * n);
+        asm.set_long(R4, u64::from_ne_bytes(*bytes));
         asm.jump_if(When::Differs, R3, R4, differs);
     }
     asm.jump(holds);
     asm.bind(differs);
+}
+
+/// Reads the thread's name to this offset of the stack. Some kernels, such as 6.1, write nothing behind its terminating zero, so
+/// the rest is cleared before.
+fn read_name(asm: &mut Assembler, at: i16) {
+    for n in 0..COMM_LEN as i16 / 8 {
+        asm.store_constant(Size::Eight, FP, at + 8 * n, 0);
+    }
+    asm.set(R1, FP);
+    asm.operate(Op::Add, R1, i32::from(at));
+    asm.set(R2, COMM_LEN as i32);
+    asm.call_helper(BPF_FUNC_get_current_comm);
 }
 
 /// The comparison of integers that an operator stands for.

@@ -140,7 +140,7 @@ impl Site<'_> {
     }
 
     /// Whether reading an integer always succeeds.
-    fn cannot_fault(&self, field: &FetchField) -> bool {
+    pub(super) fn cannot_fault(&self, field: &FetchField) -> bool {
         let is_value = field.kind == kind::VALUE && field.steps == 0;
         self.direct(field).is_some() || is_value && field.base <= base::CPU
     }
