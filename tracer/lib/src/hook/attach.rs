@@ -305,14 +305,27 @@ impl<'o> Attacher<'o> {
         let by_number = format!("{programs}_by_number");
         if !self.cookies {
             // From here on, the event holds the program.
+            let others = self.object.specialized_count();
             let program = self.object.program_of(side, &by_number, number)?;
-            event.set_bpf(program.as_fd()).map_err(failed)?;
+            let is_specialized = self.object.specialized_count() > others;
+            match event.set_bpf(program.as_fd()) {
+                Err(error) if is_specialized => {
+                    self.object.not_attached();
+                    log::debug!("{spec} is not specialized: {error}");
+                    let program = self.object.interpreted(side, &by_number, number)?;
+                    event.set_bpf(program.as_fd()).map_err(failed)?;
+                }
+                result => result.map_err(failed)?,
+            }
             return Ok(Link::LegacyPerfEvent { event });
         }
         if let Some(program) = self.object.specialized(side, &by_number, number)? {
             match bpf::link_perf_event(program.as_fd(), event.as_fd(), number.into()) {
                 Ok(link) => return Ok(Link::PerfEvent { link, event, own: Some(program) }),
-                Err(error) => log::debug!("{spec} is not specialized: {error}"),
+                Err(error) => {
+                    self.object.not_attached();
+                    log::debug!("{spec} is not specialized: {error}");
+                }
             }
         }
         let program = self.object.program_on(side, &format!("{programs}_by_cookie"))?;

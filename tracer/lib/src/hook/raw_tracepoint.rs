@@ -9,6 +9,7 @@ use crate::resolve::{FunctionFields, UntypedFields};
 use crate::spec::ProbeSpec;
 use probe_perf::pattern::Glob;
 use std::collections::BTreeSet;
+use std::io;
 use std::sync::Arc;
 
 /// A tracepoint whose fields the kernel does not format.
@@ -82,7 +83,15 @@ impl Hook for RawTracepoint {
                 let near = attacher.host.tracefs()?.near_raw(spec.name());
                 Err(TraceError::UnknownTracepoint { spec: spec.clone(), near })
             }
-            Err(source) => Err(TraceError::Attach { spec: spec.clone(), source }),
+            Err(source) => {
+                // The program reads an argument that the tracepoint does not have (`bpf_probe_register()` in
+                // `kernel/trace/bpf_trace.c`). Without types, only the kernel knows that.
+                let too_many = source.raw_os_error() == Some(libc::EINVAL);
+                let what =
+                    "the tracepoint has fewer arguments than the last one that the spec names";
+                let source = if too_many { io::Error::other(what) } else { source };
+                Err(TraceError::Attach { spec: spec.clone(), source })
+            }
         }
     }
 }

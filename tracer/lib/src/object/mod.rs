@@ -69,7 +69,9 @@ pub(crate) struct Object {
     counters_len: usize,
     /// How many programs are specialized.
     specialized: usize,
-    /// The most of them, if that was set.
+    /// How many of them replace a program that could serve several probes.
+    replacing: usize,
+    /// The most programs that are specialized, if that was set.
     most_specialized: Option<usize>,
 }
 
@@ -109,6 +111,7 @@ impl Object {
             is_in_initial_namespace,
             counters_len,
             specialized: 0,
+            replacing: 0,
             most_specialized: config.specialize,
         };
         let mut probes: Array<_, [u8; size_of::<FetchTable>()]> =
@@ -209,11 +212,19 @@ impl Object {
         Ok(self.loaded[&key].as_fd())
     }
 
-    /// Loads a program for the probe of this number.
+    /// Loads a program for the probe of this number, specialized if possible.
     pub(crate) fn program_of(&mut self, side: Side, name: &str, number: u32) -> Result<OwnedFd> {
         let purpose = programs::purpose(&self.code, name).map_err(TraceError::load)?;
         let variant = (name.to_owned(), side);
         self.load_numbered(&variant, purpose, number)?.map_err(TraceError::load)
+    }
+
+    /// Like [`program_of`](Self::program_of), but the program is not specialized.
+    pub(crate) fn interpreted(&mut self, side: Side, name: &str, number: u32) -> Result<OwnedFd> {
+        let purpose = programs::purpose(&self.code, name).map_err(TraceError::load)?;
+        let variant = (name.to_owned(), side);
+        let (own, _map) = self.own(&variant, number)?;
+        self.load_image(&variant, &own, purpose).map_err(TraceError::load)
     }
 
     /// Loads a trampoline's program for the probe of this number. The inner error means that the
@@ -228,21 +239,28 @@ impl Object {
         self.load_numbered(&variant, Purpose::Trampoline(function), number)
     }
 
-    /// Loads a specialized program for the probe of this number. `None` if the kernel refuses it, or if there are so many already
-    /// that a program which serves several probes starts sooner.
+    /// Loads a specialized program for the probe of this number, in place of one that serves several probes. `None` if the kernel
+    /// refuses it, or if there are so many already that the other one starts sooner.
     pub(crate) fn specialized(
         &mut self,
         side: Side,
         name: &str,
         number: u32,
     ) -> Result<Option<OwnedFd>> {
-        if self.specialized >= self.most_specialized.unwrap_or(MOST_SPECIALIZED) {
+        if self.replacing >= self.most_specialized.unwrap_or(MOST_SPECIALIZED) {
             return Ok(None);
         }
         let purpose = programs::purpose(&self.code, name).map_err(TraceError::load)?;
         let variant = (name.to_owned(), side);
         let (own, _map) = self.own(&variant, number)?;
-        Ok(self.load_specialized(&variant, &own, purpose, number))
+        let program = self.load_specialized(&variant, &own, purpose, number);
+        self.replacing += usize::from(program.is_some());
+        Ok(program)
+    }
+
+    /// Notes that the kernel has not attached a specialized program.
+    pub(crate) fn not_attached(&mut self) {
+        self.specialized -= 1;
     }
 
     fn load_numbered(
@@ -268,7 +286,13 @@ impl Object {
         number: u32,
     ) -> Option<OwnedFd> {
         let program = &self.linked[variant];
-        let specialized = program.specialized(own, &self.site(program, number)?)?;
+        let site = self.site(program, number);
+        let Some(specialized) = site.and_then(|site| program.specialized(own, &site)) else {
+            log::info!(
+                "the table of probe {number} is interpreted, not compiled: there are no instructions for what it reads"
+            );
+            return None;
+        };
         match self.load_image(variant, &specialized, purpose) {
             Ok(loaded) => {
                 self.specialized += 1;
