@@ -58,12 +58,7 @@ impl Site<'_> {
     /// Evaluates a predicate about which the sieve decides with what was read since. Goes to `out`, with the verdict in register
     /// 0, if it does not hold any more.
     pub(super) fn check_again(&self, asm: &mut Assembler, out: Label) {
-        let checks = self.early_checks();
-        let may_change = |at: u8| !self.cannot_fault(self.field(at));
-        let any = checks.iter().any(|check| {
-            may_change(check.field) || check.other.checked_sub(1).is_some_and(may_change)
-        });
-        if !any {
+        if !self.may_change() {
             return;
         }
         // Nothing waits: the sieve decides.
@@ -74,6 +69,14 @@ impl Site<'_> {
             asm.jump(out);
         }
         asm.bind(accept);
+    }
+
+    /// Whether the predicate compares what may be another value when the fields are read.
+    pub(super) fn may_change(&self) -> bool {
+        let may_change = |at: u8| !self.cannot_fault(self.field(at));
+        self.early_checks().iter().any(|check| {
+            may_change(check.field) || check.other.checked_sub(1).is_some_and(may_change)
+        })
     }
 
     fn early_checks(&self) -> &[Check] {
@@ -174,8 +177,9 @@ impl Site<'_> {
     }
 }
 
-/// Compares the thread's name: where fields are read, the one that the hit has.
-fn compare_name(asm: &mut Assembler, stage: Stage, name: &[u8; COMM_LEN], holds: Label) {
+/// Compares the thread's name with a text, up to the zero byte that ends that: where fields are read, the one that the hit has.
+/// Some kernels, such as 6.1, write nothing behind the terminating zero of a name.
+fn compare_name(asm: &mut Assembler, stage: Stage, text: &[u8; COMM_LEN], holds: Label) {
     let (of, at): (Reg, i16) = match stage {
         Stage::Sieve => (FP, -(COMM_LEN as i16)),
         Stage::Reader => (R7, (offset_of!(ProbeHit, task) + offset_of!(Task, comm)) as i16),
@@ -184,17 +188,26 @@ fn compare_name(asm: &mut Assembler, stage: Stage, name: &[u8; COMM_LEN], holds:
         read_name(asm, at);
     }
     let differs = asm.label();
-    for (n, bytes) in (0..).zip(name.as_chunks::<8>().0) {
+    let end = text.iter().position(|&byte| byte == 0).unwrap_or(COMM_LEN);
+    let word = |bytes: &[u8; 8]| u64::from_ne_bytes(*bytes);
+    for (n, bytes) in (0..).zip(text.as_chunks::<8>().0) {
+        let mask = std::array::from_fn(|byte| if 8 * n as usize + byte <= end { 0xff } else { 0 });
+        if word(&mask) == 0 {
+            break;
+        }
         asm.load(Size::Eight, R3, of, at + 8 * n);
-        asm.set_long(R4, u64::from_ne_bytes(*bytes));
+        if word(&mask) != u64::MAX {
+            asm.set_long(R4, word(&mask));
+            asm.operate(Op::And, R3, R4);
+        }
+        asm.set_long(R4, word(bytes));
         asm.jump_if(When::Differs, R3, R4, differs);
     }
     asm.jump(holds);
     asm.bind(differs);
 }
 
-/// Reads the thread's name to this offset of the stack. Some kernels, such as 6.1, write nothing behind its terminating zero, so
-/// the rest is cleared before.
+/// Reads the thread's name to this offset of the stack, which is cleared before: the verifier wants to know every byte.
 fn read_name(asm: &mut Assembler, at: i16) {
     for n in 0..COMM_LEN as i16 / 8 {
         asm.store_constant(Size::Eight, FP, at + 8 * n, 0);
