@@ -94,18 +94,19 @@ impl Accounting {
         self.accounts.as_ref().and_then(|accounts| accounts.outputs().ok()).unwrap_or_default()
     }
 
-    /// Delivers the open blocks of offline CPUs and of the CPUs in `kept`, and reports the last losses.
+    /// Delivers the open blocks of offline CPUs and of the CPUs in `kept`, and reports the last failures and losses. Once the
+    /// consumer has broken, this only counts what is not delivered.
     pub(crate) fn close<'q, C: Consumer>(
         &mut self,
         queues: impl Iterator<Item = &'q mut EvQueue>,
         kept: &[u32],
+        mut flow: ControlFlow<()>,
         consumer: &mut C,
-    ) -> ControlFlow<()> {
+    ) {
         // Before what is left in the rings: a consumer that breaks there has been told of them.
         let look = |accounts: &Arc<Accounts>| self.failures.look_now(accounts).ok();
         for failure in self.accounts.as_ref().and_then(look).unwrap_or_default() {
-            self.failures.report(failure);
-            consumer.failed(failure)?;
+            flow = self.report(failure, flow, consumer);
         }
         let (scratch, outputs) = (self.scratch.clone(), self.outputs());
         let mut counting = self.before(consumer);
@@ -117,12 +118,15 @@ impl Accounting {
                 && let Some(scratch) = &scratch
                 && let Ok(mut slot) = scratch.first_of(cpu)
             {
-                queue.recover(slot.as_mut_bytes(), &mut counting)?;
+                flow = queue.recover(slot.as_mut_bytes(), flow, &mut counting);
             }
-            counting.settle_outputs(queue, outputs.get(&cpu))?;
-            counting.settle_records(cpu, outputs.get(&cpu))?;
+            if flow.is_continue() {
+                flow = counting.settle_outputs(queue, outputs.get(&cpu));
+            }
+            if flow.is_continue() {
+                flow = counting.settle_records(cpu, outputs.get(&cpu));
+            }
         }
-        ControlFlow::Continue(())
     }
 }
 

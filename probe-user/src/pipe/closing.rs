@@ -116,11 +116,8 @@ impl EvPipe {
             None => self.drain_all(consumer),
             Some(_) => self.give_tails(consumer).flow,
         };
-        if flow.is_continue() {
-            // A break here has nothing left to stop.
-            let Self { accounting, coverage, .. } = self;
-            let _ = accounting.close(coverage.queues.iter_mut(), kept, consumer);
-        }
+        let Self { accounting, coverage, .. } = self;
+        accounting.close(coverage.queues.iter_mut(), kept, flow, consumer);
         self.queues().iter().for_each(EvQueue::disable);
     }
 }

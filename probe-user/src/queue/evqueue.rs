@@ -33,6 +33,8 @@ pub struct EvQueue {
     pub(crate) seen: Seen,
     /// What dumps have found, if the rings are overwritten.
     pub(crate) dumped: DumpCounts,
+    /// Whether a block was recovered that the consumer has not received, or not to its end.
+    is_block_left: bool,
 }
 
 /// What still writes to a queue, as far as the pipe knows.
@@ -54,6 +56,7 @@ impl EvQueue {
             past_lost: 0,
             seen: Seen::default(),
             dumped: DumpCounts::default(),
+            is_block_left: false,
         }
     }
 
@@ -92,7 +95,10 @@ impl EvQueue {
 
     /// Whether there is anything to read.
     pub(crate) fn has_records(&self) -> bool {
-        !self.retired.is_empty() || self.ring.has_records() || self.dumped.left > 0
+        !self.retired.is_empty()
+            || self.ring.has_records()
+            || self.dumped.left > 0
+            || self.is_block_left
     }
 
     pub(crate) fn ring(&self) -> &EventRing {
@@ -179,19 +185,20 @@ impl EvQueue {
         self.report_lost(lost.saturating_sub(self.seen.counts.lost), consumer)
     }
 
-    /// Delivers the open block of a CPU that is offline or emits no more. `slot` is the first scratch slot of
-    /// that CPU.
+    /// Delivers the open block of a CPU that is offline or emits no more, unless the consumer has broken already. `slot` is the
+    /// first scratch slot of that CPU.
     pub(crate) fn recover<C: Consumer>(
         &mut self,
         slot: &mut [u8],
+        mut flow: ControlFlow<()>,
         consumer: &mut C,
     ) -> ControlFlow<()> {
         let Ok((head, rest)) = SlotHead::mut_from_prefix(slot) else {
-            return ControlFlow::Continue(());
+            return flow;
         };
         let words = head.fill as usize / RECORD_ALIGN;
         if words == 0 || words * RECORD_ALIGN > rest.len() {
-            return ControlFlow::Continue(());
+            return flow;
         }
         for (index, count) in head.kinds.iter().map_while(|kind| kind.get()) {
             if let Some(kind) = RecordKind::at(index) {
@@ -201,7 +208,11 @@ impl EvQueue {
         head.prefix = BlockPrefix::new(words as u16, 0, head.seq);
         let at = offset_of!(SlotHead, prefix);
         let end = size_of::<SlotHead>() + words * RECORD_ALIGN;
-        cursor::deliver_block(self.cpu, &slot[at..end], &mut self.seen, consumer)
+        if flow.is_continue() {
+            flow = cursor::deliver_block(self.cpu, &slot[at..end], &mut self.seen, consumer);
+        }
+        self.is_block_left |= flow.is_break();
+        flow
     }
 }
 

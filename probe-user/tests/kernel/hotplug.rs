@@ -9,9 +9,11 @@ use crate::suite::{
 };
 use probe_testing::cpu::{CPU, Restore, switch};
 use probe_testing::left::mappings;
+use probe_user::common::RawRecord;
 use probe_user::common::tally::FailureClass;
 use probe_user::ledger::Ledger;
-use probe_user::{AsyncEvPipe, EvPipe, Options, Wakeup};
+use probe_user::{AsyncEvPipe, Consumer, EvPipe, Options, Wakeup};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -163,6 +165,33 @@ fn packed_records_of_an_offline_cpu_are_not_lost() {
         if !comes_back {
             switch(true);
         }
+    }
+}
+
+#[test]
+#[ignore = "needs a virtual machine: cargo xtask test"]
+fn packed_records_that_a_consumer_refuses_are_unread() {
+    /// Breaks at this record of the CPU.
+    struct Breaks(u64);
+
+    impl Consumer for Breaks {
+        fn record(&mut self, _: u32, _: RawRecord<'_>) -> ControlFlow<()> {
+            self.0 -= 1;
+            if self.0 == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        }
+    }
+
+    let _restore = Restore;
+    for (breaks_at, handled) in [(1, 1), (3, 3), (100, 7)] {
+        let (_object, mut pipe) = open_with_packed_records();
+        let mut log = Log::default();
+        switch(false);
+        poll_until(&mut pipe, &mut log, |log| log.changes.len() == 1);
+        let ledger = pipe.close(&mut Breaks(breaks_at)).ledger.unwrap();
+        let burst = u64::from(BURST);
+        assert_eq!((ledger.attempted(), ledger.handled()), (burst + 7, burst + handled));
+        assert!(ledger.balances() && ledger.unread() == 7 - handled, "{ledger}");
+        switch(true);
     }
 }
 
