@@ -43,16 +43,22 @@ impl Failures {
         }
         self.next = now + LOOK;
         let seen = seen(accounts, page)?;
-        if std::mem::replace(&mut self.seen, seen) == seen {
+        if seen == self.seen {
             return Ok(Some(Vec::new()));
         }
-        self.look_now(accounts).map(Some)
+        let new = self.look_now(accounts)?;
+        self.seen = seen;
+        Ok(Some(new))
     }
 
     /// What has failed and is not reported yet.
-    pub(crate) fn look_now(&self, accounts: &Accounts) -> Result<Vec<Failure>, TallyError> {
-        let mut new = Vec::new();
-        for ((cpu, class), failed) in accounts.failed()? {
+    pub(crate) fn look_now(&mut self, accounts: &Accounts) -> Result<Vec<Failure>, TallyError> {
+        let (mut new, failed) = (Vec::new(), accounts.failed()?);
+        // The accounts may have begun later meanwhile.
+        for (of, reported) in &mut self.reported {
+            *reported = failed.get(of).copied().unwrap_or(0).min(*reported);
+        }
+        for ((cpu, class), failed) in failed {
             if self.cpus.as_ref().is_some_and(|cpus| !cpus.contains(&cpu)) {
                 continue;
             }

@@ -182,10 +182,15 @@ impl EvPipe {
         let Some(failures) = self.accounting.failures() else { return flow };
         let fresh = std::mem::take(&mut self.coverage.fresh);
         for failure in failures {
+            let (cpu, is_left) = (failure.cpu, flow.is_break());
             flow = self.accounting.report(failure, flow, consumer);
-            if !fresh.contains(&failure.cpu)
-                && self.coverage.repair(failure, &mut self.waiting, consumer)
-            {
+            let is_fresh = fresh.contains(&cpu);
+            if is_left && is_fresh {
+                // It is looked at with what is reported later.
+                self.coverage.fresh.insert(cpu);
+            }
+            if is_left || !is_fresh && self.coverage.repair(failure, &mut self.waiting, consumer) {
+                // What is left has no wakeup of its own.
                 self.waiting.look_at_all();
             }
         }
