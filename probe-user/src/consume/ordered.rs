@@ -106,6 +106,8 @@ struct Round {
     /// Everything up to this time has been consumed when the round ends.
     until: u64,
     drains: usize,
+    /// How many drains there are at most. The rings are counted before: an old one may be empty afterwards, and gone.
+    most: usize,
 }
 
 impl EvPipe {
@@ -243,16 +245,17 @@ impl OrderedPipe {
         }
         self.width = self.widened().unwrap_or(self.window);
         let until = self.punctual_until(now).saturating_sub(self.width);
+        let most = self.pipe.rounds();
         let progress = self.pipe.drain(&mut self.merge.intake(consumer));
         if progress.flow.is_break() {
             return (progress.flow, true);
         }
-        let round = self.round.get_or_insert(Round { until, drains: 0 });
+        let round = self.round.get_or_insert(Round { until, drains: 0, most });
         round.drains += 1;
         let consumed = match progress.pending {
             false => Some(until),
             // The ring of a CPU that never stops emitting is never empty.
-            true => (round.drains >= self.pipe.rounds()).then_some(round.until),
+            true => (round.drains >= round.most).then_some(round.until),
         };
         if let Some(until) = consumed {
             self.round = None;

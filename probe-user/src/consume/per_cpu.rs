@@ -234,9 +234,13 @@ impl<C: Consumer + Send, F: FnMut(u32) -> C> PerCpuPipe<C, F> {
 
     /// Gives a CPU that is online, perhaps again, a consumer, unless it has one.
     fn cover(&mut self, cpu: u32) {
-        if self.shards.iter().any(|shard| shard.cpu == cpu) {
+        // If another consumer has taken over every CPU so far, the new ones are its, too.
+        let is_over = self.shards.iter().all(|shard| shard.pipe.coverage.queues.are_lost());
+        if is_over || self.shards.iter().any(|shard| shard.cpu == cpu) {
             return;
         }
+        // Nothing was agreed with a consumer that has come later.
+        self.options = self.options.clone().leave_to_others();
         match self.open_on(cpu) {
             Ok(pipe) => self.add(cpu, pipe).cpu_changed(CpuChange::Covered { cpu }),
             // The CPU is already offline again, or another consumer's.

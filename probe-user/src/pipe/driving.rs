@@ -22,7 +22,7 @@ pub trait Drive {
     #[cfg_attr(not(feature = "tokio"), expect(dead_code, reason = "only a runtime asks"))]
     fn is_pending(&self) -> bool;
 
-    /// Has the epoll instance become readable at intervals if nothing else wakes it: a runtime has no timeout of its own.
+    /// Makes the epoll instance readable at intervals if nothing else wakes it: a runtime has no timeout of its own.
     #[cfg_attr(not(feature = "tokio"), allow(dead_code, reason = "only a runtime asks"))]
     fn tick(&mut self) -> io::Result<()>;
 

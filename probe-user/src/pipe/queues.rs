@@ -144,8 +144,14 @@ impl Queues {
         match self.position(cpu) {
             // What it gave up stays so: its accounts have ended.
             Ok(at) => self.queues[at].is_taken_over() || self.claims.has_lost(cpu),
-            Err(_) => self.queues.iter().all(EvQueue::is_taken_over) || self.claims.has_event(cpu),
+            Err(_) => self.are_lost() || self.claims.has_event(cpu),
         }
+    }
+
+    /// Whether another consumer has taken over every CPU so far.
+    pub(crate) fn are_lost(&self) -> bool {
+        let claims = &self.claims;
+        self.queues.iter().all(|queue| queue.is_taken_over() || claims.has_lost(queue.cpu()))
     }
 
     /// Opens the ring of a CPU. `None` if the CPU is offline.

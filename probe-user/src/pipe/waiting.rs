@@ -82,7 +82,7 @@ impl Waiting {
         })
     }
 
-    /// Has the descriptor become readable at the interval at which a wait ends where there are no wakeups.
+    /// Makes the descriptor readable at the interval at which a wait ends where there are no wakeups.
     pub(crate) fn tick(&mut self) -> io::Result<()> {
         if let (Some(interval), None) = (self.poll_interval, &self.sweep) {
             self.sweep = Some(started(interval, &self.epoll)?);
