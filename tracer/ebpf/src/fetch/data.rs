@@ -113,7 +113,8 @@ impl<'h> Fetch<'h> {
         let field = self.field(at);
         let (bound, skipped) = (span!(self.bound), span!(self.skipped));
         let most = u64::from(field.size).wrapping_sub(skipped);
-        let wanted = if bound == UNBOUNDED { most } else { bound };
+        let wanted =
+            if bound == UNBOUNDED { most } else { bound.wrapping_sub(least(skipped, bound)) };
         span!(self.wanted = wanted);
         let size = least(span!(self.wanted), most);
         span!(self.size = size);
