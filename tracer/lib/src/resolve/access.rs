@@ -194,7 +194,7 @@ impl<'b> Access<'b> {
     /// The kind of the value.
     fn kind(&self) -> ValueKind {
         let Some(resolved) = self.btf.resolve(self.ty) else {
-            return ValueKind::Other("has an invalid type".to_owned());
+            return ValueKind::Other { size: 0, why: "has an invalid type".to_owned() };
         };
         let kind = match resolved.ty {
             Type::Int(int) => {
@@ -240,10 +240,13 @@ impl<'b> Access<'b> {
             Type::Composite(_) => {
                 let members = suggestion("", self.btf.member_names(resolved.id));
                 let ty = self.btf.type_name(self.ty);
-                ValueKind::Other(format!("is a {ty}: only its members can be read{members}"))
+                let size = self.btf.size_of(self.ty).unwrap_or(0);
+                let why = format!("is a {ty}: only its members can be read{members}");
+                ValueKind::Other { size, why }
             }
             _ => {
-                ValueKind::Other(format!("cannot be read: it is `{}`", self.btf.type_name(self.ty)))
+                let why = format!("cannot be read: it is `{}`", self.btf.type_name(self.ty));
+                ValueKind::Other { size: 0, why }
             }
         };
         match (self.bits, kind) {

@@ -280,7 +280,9 @@ impl TracepointFields {
                 shape: Shape::Pointer,
             },
             (false, 1 | 2 | 4 | 8) => self.integer(field),
-            (false, size) => ValueKind::Other(format!("has {size} bytes; :bytes[{size}] reads it")),
+            (false, size) => {
+                ValueKind::Other { size, why: format!("has {size} bytes; :bytes[{size}] reads it") }
+            }
         }
     }
 
@@ -429,7 +431,7 @@ fn enumerators(types: &Btf, enumeration: &str) -> Option<ValueNames> {
 
 /// Whether a value is neither an integer nor an array of known elements. It is shown as bytes.
 fn is_opaque(kind: &ValueKind) -> bool {
-    matches!(kind, ValueKind::Array { element: Element::Other, .. } | ValueKind::Other(_))
+    matches!(kind, ValueKind::Array { element: Element::Other, .. } | ValueKind::Other { .. })
 }
 
 /// The type of a field in C.

@@ -19,8 +19,9 @@ pub(crate) enum ValueKind {
     Pointer { is_text: bool, is_user: bool, shape: Shape },
     /// An array of `size` bytes; 0 if its size is unknown.
     Array { size: u32, element: Element },
-    /// Anything else. The text says why it cannot be read, and continues a sentence that starts with its path.
-    Other(String),
+    /// Anything else, of `size` bytes; 0 if that is unknown. The text says why it cannot be read, and continues a sentence that
+    /// starts with its path.
+    Other { size: u32, why: String },
 }
 
 /// The elements of an array.
@@ -121,7 +122,7 @@ fn by_kind(mut reach: Reach, kind: &ValueKind) -> Taken {
             Err("has no size that could be read; :bytes[N] reads N bytes".to_owned())
         }
         ValueKind::Array { size, element } => Ok((whole(reach, *size), element.clone().list())),
-        ValueKind::Other(why) => Err(why.clone()),
+        ValueKind::Other { why, .. } => Err(why.clone()),
     }
 }
 
@@ -190,6 +191,13 @@ fn integer(reach: Reach, kind: &ValueKind, bits: u8, is_signed: bool, shape: Sha
                  :s{bits}, :u{0} and :u64 can read it",
                 size * 8
             ));
+        }
+        // What follows a smaller structure or array is not part of it.
+        ValueKind::Other { size: size @ 1.., .. } if *size < bits / 8 => {
+            return Err(format!("has {size} bytes, not {}", bits / 8));
+        }
+        ValueKind::Array { size: size @ 1.., .. } if *size < bits / 8 && !reach.is_register() => {
+            return Err(format!("has {size} bytes, not {}", bits / 8));
         }
         // The bytes after a narrower value are not part of it, so the value is extended instead.
         ValueKind::Integer { size, is_signed, .. } if *size < bits / 8 => {

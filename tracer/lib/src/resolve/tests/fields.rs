@@ -29,6 +29,22 @@ fn bit_fields_are_cut_out() {
     assert_eq!(read, (Some(Got::Integer(0b11101)), Shape::Hex));
 }
 
+/// What follows a structure or an array is not part of it.
+#[test]
+fn integers_end_where_structures_and_arrays_do() {
+    let (look, by_value) = (look(), function("by_value", Moment::Entry));
+    for text in ["file->pairs[0]:u64", "file->id:u32", "file->id:x16", "file->name:x64"] {
+        assert!(resolve(&look, text).is_ok(), "{text}");
+    }
+    assert!(resolve(&by_value, "uid:u32").is_ok());
+    for (source, text, what) in [
+        (&look, "file->id:u64", "file.id has 4 bytes, not 8"),
+        (&by_value, "uid:u64", "uid has 4 bytes, not 8"),
+    ] {
+        assert_eq!(resolve(source, text).unwrap_err().what, what);
+    }
+}
+
 #[test]
 fn a_bit_field_in_any_place_is_cut_out() {
     let bytes: Vec<u8> = (0..32_u8).map(|n| n.wrapping_mul(151) ^ 0x5a).collect();
