@@ -7,7 +7,7 @@ use crate::probe::{
     self, Run, assert_exit, assert_failure, events, json_line, json_lines, ledger, printed, probe,
     stderr, stdout, succeed, trace,
 };
-use crate::uprobe_fixtures::{SUM, TRIPLE, calling, text};
+use crate::uprobe_fixtures::{SUM, TRIPLE, address_of_triple, calling, text};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -143,6 +143,12 @@ fn an_offset_in_a_function_is_hit_as_often_as_its_beginning() {
         format!("inside {TRIPLE}, its arguments may be in other registers than at its entry");
     assert_exit(&mut probe(["trace", &spec]), 1, &expected);
     assert_failure(&mut probe(["count", &at(4000)]), " bytes of code in this function");
+    // The same places by their addresses.
+    let at = |offset: u64| format!("uprobe:{}:{:#x}(arg0)", own(), address_of_triple() + offset);
+    let events = json_lines(&trace([at(0)], calling("triple 10")));
+    assert!(events.len() == 10 && events[7]["args"]["arg0"] == "0x7", "{events:#?}");
+    let expected = format!("inside {site}, its arguments may be in other registers");
+    assert_exit(&mut probe(["trace", &at(offsets[0].into())]), 1, &expected);
 }
 
 #[test]

@@ -14,6 +14,15 @@ extern "C" fn uprobe_fixture_triple(number: u64, text: *const c_char) -> u64 {
     black_box(number).wrapping_mul(3)
 }
 
+/// The address that the function has in the file, which is loaded at any address.
+pub(crate) fn address_of_triple() -> u64 {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let file = std::env::current_exe().unwrap();
+    let first = maps.lines().find(|line| line.ends_with(file.to_str().unwrap())).unwrap();
+    let base = u64::from_str_radix(first.split_once('-').unwrap().0, 16).unwrap();
+    uprobe_fixture_triple as *const () as u64 - base
+}
+
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn uprobe_fixture_sum(number: u64) -> u64 {

@@ -184,6 +184,11 @@ impl Binary {
         find().map_err(|problem| self.error(problem))
     }
 
+    /// The function that contains an address.
+    pub(crate) fn containing(&self, address: u64) -> Option<String> {
+        self.functions.containing(address)
+    }
+
     /// Checks that a function begins at an address.
     pub(crate) fn check_entry(&self, address: u64) -> Result<(), BinaryError> {
         match self.functions.at(address) {

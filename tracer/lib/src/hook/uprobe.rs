@@ -68,9 +68,17 @@ impl Hook for Uprobe {
         if spec.offset() != 0 {
             return Ok(Box::new(BareFields::inside(spec.name())));
         }
+        let mut name = spec.name().to_owned();
+        if let Some(address) = spec.address() {
+            let binary = open(spec, host)?;
+            name = binary.containing(address).unwrap_or(name);
+            if binary.check_entry(address).is_err() {
+                return Ok(Box::new(BareFields::inside(&name)));
+            }
+        }
         // Functions in C and assembly have names without a package.
-        if spec.name().contains('.') && open(spec, host)?.is_go() {
-            return Ok(Box::new(BareFields::of_go(spec.name())));
+        if name.contains('.') && open(spec, host)?.is_go() {
+            return Ok(Box::new(BareFields::of_go(&name)));
         }
         Ok(Box::new(UntypedFields::User(Moment::of(self.returns, as_call))))
     }
