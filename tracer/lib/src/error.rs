@@ -385,6 +385,12 @@ pub enum TraceError {
          process (-p), or trace from that namespace or from the initial one"
     )]
     NestedThread(u32),
+    /// Programs do not see the id of this process, one of several.
+    #[error(
+        "process {0} is in a nested PID namespace, where programs see other process ids; select it alone (-p {0}), or trace \
+         from the initial namespace"
+    )]
+    NestedProcess(u32),
     /// The cgroup does not exist, or is not in the cgroup v2 file system.
     #[error("cannot trace the cgroup {}: {}; it has to be a directory of the cgroup v2 file system, like \
              /sys/fs/cgroup/user.slice", Escaped(path.as_os_str().as_bytes()), chain(source.as_ref()))]

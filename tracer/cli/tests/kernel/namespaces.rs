@@ -61,6 +61,7 @@ fn processes_are_found_in_nested_namespaces() {
         $probe trace rawtp:sys_enter -F jsonl -M 5 -t $beside
         $probe trace rawtp:sys_enter -F jsonl -M 5 -p $nested
         $probe trace rawtp:sys_enter -F jsonl -M 5 -t $nested
+        $probe trace rawtp:sys_enter -F jsonl -M 5 -p $beside,$nested
         echo \"beside $beside.\" >&2; kill -9 $beside $nested"
     );
     let output = unshared(&PID, &script).output().unwrap();
@@ -75,7 +76,12 @@ fn processes_are_found_in_nested_namespaces() {
     assert!(direct.iter().all(|pid| stderr.contains(&format!("beside {pid}."))), "{pids:?}");
     // Programs do not see the ids of nested namespaces.
     assert_eq!(pids[10..], [0; 5]);
-    assert!(stderr.contains("is in a nested PID namespace"), "{stderr}");
+    for (task, others) in [("thread", "thread"), ("process", "process")] {
+        let expected =
+            format!("is in a nested PID namespace, where programs see other {others} ids");
+        let is_it = |line: &str| line.contains(&format!("{task} ")) && line.contains(&expected);
+        assert!(stderr.lines().any(is_it), "{stderr}");
+    }
 }
 
 #[test]

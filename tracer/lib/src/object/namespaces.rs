@@ -60,19 +60,17 @@ impl PidNamespace {
         Ok(ProcessId { pid: innermost, namespace })
     }
 
-    /// Checks that programs see the id of this thread, which is one of this namespace. They do not see
-    /// the ids of nested namespaces.
-    pub(crate) fn check_thread(self, tid: u32) -> Result<()> {
+    /// Checks that programs see the id of this process or thread, which is one of this namespace. They do not see the ids of
+    /// nested namespaces, for which `nested` is the error.
+    pub(crate) fn check(self, id: u32, nested: fn(u32) -> TraceError) -> Result<()> {
         if self.is_initial() {
             return Ok(());
         }
-        match of(&tid.to_string()) {
+        match of(&id.to_string()) {
             Ok(namespace) if namespace == self => Ok(()),
-            Ok(_) => Err(TraceError::NestedThread(tid)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                Err(TraceError::NoProcess(tid))
-            }
-            Err(source) => Err(TraceError::ProcessNamespace { pid: tid, source }),
+            Ok(_) => Err(nested(id)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(TraceError::NoProcess(id)),
+            Err(source) => Err(TraceError::ProcessNamespace { pid: id, source }),
         }
     }
 }
@@ -150,7 +148,7 @@ mod tests {
     fn this_process_is_in_its_own_namespace() {
         let own = PidNamespace::own().unwrap();
         let this = std::process::id();
-        assert!(own.check_thread(this).is_ok());
+        assert!(own.check(this, TraceError::NestedThread).is_ok());
         assert_eq!(own.process(this).unwrap(), ProcessId { pid: this, namespace: own });
         assert!(matches!(own.process(0), Err(TraceError::NoProcess(0))));
         assert!(check_for_children().is_ok() && check_clock().is_ok());

@@ -66,6 +66,8 @@ pub struct TracerBuilder {
     filter: Filter,
     /// Threads that the filter compares with.
     threads: Vec<u32>,
+    /// Several processes, one of which a task has to belong to.
+    processes: Vec<u32>,
     order: Order,
     calls: bool,
     call_parts: Option<u32>,
@@ -174,6 +176,7 @@ impl TracerBuilder {
     /// Narrows the target to these processes. Each takes a comparison of the 16 that the predicate of a probe may have.
     #[must_use]
     pub fn processes(mut self, pids: &[u32]) -> Self {
+        self.processes.extend(pids);
         let values = pids.iter().map(|&pid| Operand::Integer(pid.into()));
         self.filter.add_any(&FieldBase::Builtin(Builtin::Pid), values);
         self
@@ -488,7 +491,10 @@ impl TracerBuilder {
         check_capabilities()?;
         namespaces::check_clock()?;
         let namespace = PidNamespace::own()?;
-        self.threads.iter().try_for_each(|&tid| namespace.check_thread(tid))?;
+        self.threads.iter().try_for_each(|&tid| namespace.check(tid, TraceError::NestedThread))?;
+        self.processes
+            .iter()
+            .try_for_each(|&pid| namespace.check(pid, TraceError::NestedProcess))?;
         let mut config = Config {
             namespace,
             tracer_pid: std::process::id(),
