@@ -140,7 +140,9 @@ fn summarize_latencies(latencies: &Latencies) {
         (timed.sum::<u64>(), probes.iter().map(|(_, latency)| latency.untimed).sum::<u64>());
     let mut text = format!("{timed} calls of {called} of {} functions", probes.len());
     if untimed > 0 {
-        text += &format!("; {untimed} more not timed because programs interrupted each other");
+        text += &format!(
+            "; {untimed} more not timed because programs interrupted each other, or the condition could not be decided"
+        );
     }
     text += &not_followed(latencies.not_followed);
     report_skipped(latencies.skipped);

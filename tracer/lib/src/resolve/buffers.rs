@@ -156,17 +156,25 @@ fn buffer(
     Ok((field, Shape::Buffer))
 }
 
-/// A field that a predicate compares. Of a buffer that is not filled yet, that is the address.
+/// A field that a predicate compares. A buffer is compared with a text, as the string that it begins with, or as an address.
 pub(super) fn compared(
     source: &dyn FieldSource,
     path: &FieldPath,
     ty: Option<FieldType>,
     ty_at: At,
+    with_text: bool,
 ) -> Reading {
     let is_buffer = ty.is_none() && length_name(source, path).is_some();
-    match is_buffer && known_length(source, path).is_none() {
-        true => address(source, path),
-        false => source.field(path, ty, ty_at),
+    match (is_buffer, known_length(source, path), with_text) {
+        (true, Some(_), true) => source.field(path, Some(FieldType::Str), ty_at),
+        (true, None, true) => {
+            let what = format!(
+                "{path} is not filled before the call returns: --ret compares what it has then"
+            );
+            Err(ResolveError::new(path.at, what))
+        }
+        (true, None, false) => address(source, path),
+        _ => source.field(path, ty, ty_at),
     }
 }
 

@@ -62,7 +62,9 @@ fn is_late(source: &dyn FieldSource, predicate: &Predicate) -> Result<bool, Reso
     Ok(match predicate {
         Predicate::Compare(comparison) => {
             let path = source.plain(&comparison.path);
-            let (field, shape) = buffers::compared(source, &path, comparison.ty, path.at)?;
+            let with_text = matches!(comparison.value, Operand::Text(_));
+            let (field, shape) =
+                buffers::compared(source, &path, comparison.ty, path.at, with_text)?;
             let other = Other::of(source, comparison, &field, &shape)?;
             buffers::is_late(source, &path, &field)
                 || other.is_some_and(|other| buffers::is_late(source, &other.path, &other.field))
@@ -104,7 +106,7 @@ impl Other {
             }
         };
         let path = source.plain(&path);
-        match (buffers::compared(source, &path, ty, path.at), &comparison.value) {
+        match (buffers::compared(source, &path, ty, path.at, false), &comparison.value) {
             (Ok((field, shape)), _) => Ok(Some(Self { path, field, shape, ty })),
             (Err(_), Operand::Name(_)) => Ok(None),
             (Err(error), _) => Err(error),
@@ -263,8 +265,9 @@ impl Compiler<'_> {
         let path = self.source.plain(&comparison.path);
         let comparison = &Comparison { path, ..comparison.clone() };
         let at = comparison.path.at;
+        let with_text = matches!(comparison.value, Operand::Text(_));
         let (mut field, shape) =
-            buffers::compared(self.source, &comparison.path, comparison.ty, at)?;
+            buffers::compared(self.source, &comparison.path, comparison.ty, at, with_text)?;
         buffers::bound_compared(self.source, &comparison.path, &mut field, self.slots)?;
         let refused = |what| ResolveError::new(comparison.value_at, what);
         let mut other = 0;

@@ -49,7 +49,8 @@ pub struct Latencies {
 pub struct Latency {
     /// The durations of the calls that were timed.
     pub histogram: Histogram,
-    /// Calls that were not timed because too many programs interrupted each other on a CPU.
+    /// Calls that were not timed because too many programs interrupted each other on a CPU, or because the probe's condition
+    /// could not be decided.
     pub untimed: u64,
     /// Calls that were not timed for other reasons, such as those that have not returned.
     pub missed: Missed,
