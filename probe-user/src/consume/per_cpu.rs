@@ -239,8 +239,6 @@ impl<C: Consumer + Send, F: FnMut(u32) -> C> PerCpuPipe<C, F> {
         if is_over || self.shards.iter().any(|shard| shard.cpu == cpu) {
             return;
         }
-        // Nothing was agreed with a consumer that has come later.
-        self.options = self.options.clone().leave_to_others();
         match self.open_on(cpu) {
             Ok(pipe) => self.add(cpu, pipe).cpu_changed(CpuChange::Covered { cpu }),
             // The CPU is already offline again, or another consumer's.

@@ -146,11 +146,6 @@ impl Options {
         self
     }
 
-    /// Ends the effect of [`take_over`](Self::take_over).
-    pub(crate) fn leave_to_others(self) -> Self {
-        Self { takes_over: false, ..self }
-    }
-
     /// Sets how long a record may wait in the ring when the ring holds too little for a wakeup. The consumer wakes at
     /// this interval, unless every record wakes it anyway. With [`Wakeup::PollOnly`], this is how long an
     /// [`EvPipe::poll`](crate::EvPipe::poll) without a timeout waits, and how often a runtime looks. Not 0.
