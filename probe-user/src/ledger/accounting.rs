@@ -72,6 +72,11 @@ impl Accounting {
         consumer.failed(failure)
     }
 
+    /// Whether a consumer has broken before it was told of every failure that was found.
+    pub(crate) fn has_failures_left(&self) -> bool {
+        self.failures.are_left()
+    }
+
     /// Wraps a consumer, which then receives the number of lost records where the ring reports lost outputs.
     pub(crate) fn before<'t, C>(&'t mut self, consumer: &'t mut C) -> InRecords<'t, C> {
         let Self { accounts, page, reported, .. } = self;

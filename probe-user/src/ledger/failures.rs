@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 /// How often to look, at most.
 const LOOK: Duration = Duration::from_secs(1);
 
+/// More failures than there can be.
+const SOME_LEFT: u64 = u64::MAX;
+
 /// What has been noticed so far.
 #[derive(Debug)]
 pub(crate) struct Failures {
@@ -18,7 +21,7 @@ pub(crate) struct Failures {
     cpus: Option<Vec<u32>>,
     /// When to look again.
     next: Instant,
-    /// How many failures there were on all CPUs at the last look; more than there can be if some are not reported.
+    /// How many failures there were on all CPUs at the last look, or [`SOME_LEFT`] if not all are reported.
     seen: u64,
     /// How many records have been reported.
     reported: BTreeMap<(u32, FailureClass), u64>,
@@ -77,7 +80,12 @@ impl Failures {
 
     /// Has the next look find what is not reported yet.
     pub(crate) fn look_again(&mut self) {
-        (self.next, self.seen) = (Instant::now(), u64::MAX);
+        (self.next, self.seen) = (Instant::now(), SOME_LEFT);
+    }
+
+    /// Whether the next look finds what an earlier one has found.
+    pub(crate) fn are_left(&self) -> bool {
+        self.seen == SOME_LEFT
     }
 }
 

@@ -171,6 +171,8 @@ impl EvPipe {
         }
         if progress.flow.is_continue() {
             progress.flow = self.report_failures(consumer);
+        } else if self.accounting.has_failures_left() {
+            self.waiting.look_at_all();
         }
         progress.pending |= self.waiting.pending;
         progress

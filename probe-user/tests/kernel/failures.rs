@@ -1,5 +1,6 @@
 //! Records that fail for another reason than a full ring, and CPUs that fall silent.
 
+use crate::suite::records::Numbered;
 use crate::suite::{adaptive, classifier, emit_on, generate_on, map, online, open};
 use aya::Ebpf;
 use probe_sys::bpf;
@@ -88,7 +89,12 @@ fn a_consumer_that_breaks_receives_the_other_failures_later() {
         failed.borrow_mut().push((one.cpu, one.records));
         ControlFlow::Break(())
     });
+    handlers.on::<Numbered, _>(|_| ControlFlow::Break(()));
     std::thread::sleep(A_LOOK);
+    let _ = pipe.drain(&mut handlers);
+    // From here on, the first CPU has its turn last, and leaves no ring to look at.
+    emit_on(&mut object, &cpus[..1], 1);
+    assert!(pipe.drain(&mut handlers).flow.is_break());
     let _ = pipe.drain(&mut handlers);
     cpus.iter().for_each(|&cpu| delete_slots(&object, cpu));
     emit_on(&mut object, &cpus, 3);
@@ -96,6 +102,10 @@ fn a_consumer_that_breaks_receives_the_other_failures_later() {
     assert!(pipe.drain(&mut handlers).flow.is_break());
     // Nothing wakes the pipe for the others, so it must not wait.
     let (start, ages) = (Instant::now(), Duration::from_secs(60));
+    // Not even after it breaks at a record.
+    emit_on(&mut object, &cpus[..1], 1);
+    assert!(pipe.poll(Some(ages), &mut handlers).unwrap().flow.is_break());
+    assert_eq!(failed.borrow().len(), 1);
     for number in 2..=cpus.len() {
         assert!(pipe.poll(Some(ages), &mut handlers).unwrap().flow.is_break());
         assert_eq!(failed.borrow().len(), number);
