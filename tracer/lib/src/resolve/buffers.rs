@@ -156,7 +156,8 @@ fn buffer(
     Ok((field, Shape::Buffer))
 }
 
-/// A field that a predicate compares. A buffer is compared with a text, as the string that it begins with, or as an address.
+/// A field that a predicate compares. A buffer of text is compared with a text, as the string that it begins with; any other
+/// only as an address.
 pub(super) fn compared(
     source: &dyn FieldSource,
     path: &FieldPath,
@@ -165,6 +166,8 @@ pub(super) fn compared(
     with_text: bool,
 ) -> Reading {
     let is_buffer = ty.is_none() && length_name(source, path).is_some();
+    // The bytes of a socket address are no text, although they are shown as one.
+    let with_text = with_text && source.names(path).is_none();
     match (is_buffer, known_length(source, path), with_text) {
         (true, Some(_), true) => source.field(path, Some(FieldType::Str), ty_at),
         (true, None, true) => {

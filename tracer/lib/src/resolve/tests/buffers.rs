@@ -9,6 +9,10 @@ const WRITE: &str = "\tfield:unsigned int fd;\toffset:16;\tsize:8;\tsigned:0;\n\
     \tfield:const char * buf;\toffset:24;\tsize:8;\tsigned:0;\n\
     \tfield:size_t count;\toffset:32;\tsize:8;\tsigned:0;\n";
 
+const CONNECT: &str = "\tfield:int fd;\toffset:16;\tsize:8;\tsigned:0;\n\
+    \tfield:struct sockaddr * uservaddr;\toffset:24;\tsize:8;\tsigned:0;\n\
+    \tfield:int addrlen;\toffset:32;\tsize:8;\tsigned:0;\n";
+
 fn syscall(name: &str, is_call: bool) -> SyscallFields {
     SyscallFields::new(name, format_of(WRITE), is_call)
 }
@@ -120,6 +124,11 @@ fn a_predicate_waits_for_the_buffer_that_the_call_fills() {
         let length = &table.fields[usize::from(length_of(field).unwrap())];
         assert_eq!(length.base, base::RETVAL, "{text}");
     }
+    // The bytes of an address are no text.
+    let connect = SyscallFields::new("connect", format_of(CONNECT), true);
+    let refused =
+        plan(&connect, None, &[], condition("/uservaddr == \"127.0.0.1:80\"/").predicate());
+    assert!(refused.unwrap_err().what.contains("the field is an integer"));
     // What the entry has is decided there.
     let spec = condition("/count == 5 && buf == \"hello\"/");
     let table = plan(&source, Some(&[]), &[], spec.predicate()).unwrap().table;
