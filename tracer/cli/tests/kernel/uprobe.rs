@@ -146,7 +146,8 @@ fn an_offset_in_a_function_is_hit_as_often_as_its_beginning() {
     // The same places by their addresses.
     let at = |offset: u64| format!("uprobe:{}:{:#x}(arg0)", own(), address_of_triple() + offset);
     let events = json_lines(&trace([at(0)], calling("triple 10")));
-    assert!(events.len() == 10 && events[7]["args"]["arg0"] == "0x7", "{events:#?}");
+    assert_eq!(events.len(), 10, "{events:#?}");
+    assert!(events.iter().any(|event| event["args"]["arg0"] == "0x7"), "{events:#?}");
     let expected = format!("inside {site}, its arguments may be in other registers");
     assert_exit(&mut probe(["trace", &at(offsets[0].into())]), 1, &expected);
 }
