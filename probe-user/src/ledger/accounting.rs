@@ -72,7 +72,7 @@ impl Accounting {
         consumer.failed(failure)
     }
 
-    /// Whether a consumer has broken before it was told of every failure that was found.
+    /// Whether a consumer broke before it received every failure.
     pub(crate) fn has_failures_left(&self) -> bool {
         self.failures.are_left()
     }

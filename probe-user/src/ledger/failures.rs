@@ -11,9 +11,6 @@ use std::time::{Duration, Instant};
 /// How often to look, at most.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// More failures than there can be.
-const SOME_LEFT: u64 = u64::MAX;
-
 /// What has been noticed so far.
 #[derive(Debug)]
 pub(crate) struct Failures {
@@ -21,8 +18,8 @@ pub(crate) struct Failures {
     cpus: Option<Vec<u32>>,
     /// When to look again.
     next: Instant,
-    /// How many failures there were on all CPUs at the last look, or [`SOME_LEFT`] if not all are reported.
-    seen: u64,
+    /// How many failures there were on all CPUs at the last look; `None` if not all of them are reported.
+    seen: Option<u64>,
     /// How many records have been reported.
     reported: BTreeMap<(u32, FailureClass), u64>,
 }
@@ -30,7 +27,7 @@ pub(crate) struct Failures {
 impl Failures {
     pub(crate) fn new(cpus: Option<&[u32]>) -> Self {
         let (cpus, next) = (cpus.map(<[u32]>::to_vec), Instant::now() + LOOK);
-        Self { cpus, next, seen: 0, reported: BTreeMap::new() }
+        Self { cpus, next, seen: Some(0), reported: BTreeMap::new() }
     }
 
     /// What has failed and is not reported yet. `None` if it is not time to look yet. In the control page, CPUs count their
@@ -45,7 +42,7 @@ impl Failures {
             return Ok(None);
         }
         self.next = now + LOOK;
-        let seen = seen(accounts, page)?;
+        let seen = Some(seen(accounts, page)?);
         if seen == self.seen {
             return Ok(Some(Vec::new()));
         }
@@ -80,12 +77,12 @@ impl Failures {
 
     /// Has the next look find what is not reported yet.
     pub(crate) fn look_again(&mut self) {
-        (self.next, self.seen) = (Instant::now(), SOME_LEFT);
+        (self.next, self.seen) = (Instant::now(), None);
     }
 
     /// Whether the next look finds what an earlier one has found.
     pub(crate) fn are_left(&self) -> bool {
-        self.seen == SOME_LEFT
+        self.seen.is_none()
     }
 }
 

@@ -26,8 +26,8 @@ pub trait Drive {
     #[cfg_attr(not(feature = "tokio"), allow(dead_code, reason = "only a runtime asks"))]
     fn tick(&mut self) -> io::Result<()>;
 
-    /// Looks for changes of CPUs if the last drain has left that to a later one. A runtime does so before it waits, because
-    /// it is told only once that the epoll instance is readable. Returns whether there is something to drain now.
+    /// Looks for changes of CPUs if the last drain has left that to a later one. A runtime does so before it waits, because it
+    /// sees only once that the epoll instance is readable. Returns whether there is something to drain now.
     #[cfg_attr(not(feature = "tokio"), allow(dead_code, reason = "only a runtime asks"))]
     fn follow<C: Consumer>(&mut self, consumer: &mut C) -> bool;
 

@@ -112,7 +112,7 @@ fn a_cpu_that_is_offline_at_first_is_covered_when_it_is_online() {
     }
 }
 
-/// The runtime is told once that there are both a record and a CPU.
+/// One wakeup stands for both the record and the CPU.
 #[test]
 #[ignore = "needs a virtual machine: cargo xtask test"]
 fn a_runtime_covers_a_cpu_that_comes_online_with_a_record() {
