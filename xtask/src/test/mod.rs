@@ -36,7 +36,7 @@ pub(crate) struct Args {
     /// Test on this machine only
     #[arg(long, conflicts_with = "kernels")]
     no_vm: bool,
-    /// CPUs of each VM [default: 4 for the first and the last kernel, 3 for the others]
+    /// CPUs of each VM [default: 4 for the first kernel, 3 for the others]
     #[arg(long)]
     cpus: Option<u32>,
     /// Memory of each VM
@@ -49,8 +49,8 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 60, value_name = "MINUTES")]
     timeout: u64,
     /// Run all tests on each kernel, and make each system call fail with each errno; otherwise, tests of user space run
-    /// on this machine only, tests of the tracer's kernel features on the first and the last kernel, and each call
-    /// fails with one errno
+    /// on this machine only, tests of attaching to functions on each kernel, all others on this machine and the first
+    /// kernel, and each call fails with one errno
     #[arg(long, conflicts_with = "no_vm")]
     everywhere: bool,
     /// Do not fuzz
@@ -113,7 +113,7 @@ impl Args {
         // Longest first.
         let shares = self.kernels.iter().map(|&series| self.share(series));
         let mut order = shares.enumerate().collect::<Vec<_>>();
-        order.sort_by_key(|(_, share)| (!share.extremes, !share.user_space));
+        order.sort_by_key(|(_, share)| (!share.others, !share.user_space));
         let rows = process::in_parallel(&order, self.jobs.max(1), |&(at, share)| {
             let run = || {
                 let ready = kernels[at].as_ref().map_err(|error| anyhow!("{error:#}"))?;
@@ -128,13 +128,16 @@ impl Args {
     }
 
     fn share(&self, series: Series) -> Share {
-        let is = |one: Option<&Series>| self.everywhere || one == Some(&series);
+        let is = |one: Option<&Series>| one == Some(&series);
+        // What does not run on this machine runs in one machine more.
+        let elsewhere = !may_trace();
+        // Kernels in the middle run the fewest tests.
+        let middle = self.kernels.get(self.kernels.len() / 2);
         Share {
-            // If not on this machine, then on one kernel in the middle, because the first and the last already run the
-            // most tests.
-            user_space: self.everywhere
-                || !may_trace() && is(self.kernels.get(self.kernels.len() / 2)),
-            extremes: is(self.kernels.first()) || is(self.kernels.last()),
+            user_space: self.everywhere || elsewhere && is(middle),
+            others: self.everywhere
+                || is(self.kernels.first())
+                || elsewhere && is(self.kernels.last()),
         }
     }
 
@@ -155,7 +158,7 @@ impl Args {
         fs::write(&script, suite.script(machine)?)?;
         let options = Options {
             // The number of CPUs is another difference between the machines. Fewer CPUs finish sooner.
-            cpus: self.cpus.unwrap_or(if share.extremes { 4 } else { 3 }),
+            cpus: self.cpus.unwrap_or(if share.others { 4 } else { 3 }),
             memory: self.memory.clone(),
             icount: false,
             limit: Some(Duration::from_secs(self.timeout * 60)),

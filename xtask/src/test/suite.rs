@@ -35,16 +35,42 @@ const OPTIONS: &str = "--ignored --exact --test-threads=1 --show-output";
 /// Prefixes of the groups that need kprobes.
 const NEED_KPROBES: [&str; 3] = ["kprobe", "calls", "patterns"];
 
-/// Prefixes of the groups that test user space. They run on this machine, or, if it cannot run them, in one virtual
-/// machine.
-const OF_USER_SPACE: &[&str] =
-    &["cli", "discover", "ordered", "output", "perf_script", "recording", "terminal"];
+/// Prefixes of the groups that test user space: what is printed, and how records are counted, shared and handed over once
+/// they are in a ring. They run on this machine, or, if it cannot run them, in one virtual machine.
+const OF_USER_SPACE: &[&str] = &[
+    "cli",
+    "discover",
+    "failures",
+    "ordered",
+    "output",
+    "owned",
+    "per_cpu",
+    "perf_script",
+    "probe_tracer",
+    "probe_user",
+    "recording",
+    "restart",
+    "sharing",
+    "terminal",
+    "together",
+];
 
 /// Prefixes of the groups that run on every kernel: what programs may do, and how they are attached, has changed often, and
 /// so has the way in which system calls read strings.
-/// The other groups run on the oldest and the newest kernel.
-const OF_EVERY_KERNEL: &[&str] =
-    &["absent", "adaptive", "calls", "hotplug", "kprobe", "nesting", "pipe", "specialized", LAST];
+/// The other groups run on this machine and on the oldest kernel.
+const OF_EVERY_KERNEL: &[&str] = &[
+    "absent",
+    "adaptive",
+    "calls",
+    "hotplug",
+    "kprobe",
+    "ledger",
+    "nesting",
+    "patterns",
+    "pipe",
+    "specialized",
+    LAST,
+];
 
 /// The group after which a virtual machine can run nothing else, because it suspends the machine: 9p file systems, which the
 /// machine has, do not answer any more when it resumes.
@@ -72,8 +98,8 @@ pub(crate) enum Machine {
 pub(crate) struct Share {
     /// The groups that test user space.
     pub(crate) user_space: bool,
-    /// The groups for the oldest and the newest kernel.
-    pub(crate) extremes: bool,
+    /// The groups that are neither of user space nor of every kernel.
+    pub(crate) others: bool,
 }
 
 impl Machine {
@@ -83,7 +109,7 @@ impl Machine {
         match self {
             Self::Virtual(share) => match is_of(OF_USER_SPACE) {
                 true => share.user_space,
-                false => share.extremes || is_of(OF_EVERY_KERNEL),
+                false => share.others || is_of(OF_EVERY_KERNEL),
             },
             Self::Here { kprobes, .. } => {
                 !is_of(&OF_VIRTUAL_MACHINES) && (kprobes || !is_of(&NEED_KPROBES))
@@ -405,7 +431,7 @@ mod tests {
     fn a_group_that_suspends_the_machine_is_its_last() {
         let groups = Group::of_list(&built("kernel"), "suspend::a: test\nuprobe::a: test\n");
         let suite = Suite { groups };
-        let share = Share { user_space: true, extremes: true };
+        let share = Share { user_space: true, others: true };
         let script = suite.script(Machine::Virtual(share)).unwrap();
         let at = |part| script.find(part).unwrap();
         assert!(at("begin uprobe") < at("dmesg") && at("dmesg") < at("begin suspend"), "{script}");
@@ -433,7 +459,7 @@ mod tests {
             let script = suite.script(machine).unwrap();
             NAMES.map(|one| script.contains(&format!(" {one}::a ")))
         };
-        let vm = |user_space, extremes| run(Machine::Virtual(Share { user_space, extremes }));
+        let vm = |user_space, others| run(Machine::Virtual(Share { user_space, others }));
         assert_eq!(vm(true, true), [true; 5]);
         assert_eq!(vm(true, false), [true, true, true, true, false]);
         assert_eq!(vm(false, false), [true, true, true, false, false]);
