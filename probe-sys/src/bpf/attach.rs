@@ -3,7 +3,7 @@
 use super::{Attr, BPF_LINK_CREATE, bpf_fd, object_info};
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 const BPF_RAW_TRACEPOINT_OPEN: libc::c_int = 17;
 const BPF_PERF_EVENT: u32 = 41;
@@ -23,7 +23,7 @@ pub fn link_perf_event(
     unsafe { bpf_fd(BPF_LINK_CREATE, &attr, 24) }
 }
 
-/// The beginning of `struct bpf_link_info`, for a kprobe's perf event.
+/// The beginning of `struct bpf_link_info`, as of 6.7.
 #[repr(C)]
 #[derive(Default)]
 struct Info {
@@ -31,39 +31,42 @@ struct Info {
     id: u32,
     program: u32,
     _padding: u32,
-    event_type: u32,
-    _more_padding: u32,
-    name: u64,
-    name_len: u32,
-    offset: u32,
-    address: u64,
-    missed: u64,
+    /// The union of what links of each type report. A kprobe's perf event begins with its type (`u32`).
+    of_type: [u64; 5],
 }
 
 /// Whether the kernel counts the hits of kprobes and tracepoints that it does not pass on because another program runs
 /// on the CPU: as [`recursion_misses`] of each program that would have run (6.7+). `link` is any link of a program.
 pub fn counts_skipped_hits(link: BorrowedFd<'_>) -> io::Result<bool> {
-    let mut info = Info::default();
-    // SAFETY: the fields are numbers, and the address of the name is null.
-    let reported = unsafe { object_info(link, &mut info) }?;
     // The count of a program is older, and stayed 0. That of a link came with the counting of these hits.
-    Ok(reported >= size_of::<Info>())
+    Ok(link_info(link)?.is_some())
 }
 
-/// How many hits of a link's kprobe or kretprobe the kernel has not passed on:
-/// `bpf_link_info::perf_event.kprobe.missed` (6.7+). `None` if the kernel does not report it, or the link is of
-/// another type.
-pub fn kprobe_missed(link: &OwnedFd) -> io::Result<Option<u64>> {
+/// How many hits of a link's functions the kernel has not passed on: `bpf_link_info::perf_event.kprobe.missed` and
+/// `bpf_link_info::kprobe_multi.missed` (6.7+). `None` if the kernel does not report it, or the link is not one of
+/// kprobes or kretprobes.
+pub fn functions_missed(link: BorrowedFd<'_>) -> io::Result<Option<u64>> {
     const BPF_LINK_TYPE_PERF_EVENT: u32 = 7;
+    const BPF_LINK_TYPE_KPROBE_MULTI: u32 = 8;
     const BPF_PERF_EVENT_KPROBE: u32 = 3;
     const BPF_PERF_EVENT_KRETPROBE: u32 = 4;
+    let Some(Info { link_type, of_type, .. }) = link_info(link)? else { return Ok(None) };
+    let [a, b, c, d, ..] = of_type[0].to_ne_bytes();
+    Ok(match (link_type, u32::from_ne_bytes([a, b, c, d])) {
+        (BPF_LINK_TYPE_PERF_EVENT, BPF_PERF_EVENT_KPROBE | BPF_PERF_EVENT_KRETPROBE) => {
+            Some(of_type[4])
+        }
+        (BPF_LINK_TYPE_KPROBE_MULTI, _) => Some(of_type[2]),
+        _ => None,
+    })
+}
+
+/// `None` before 6.7.
+fn link_info(link: BorrowedFd<'_>) -> io::Result<Option<Info>> {
     let mut info = Info::default();
-    // SAFETY: the fields are numbers, and the address of the name is null.
-    let reported = unsafe { object_info(link.as_fd(), &mut info) }?;
-    let is_reported = reported >= size_of::<Info>()
-        && info.link_type == BPF_LINK_TYPE_PERF_EVENT
-        && matches!(info.event_type, BPF_PERF_EVENT_KPROBE | BPF_PERF_EVENT_KRETPROBE);
-    Ok(is_reported.then_some(info.missed))
+    // SAFETY: the fields are numbers, and the addresses of names and functions are null.
+    let reported = unsafe { object_info(link, &mut info) }?;
+    Ok((reported >= size_of::<Info>()).then_some(info))
 }
 
 /// `BPF_RAW_TRACEPOINT_OPEN`.

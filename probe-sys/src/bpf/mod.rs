@@ -8,7 +8,7 @@ pub mod load;
 pub mod multi;
 
 pub use attach::{
-    counts_skipped_hits, kprobe_missed, link_perf_event, open_raw_tracepoint, open_trampoline,
+    counts_skipped_hits, functions_missed, link_perf_event, open_raw_tracepoint, open_trampoline,
     recursion_misses,
 };
 

@@ -43,18 +43,16 @@ pub(crate) fn report_ledger(what: &str, probes: &[Probe], account: &Account) {
 }
 
 /// What cannot be said about hits before kernel 6.7.
-pub(crate) const NOT_COUNTED: &str = "hits while another eBPF program ran on the CPU are missing, and this kernel does not count \
-                           them (6.7 does)";
+pub(crate) const NOT_COUNTED: &str = "hits while another eBPF program ran on the CPU, and returns while too many calls were under \
+                           way, are missing, and this kernel does not count them (6.7 does)";
 
 /// The hits that the kernel did not pass on, if any are known.
 pub(crate) fn skipped(hits: Option<u64>) -> Option<String> {
     match hits? {
         0 => None,
-        1 => Some(
-            "1 hit not passed on by the kernel, because another eBPF program was running".into(),
-        ),
         hits => Some(format!(
-            "{hits} hits not passed on by the kernel, because another eBPF program was running"
+            "{hits} hit{} not passed on by the kernel: another eBPF program was running, or too many calls were under way",
+            if hits == 1 { "" } else { "s" }
         )),
     }
 }

@@ -3,8 +3,9 @@
 use crate::bystanders::TracefsProbe;
 use crate::probe::commands::{Readable, shell};
 use crate::probe::{
-    self, assert_failure, events, json_lines, probe, stderr, stdout, succeed, trace,
+    self, all_json_lines, assert_failure, events, json_lines, probe, stderr, stdout, succeed, trace,
 };
+use probe_testing::version;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
@@ -113,6 +114,32 @@ fn only_hits_that_satisfy_the_condition_are_counted() {
     assert_failure(&mut probe(["count", "no_module:vfs_mkdir"]), "no module no_module is loaded");
     let expected = "nothing in the kernel matches this pattern";
     assert_failure(&mut probe(["count", "no_such_*"]), expected);
+}
+
+#[test]
+#[ignore = "needs root, BPF and kprobes: cargo xtask test"]
+fn returns_that_the_kernel_does_not_report_are_counted() {
+    const CALLS: u64 = 60;
+    let script = format!("for n in $(seq {CALLS}); do sleep 5 & done; wait");
+    let args = ["trace", "-F", "jsonl", "kretprobe:hrtimer_nanoslee?", "--"];
+    let output = succeed(probe(args).args(shell(&script)));
+    let lines = all_json_lines(&output);
+    let ledger = &lines[lines.len() - 1];
+    let seen = lines.iter().filter(|line| line["type"] == "kretprobe").count() as u64;
+    if version::kernel() < (6, 7) {
+        assert!(seen < CALLS && ledger["skipped"].is_null(), "{seen}: {ledger}");
+        return;
+    }
+    // Calls of other programs are skipped, too.
+    let skipped = ledger["skipped"].as_u64().unwrap_or(0) + by_kernel(ledger);
+    assert!(seen + skipped >= CALLS, "{seen}: {ledger}");
+    let verdict = if seen < CALLS { "except_skipped" } else { "complete" };
+    assert_eq!(ledger["verdict"], verdict, "{seen}: {ledger}");
+}
+
+/// What the ledger of a trace of one probe says of the hits that the kernel did not pass on.
+fn by_kernel(ledger: &Value) -> u64 {
+    ledger["missed"][0]["by_kernel"].as_u64().unwrap_or(0)
 }
 
 #[test]

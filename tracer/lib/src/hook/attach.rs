@@ -65,14 +65,15 @@ impl Link {
     pub(crate) fn missed(&self) -> Option<u64> {
         match self {
             Self::PerfEvent { link, own, .. } => {
-                let of_hook = bpf::kprobe_missed(link).ok().flatten();
+                let of_hook = bpf::functions_missed(link.as_fd()).ok().flatten();
                 let own = own.as_ref().filter(|_| self.counts_skipped() == Some(true));
                 let skipped =
                     own.and_then(|program| bpf::recursion_misses(program.as_fd()).ok()?);
                 [of_hook, skipped].into_iter().flatten().reduce(|one, other| one + other)
             }
             Self::Program { program, .. } => bpf::recursion_misses(program.as_fd()).ok().flatten(),
-            Self::LegacyPerfEvent { .. } | Self::Multi { .. } => None,
+            Self::Multi { link } => bpf::functions_missed(link.as_fd()).ok().flatten(),
+            Self::LegacyPerfEvent { .. } => None,
         }
     }
 
@@ -142,6 +143,12 @@ impl Links {
             }
         }
         missed
+    }
+
+    /// The number of hits of links that serve several probes that the kernel did not pass on.
+    pub(crate) fn missed_together(&self) -> u64 {
+        let shared = self.probes.iter().filter(|(number, _)| number.is_none());
+        shared.filter_map(|(_, link)| link.missed()).sum()
     }
 }
 

@@ -51,7 +51,7 @@ impl<O> Attached<O> {
     pub(crate) fn end(&mut self) -> Result<Ended, TraceError> {
         let closed = self.object.set_gate(false);
         let missed = self.links.missed(self.probes.len());
-        let skipped = missed::skipped(&self.object, &self.probes, self.links.count_skipped());
+        let skipped = missed::skipped(&self.object, &self.probes, &self.links);
         // A program that is still running may not have counted yet.
         let has_ended = closed.is_ok() && membarrier::wait_for_programs().is_ok();
         let links = std::mem::take(&mut self.links);

@@ -472,7 +472,7 @@ impl TracerBuilder {
         });
         let left_out = left_out.collect();
         let missed = links.missed(probes.len());
-        let skipped = missed::skipped(&object, &probes, links.count_skipped())?;
+        let skipped = missed::skipped(&object, &probes, &links)?;
         if !self.is_held {
             object.set_gate(true)?;
         }

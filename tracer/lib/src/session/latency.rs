@@ -38,8 +38,8 @@ pub struct Latencies {
     pub probes: Vec<(Probe, Latency)>,
     /// Processes and threads that should have been followed, but found no room.
     pub not_followed: u64,
-    /// Entries and returns that the kernel did not pass on because another eBPF program was running on
-    /// the CPU. It counts them for all tasks. `None` if it does not count them (before 6.7).
+    /// Entries and returns that the kernel did not pass on, mostly because another eBPF program was running
+    /// on the CPU. It counts them for all tasks. `None` if it does not count them (before 6.7).
     pub skipped: Option<u64>,
 }
 

@@ -20,9 +20,9 @@ pub struct TraceLedger {
     pub not_followed: u64,
     /// The hits of each probe without a record, in the order of the probes' numbers.
     pub missed: Vec<Missed>,
-    /// Hits of tracepoints and kernel functions that the kernel did not pass on, because another eBPF program was
-    /// running on the CPU, in addition to those in `missed`. It counts them for all tasks, whatever a probe's
-    /// condition. `None` if it does not count them (before 6.7).
+    /// Hits of tracepoints and kernel functions that the kernel did not pass on, in addition to those in `missed`:
+    /// another eBPF program was running on the CPU, or, at returns from the functions of a pattern, too many calls were
+    /// under way. It counts them for all tasks, whatever a probe's condition. `None` if it does not count them (before 6.7).
     pub skipped: Option<u64>,
 }
 

@@ -2,6 +2,7 @@
 
 use crate::error::TraceError;
 use crate::hook;
+use crate::hook::attach::Links;
 use crate::object::Object;
 use crate::object::per_cpu::PerCpu;
 use crate::resolve::probe::Probe;
@@ -20,9 +21,9 @@ use zerocopy::transmute;
 #[non_exhaustive]
 pub struct Missed {
     /// Hits that the kernel did not pass on: those during a program of the same probe, and returns when
-    /// too many calls were under way. Those during another program are counted for all probes together
-    /// ([`TraceLedger::skipped`](crate::TraceLedger::skipped)), except where the probe has a program of
-    /// its own. The kernel counts them for all tasks, whatever the probe's
+    /// too many calls were under way. Those during another program, and those of a pattern's functions, are counted for
+    /// all probes together ([`TraceLedger::skipped`](crate::TraceLedger::skipped)), except where the probe has a
+    /// program of its own. The kernel counts them for all tasks, whatever the probe's
     /// condition. `None` if it has no such count: before 6.7, or for this type of link.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by_kernel: Option<u64>,
@@ -117,21 +118,21 @@ fn left(object: &Object, probes: usize) -> Result<Vec<u64>, MapError> {
 
 type Key = [u64; size_of::<CallKey>() / 8];
 
-/// The number of hits of all of these probes that the kernel skipped because another program was running
-/// on the CPU, apart from those in [`Missed::by_kernel`]. `None` if `is_counted` is false and it may have
-/// skipped some.
+/// The number of hits of all of these probes that the kernel skipped, apart from those in [`Missed::by_kernel`]: because
+/// another program was running on the CPU, or at functions that share a link. `None` if the kernel may have skipped
+/// some and does not count them.
 ///
 /// Functions of programs are never hit while a program runs. Raw tracepoints and trampolines have a program each.
 pub(crate) fn skipped(
     object: &Object,
     probes: &[Probe],
-    is_counted: bool,
+    links: &Links,
 ) -> Result<Option<u64>, TraceError> {
     let may_be = |probe: &Probe| hook::of(probe.spec().provider()).may_be_skipped();
-    match (probes.iter().any(may_be), is_counted) {
+    match (probes.iter().any(may_be), links.count_skipped()) {
         (false, _) => Ok(Some(0)),
         (true, false) => Ok(None),
-        (true, true) => object.skipped().map(Some),
+        (true, true) => Ok(Some(object.skipped()?.saturating_add(links.missed_together()))),
     }
 }
 
