@@ -8,12 +8,13 @@ use crate::running::ending::Ending;
 use crate::running::privileges::{self, Running};
 use anyhow::Result;
 use probe_sys::escape::Escaped;
-use probe_tracer::output::{LatencyFormat, json_line};
+use probe_tracer::output::{Beside, LatencyFormat, json_line, labels};
 use probe_tracer::privileges::Armed;
 use probe_tracer::{
     Counts, Detaching, HitCounter, Latencies, LeftOut, Stopwatch, TraceError, TracerBuilder,
 };
 use serde::Serialize;
+use std::cmp::Reverse;
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
@@ -70,28 +71,34 @@ struct Line<'p> {
     r#type: &'static str,
     provider: &'static str,
     probe: &'p str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    spec: Option<&'p str>,
     count: u64,
 }
 
 /// Prints the probes that were hit, the most frequent first.
 fn print_counts(counts: &Counts, format: CountFormat) -> io::Result<()> {
-    let mut hit: Vec<_> = counts.probes.iter().filter(|(_, count)| count.hits > 0).collect();
-    hit.sort_by(|(a, a_count), (b, b_count)| {
-        b_count.hits.cmp(&a_count.hits).then_with(|| a.spec().name().cmp(b.spec().name()))
-    });
+    let labels = labels(counts.probes.iter().map(|(probe, _)| probe), Beside::Type);
+    let hit = counts.probes.iter().zip(&labels);
+    let mut hit: Vec<_> = hit
+        .filter(|((_, count), _)| count.hits > 0)
+        .map(|((probe, count), label)| (count.hits, label, probe.spec()))
+        .collect();
+    hit.sort_by_key(|&(hits, label, _)| (Reverse(hits), label));
     let mut writer = BufWriter::new(io::stdout());
     if matches!(format, CountFormat::Table) {
         writeln!(writer, "{:>12} {:<10} PROBE", "COUNT", "TYPE")?;
     }
-    for (probe, count) in hit {
-        let (provider, name) = (probe.spec().provider().name(), probe.spec().site());
+    for (count, label, spec) in hit {
+        let (provider, site) = (spec.provider().name(), spec.site());
         match format {
             CountFormat::Table => {
-                let name = Escaped(name.as_bytes());
-                writeln!(writer, "{:>12} {provider:<10} {name}", count.hits)?;
+                let label = Escaped(label.as_bytes());
+                writeln!(writer, "{count:>12} {provider:<10} {label}")?;
             }
             CountFormat::Jsonl => {
-                let line = Line { r#type: "count", provider, probe: &name, count: count.hits };
+                let spec = (*label != site).then_some(&**label);
+                let line = Line { r#type: "count", provider, probe: &site, spec, count };
                 writer.write_all(json_line(&line).as_bytes())?;
             }
         }

@@ -2,6 +2,7 @@
 
 use super::print::report;
 use probe_sys::escape::Escaped;
+use probe_tracer::output::{Beside, labels};
 use probe_tracer::{Account, LeftOut, NotShown, Probe};
 use std::io::{self, Write};
 
@@ -30,9 +31,10 @@ pub(crate) fn report_ledger(what: &str, probes: &[Probe], account: &Account) {
         lines += &format!("probe: {NOT_COUNTED}\n");
     }
     lines += &format!("probe: {what}\n");
-    for (probe, missed) in probes.iter().zip(&account.missed) {
+    let labels = labels(probes.iter(), Beside::Nothing);
+    for (label, missed) in labels.iter().zip(&account.missed) {
         if !missed.is_nothing() {
-            lines += &format!("probe: {}: {missed}\n", Escaped(probe.spec().site().as_bytes()));
+            lines += &format!("probe: {}: {missed}\n", Escaped(label.as_bytes()));
         }
     }
     if let Some(text) = skipped(account.skipped) {

@@ -1,7 +1,9 @@
 //! The output of the binary `probe`: JSON lines against the schema, times, and the order of events.
 
 use crate::probe::commands::{ALTERNATING, alternating_writes, shell, writes};
-use crate::probe::{EXEC, all_json_lines, events, ledger, probe, stdout, succeed, trace};
+use crate::probe::{
+    EXEC, all_json_lines, events, json_line, ledger, probe, stdout, succeed, trace,
+};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::process::Output;
@@ -43,6 +45,37 @@ fn the_first_line_describes_the_trace_and_the_last_is_its_ledger() {
     assert_eq!(last["events"], events.len());
     assert_eq!([&last["handled"], &last["attempted"]], [ledger.handled, ledger.attempted]);
     assert_eq!((&last["lost"], &last["verdict"]), (&0.into(), &"complete".into()));
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn probes_of_one_tracepoint_are_told_apart() {
+    let of = |size: u32| format!("tracepoint:syscalls:sys_enter_write/count == {size}/");
+    let specs = [of(301), of(302), "tracepoint:sched:sched_process_exit".to_owned()];
+    let write = "dd if=/dev/zero of=/dev/null status=none";
+    let script = &format!("{write} bs=301 count=1; {write} bs=302 count=2");
+
+    let lines = all_json_lines(&trace(&specs, shell(script)));
+    let of_events =
+        |line: &Value| (line["probe"] == "syscalls:sys_enter_write").then(|| line["spec"].clone());
+    let named: Vec<_> = lines.iter().filter_map(of_events).collect();
+    assert_eq!(named, [json!(specs[0]), json!(specs[1]), json!(specs[1])]);
+    let exit = lines.iter().find(|line| line["probe"] == "sched:sched_process_exit").unwrap();
+    assert!(exit["spec"].is_null(), "{exit}");
+
+    let run =
+        |args: &[&str]| stdout(&succeed(probe(args).args(&specs).arg("--").args(shell(script))));
+    let table = run(&["trace"]);
+    assert_eq!(table.matches(&format!(" {} fd=1 ", specs[1])).count(), 2, "{table}");
+    let counts = run(&["count"]);
+    for (count, label) in [(1, &*specs[0]), (2, &specs[1])] {
+        let line = format!("{count:>12} tracepoint {label}\n");
+        assert!(counts.contains(&line), "{counts}");
+    }
+    assert!(counts.contains(" tracepoint sched:sched_process_exit\n"), "{counts}");
+    let counts = run(&["count", "-F", "jsonl"]);
+    let specs_of = |count: &str| json_line(count)["spec"].clone();
+    assert!(counts.lines().any(|count| specs_of(count) == specs[1]), "{counts}");
 }
 
 #[test]

@@ -16,6 +16,7 @@ use crate::symbolize::stack::{EntryKind, Stack, entry};
 use probe_sys::escape::hostile::{hostile, reaches_the_terminal_raw};
 use probe_tracer_common::histogram::Histogram;
 use proptest::prelude::*;
+use std::slice;
 
 /// Whether XML 1.0 allows a character in a document (its production `Char`).
 fn is_of_xml(char: char) -> bool {
@@ -78,9 +79,9 @@ proptest! {
         let probe = named(&name, &[(&field, Shape::Unsigned)]);
         let hit = Hit::new(&comm[..comm.len().min(15)], 0, &[Value::Integer(1)]);
         let (mut table, mut lines, mut timeline) = (Vec::new(), Vec::new(), Vec::new());
-        write(&mut Table, &mut table, &hit, &probe, Stamp::Mono);
-        write(&mut Jsonl::new(std::slice::from_ref(&probe)), &mut lines, &hit, &probe, Stamp::Mono);
-        write(&mut Perfetto::default(), &mut timeline, &hit, &probe, Stamp::Mono);
+        write(&mut Table::new(slice::from_ref(&probe)), &mut table, &hit, &probe, Stamp::Mono);
+        write(&mut Jsonl::new(slice::from_ref(&probe)), &mut lines, &hit, &probe, Stamp::Mono);
+        write(&mut Perfetto::new(slice::from_ref(&probe)), &mut timeline, &hit, &probe, Stamp::Mono);
         for (text, count) in [(table, 1), (lines, 1), (timeline, 3)] {
             let text = String::from_utf8(text).unwrap();
             prop_assert!(is_harmless(&text), "{text:?}");

@@ -3,6 +3,7 @@
 use super::clock::Stamp;
 use super::form::{Form, Notice};
 use super::json;
+use super::labels::{Beside, labels};
 use super::names::Names;
 use super::value::{Hex, error_of, is_text};
 use crate::resolve::event::{TraceEvent, Value};
@@ -31,16 +32,24 @@ struct Keys {
 
 impl Jsonl {
     pub(super) fn new(probes: &[Probe]) -> Self {
-        Self { keys: probes.iter().map(Keys::of).collect() }
+        let labels = labels(probes.iter(), Beside::Type);
+        Self {
+            keys: probes.iter().zip(&labels).map(|(probe, label)| Keys::of(probe, label)).collect(),
+        }
     }
 }
 
 impl Keys {
-    fn of(probe: &Probe) -> Self {
+    fn of(probe: &Probe, label: &str) -> Self {
         let (mut start, mut middle) = (br#"{"type":"#.to_vec(), br#","probe":"#.to_vec());
         json::string(&mut start, probe.kind().as_bytes());
         start.extend_from_slice(br#","time":"#);
-        json::string(&mut middle, probe.spec().site().as_bytes());
+        let site = probe.spec().site();
+        json::string(&mut middle, site.as_bytes());
+        if label != site {
+            middle.extend_from_slice(br#","spec":"#);
+            json::string(&mut middle, label.as_bytes());
+        }
         middle.extend_from_slice(br#","args":{"#);
         let key = |(n, name): (usize, &str)| {
             let mut key = if n == 0 { Vec::new() } else { vec![b','] };

@@ -2,6 +2,7 @@
 
 use super::flame::{bar, document, text};
 use super::json::{self, Exact};
+use super::labels::{Beside, labels};
 use super::value::Nanoseconds;
 use crate::resolve::probe::Probe;
 use crate::session::latency::{Latencies, Latency};
@@ -37,11 +38,13 @@ impl Latencies {
     ///
     /// Returns errors of `out`.
     pub fn write(&self, format: LatencyFormat, out: &mut dyn Write) -> io::Result<()> {
-        let mut called: Vec<_> =
-            self.probes.iter().filter(|(_, latency)| latency.histogram.calls() > 0).collect();
-        called.sort_by_key(|&(probe, latency)| {
-            (Reverse(latency.histogram.total), probe.spec().name())
-        });
+        let labels = labels(self.probes.iter().map(|(probe, _)| probe), Beside::Nothing);
+        let called = self.probes.iter().zip(&labels);
+        let mut called: Vec<_> = called
+            .map(|((probe, latency), label)| Called { probe, label, latency })
+            .filter(|called| called.latency.histogram.calls() > 0)
+            .collect();
+        called.sort_by_key(|called| (Reverse(called.latency.histogram.total), called.label));
         match format {
             LatencyFormat::Table => called.iter().enumerate().try_for_each(|(at, called)| {
                 if at > 0 {
@@ -55,8 +58,15 @@ impl Latencies {
     }
 }
 
+/// A function that was called.
+struct Called<'l> {
+    probe: &'l Probe,
+    label: &'l str,
+    latency: &'l Latency,
+}
+
 /// `vfs_read: 22 calls, 81.4µs in all, mean 3.7µs, half up to 4.1µs, 99 % up to 8.2µs`
-fn heading((probe, latency): &(Probe, Latency)) -> String {
+fn heading(Called { label, latency, .. }: &Called<'_>) -> String {
     let histogram = &latency.histogram;
     let calls = histogram.calls();
     let up_to = |permille| {
@@ -65,7 +75,7 @@ fn heading((probe, latency): &(Probe, Latency)) -> String {
     };
     format!(
         "{}: {calls} {}, {} in all, mean {}, half up to {}, 99 % up to {}",
-        Escaped(probe.spec().name().as_bytes()),
+        Escaped(label.as_bytes()),
         if calls == 1 { "call" } else { "calls" },
         Nanoseconds(histogram.total),
         Nanoseconds(histogram.mean().unwrap_or_default()),
@@ -79,8 +89,8 @@ fn fullest(histogram: &Histogram) -> u64 {
     histogram.buckets.iter().copied().max().unwrap_or_default().max(1)
 }
 
-fn table(out: &mut dyn Write, called: &(Probe, Latency)) -> io::Result<()> {
-    let histogram = &called.1.histogram;
+fn table(out: &mut dyn Write, called: &Called<'_>) -> io::Result<()> {
+    let histogram = &called.latency.histogram;
     writeln!(out, "{}", heading(called))?;
     writeln!(out, "{:>12} {:>12} {:>10}", "FROM", "TO", "CALLS")?;
     let most = fullest(histogram);
@@ -102,6 +112,8 @@ fn table(out: &mut dyn Write, called: &(Probe, Latency)) -> io::Result<()> {
 struct Line<'p> {
     r#type: &'static str,
     probe: &'p str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    spec: Option<&'p str>,
     calls: Exact,
     total: Exact,
     untimed: Exact,
@@ -116,8 +128,9 @@ struct Bucket {
     calls: Exact,
 }
 
-fn line(out: &mut dyn Write, (probe, latency): &(Probe, Latency)) -> io::Result<()> {
+fn line(out: &mut dyn Write, &Called { probe, label, latency }: &Called<'_>) -> io::Result<()> {
     let Latency { histogram, untimed, missed } = latency;
+    let site = probe.spec().site();
     let bucket = |bucket| {
         let (from, to) = Histogram::times(bucket);
         Bucket { from: Exact(from), to: Exact(to), calls: Exact(histogram.buckets[bucket]) }
@@ -127,7 +140,8 @@ fn line(out: &mut dyn Write, (probe, latency): &(Probe, Latency)) -> io::Result<
         &mut line,
         &Line {
             r#type: "latency",
-            probe: probe.spec().name(),
+            probe: &site,
+            spec: (site != label).then_some(label),
             calls: Exact(histogram.calls()),
             total: Exact(histogram.total),
             untimed: Exact(*untimed),
@@ -149,9 +163,9 @@ const BARS: f64 = 220.0;
 const LONGEST: f64 = 520.0;
 const COLOR: &str = "#1f77b4";
 
-fn picture(called: &[&(Probe, Latency)]) -> Document {
+fn picture(called: &[Called<'_>]) -> Document {
     let rows = |latency: &Latency| latency.histogram.used().len() as f64;
-    let heights = called.iter().map(|(_, latency)| HEAD + FOOT + ROW * rows(latency));
+    let heights = called.iter().map(|called| HEAD + FOOT + ROW * rows(called.latency));
     let mut picture = document(WIDTH, heights.clone().sum::<f64>().max(HEAD))
         .set("font-family", "sans-serif")
         .set("font-size", 13);
@@ -166,8 +180,8 @@ fn picture(called: &[&(Probe, Latency)]) -> Document {
     picture
 }
 
-fn draw(picture: &mut Document, top: f64, called: &(Probe, Latency)) {
-    let histogram = &called.1.histogram;
+fn draw(picture: &mut Document, top: f64, called: &Called<'_>) {
+    let histogram = &called.latency.histogram;
     let most = fullest(histogram) as f64;
     picture.append(text(MARGIN, top + 26.0, &heading(called)).set("font-size", 15));
     let tops = (0..).map(|row| top + HEAD + ROW * f64::from(row));

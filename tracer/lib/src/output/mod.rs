@@ -15,6 +15,7 @@ mod form;
 mod hostile;
 mod json;
 mod jsonl;
+mod labels;
 mod latency;
 mod names;
 mod origin;
@@ -30,6 +31,7 @@ mod value;
 
 pub(crate) use clock::{ClockChange, RunningOffset};
 pub use clock::{ClockChanges, Time};
+pub use labels::{Beside, labels};
 pub use latency::LatencyFormat;
 pub(crate) use names::Names;
 pub use origin::Origin;

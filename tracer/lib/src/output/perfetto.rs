@@ -4,16 +4,20 @@
 use super::clock::Stamp;
 use super::form::{Form, Notice};
 use super::json;
+use super::labels::{Beside, labels};
 use super::names::Names;
 use crate::resolve::event::{TraceEvent, Value};
 use crate::resolve::probe::Probe;
 use crate::resolve::shape::Shape;
 use probe_tracer_common::trace::{COMM_LEN, Task};
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 /// Writes each event on the track of its thread.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Perfetto {
+    /// What each probe is called, by its number.
+    labels: Vec<String>,
     threads: HashMap<u32, Comm>,
     processes: HashMap<u32, Comm>,
     /// The time of the last event. Losses are shown there, as they have no time of their own.
@@ -23,6 +27,11 @@ pub(super) struct Perfetto {
 type Comm = [u8; COMM_LEN];
 
 impl Perfetto {
+    pub(super) fn new(probes: &[Probe]) -> Self {
+        let labels = labels(probes.iter(), Beside::Type).into_iter().map(Cow::into_owned).collect();
+        Self { labels, threads: HashMap::new(), processes: HashMap::new(), last: 0 }
+    }
+
     /// Names a thread and its process, once and again whenever the name changes.
     fn name(&mut self, out: &mut Vec<u8>, task: &Task) {
         if self.threads.insert(task.tid, task.comm) != Some(task.comm) {
@@ -46,9 +55,10 @@ impl Form for Perfetto {
         names: &mut Names<'_>,
     ) {
         self.name(out, event.task);
+        let Some(label) = self.labels.get(event.probe as usize) else { return };
         self.last = event.time;
         out.extend_from_slice(br#"{"name":"#);
-        json::string(out, probe.spec().site().as_bytes());
+        json::string(out, label.as_bytes());
         out.extend_from_slice(br#","cat":"#);
         json::string(out, probe.spec().provider().name().as_bytes());
         match latency(event, probe) {
@@ -128,10 +138,11 @@ mod tests {
     use crate::resolve::event::tests::Hit;
     use crate::session::ledger::{Account, TraceLedger};
     use serde_json::{Value as Json, json};
+    use std::slice;
 
     /// A timeline after its start.
-    fn begin() -> (Perfetto, Vec<u8>) {
-        let (mut form, mut out) = (Perfetto::default(), Vec::new());
+    fn begin(probe: &Probe) -> (Perfetto, Vec<u8>) {
+        let (mut form, mut out) = (Perfetto::new(slice::from_ref(probe)), Vec::new());
         form.notice(&mut out, &Notice::start(&[], &Origin::here()));
         (form, out)
     }
@@ -144,8 +155,8 @@ mod tests {
 
     #[test]
     fn threads_have_names_and_events_are_on_their_tracks() {
-        let (mut form, mut out) = begin();
         let read = probe("vfs_read", &[("count", Shape::Unsigned), ("faulty", Shape::Text)]);
+        let (mut form, mut out) = begin(&read);
         let hit = Hit::new(b"cat", 2, &[Value::Integer(7), Value::Fault]);
         write(&mut form, &mut out, &hit, &read, Stamp::Mono);
         write(&mut form, &mut out, &hit, &read, Stamp::Mono);
@@ -175,8 +186,8 @@ mod tests {
 
     #[test]
     fn truncated_values_are_named() {
-        let (mut form, mut out) = begin();
         let open = probe("f", &[("path", Shape::Text)]);
+        let (mut form, mut out) = begin(&open);
         let hit = Hit::new(b"cat", 0, &[Value::Truncated(b"/a")]);
         write(&mut form, &mut out, &hit, &open, Stamp::Mono);
         let args = json!({"cpu": 3, "path": "/a", "truncated": ["path"]});
@@ -185,8 +196,8 @@ mod tests {
 
     #[test]
     fn an_event_with_a_latency_is_a_slice_that_ends_at_its_time() {
-        let (mut form, mut out) = begin();
         let timed = probe("vfs_read", &[("latency", Shape::Duration)]);
+        let (mut form, mut out) = begin(&timed);
         let hit = Hit::new(b"cat", 0, &[Value::Integer(1_000_000_001)]);
         write(&mut form, &mut out, &hit, &timed, Stamp::Mono);
         // Only nanoseconds count as a duration.

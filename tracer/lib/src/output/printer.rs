@@ -36,9 +36,9 @@ impl<W: Write> Printer<W> {
     /// time.
     pub fn new(writer: W, format: Format, probes: Vec<Probe>) -> Self {
         let form: Box<dyn Form> = match format {
-            Format::Table => Box::new(Table),
+            Format::Table => Box::new(Table::new(&probes)),
             Format::Jsonl => Box::new(Jsonl::new(&probes)),
-            Format::Perfetto => Box::new(Perfetto::default()),
+            Format::Perfetto => Box::new(Perfetto::new(&probes)),
         };
         let origin = Origin::here();
         let times =

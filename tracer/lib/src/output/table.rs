@@ -3,12 +3,14 @@
 use super::clock::Stamp;
 use super::form::{Form, Lost, Notice};
 use super::json;
+use super::labels::{Beside, labels};
 use super::names::{Named, Names};
 use super::value::Shown;
 use crate::resolve::event::{TraceEvent, Value};
 use crate::resolve::probe::Probe;
 use crate::resolve::shape::Shape;
 use probe_sys::escape::Escaped;
+use std::borrow::Cow;
 use std::fmt::Display;
 
 /// A task's name has at most 15 bytes.
@@ -17,7 +19,17 @@ const PROBE_WIDTH: usize = 24;
 
 /// Writes an event on each line.
 #[derive(Debug)]
-pub(super) struct Table;
+pub(super) struct Table {
+    /// What each probe is called, by its number.
+    labels: Vec<String>,
+}
+
+impl Table {
+    pub(super) fn new(probes: &[Probe]) -> Self {
+        let labels = labels(probes.iter(), Beside::Nothing);
+        Self { labels: labels.into_iter().map(Cow::into_owned).collect() }
+    }
+}
 
 /// The headings of stacks end in this column, below the ends of the times.
 const STACK_WIDTH: usize = 16;
@@ -31,6 +43,7 @@ impl Form for Table {
         stamp: Stamp<'_>,
         names: &mut Names<'_>,
     ) {
+        let Some(label) = self.labels.get(event.probe as usize) else { return };
         time(out, event.time, stamp);
         for (number, width) in [(event.cpu, 3), (event.task.pid, 7), (event.task.tid, 7)] {
             out.push(b' ');
@@ -38,7 +51,7 @@ impl Form for Table {
         }
         out.push(b' ');
         comm(out, event.task.comm());
-        let width = text(out, probe.spec().site().as_bytes());
+        let width = text(out, label.as_bytes());
         // Do not pad the end of a line.
         if probe.fields().len() != 0 {
             blanks(out, PROBE_WIDTH.saturating_sub(width));
@@ -183,12 +196,19 @@ mod tests {
     use crate::resolve::event::Value;
     use crate::resolve::event::tests::Hit;
     use crate::resolve::shape::Shape;
+    use std::slice;
 
     #[test]
     fn names_are_shown_instead_of_numbers() {
         let shown = |state, probe: &_| {
             let mut bytes = Vec::new();
-            write(&mut Table, &mut bytes, &named_hit(state), probe, Stamp::Mono);
+            write(
+                &mut Table::new(slice::from_ref(probe)),
+                &mut bytes,
+                &named_hit(state),
+                probe,
+                Stamp::Mono,
+            );
             let line = String::from_utf8(bytes).unwrap();
             line.split_once("state=").unwrap().1.trim_end().to_owned()
         };
@@ -200,11 +220,14 @@ mod tests {
 
     #[test]
     fn columns_are_under_their_headings() {
+        let write = |bytes: &mut Vec<u8>, hit: &Hit, probe: &Probe, stamp| {
+            write(&mut Table::new(slice::from_ref(probe)), bytes, hit, probe, stamp);
+        };
         let mut bytes = Vec::new();
-        Table.notice(&mut bytes, &Notice::start(&[], &Origin::here()));
+        Table::new(&[]).notice(&mut bytes, &Notice::start(&[], &Origin::here()));
         let read = Hit::new(b"evil\x1b[2J", 0, &[Value::Integer(0), Value::Integer(u64::MAX)]);
         let fields = [("file", Shape::Pointer), ("ret", Shape::Result)];
-        write(&mut Table, &mut bytes, &read, &probe("vfs_read", &fields), Stamp::Mono);
+        write(&mut bytes, &read, &probe("vfs_read", &fields), Stamp::Mono);
         let exec = Hit::new(b"sh", 0, &[Value::Bytes(b"/bin/a\nb")]);
         let fields = [("filename", Shape::Text)];
         let spec = "tracepoint:sched:sched_process_exec";
@@ -213,12 +236,12 @@ mod tests {
             nanoseconds: 1_999,
             offset: "+05:30",
         };
-        write(&mut Table, &mut bytes, &exec, &probe(spec, &fields), local);
+        write(&mut bytes, &exec, &probe(spec, &fields), local);
         let nothing = Hit::new(b"sh", 0, &[]);
-        write(&mut Table, &mut bytes, &nothing, &probe("rt:x", &[]), Stamp::Delta(-1_000_000_002));
-        write(&mut Table, &mut bytes, &nothing, &probe("rt:x", &[]), Stamp::Delta(3));
+        write(&mut bytes, &nothing, &probe("rt:x", &[]), Stamp::Delta(-1_000_000_002));
+        write(&mut bytes, &nothing, &probe("rt:x", &[]), Stamp::Delta(3));
         let lost = Notice::Lost(Lost { cpu: 3, records: Some(90), outputs: 2 });
-        Table.notice(&mut bytes, &lost);
+        Table::new(&[]).notice(&mut bytes, &lost);
         let text = String::from_utf8(bytes).unwrap();
         assert_eq!(
             text.lines().collect::<Vec<_>>(),
