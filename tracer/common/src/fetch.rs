@@ -151,11 +151,15 @@ pub struct FetchField {
     pub user: u8,
     /// For strings and bytes: 1 plus the index of the integer that is their length, if one is; otherwise 0.
     pub length: u8,
+    /// The same for another integer that their length does not exceed, whatever `length` says; unsigned.
+    pub room: u8,
     /// For the base [`FIELD`](base::FIELD): the index of that field, an integer.
     pub from: u8,
     /// 1 plus the index of the first read of the [waiting](FetchTable::waiting_fields) part: from this one on, all reads are
     /// from the process's memory. 0 if the field does not wait.
     pub resume: u8,
+    /// Not used.
+    pub padding: [u8; 3],
 }
 
 /// When a program follows a table.
@@ -342,6 +346,8 @@ impl FetchTable {
             length: 0,
             from: 0,
             resume: 0,
+            room: 0,
+            padding: [0; 3],
         }; FIELDS],
         checks: [Check::UNUSED; CHECKS],
         texts: [[0; TEXT_LEN]; TEXTS],

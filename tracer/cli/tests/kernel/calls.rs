@@ -1,10 +1,44 @@
 //! Entry and return in one event, compared with known calls.
 
-use crate::probe::commands::{Readable, shell, writes_on_one_cpu};
+use crate::probe::commands::{self, Readable, requested_work, shell, writes_on_one_cpu};
 use crate::probe::{
     all_json_lines, assert_exit, assert_failure, events, json_lines, number, probe, stderr, trace,
 };
 use serde_json::{Value, json};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixDatagram;
+
+/// Receives a datagram of ten bytes twice: first its length, with room for four bytes, and then all.
+#[test]
+#[ignore = "work for a test below"]
+fn workload() {
+    if requested_work() != "receive" {
+        return;
+    }
+    let (one, other) = UnixDatagram::pair().unwrap();
+    assert_eq!(one.send(b"0123456789").unwrap(), 10);
+    let mut buffer = *b"................";
+    for (flags, room) in [(libc::MSG_PEEK | libc::MSG_TRUNC, 4), (0, 16)] {
+        // SAFETY: the buffer has that many bytes.
+        let len = unsafe { libc::recv(other.as_raw_fd(), buffer.as_mut_ptr().cast(), room, flags) };
+        assert_eq!(len, 10);
+    }
+}
+
+#[test]
+#[ignore = "needs root, BPF and kprobes: cargo xtask test"]
+fn a_buffer_ends_where_the_call_has_filled_it() {
+    let command = commands::workload("calls", "receive");
+    let of = |spec| {
+        let calls = calls(&[spec], &command);
+        let read = |call: &Value| (call["args"]["ubuf"].clone(), number(call, "retval"));
+        calls.iter().map(read).collect::<Vec<_>>()
+    };
+    for spec in ["ksyscall:recvfrom", "__sys_recvfrom(ubuf, retval)"] {
+        assert_eq!(of(spec), [(json!("0123"), 10), (json!("0123456789"), 10)], "{spec}");
+    }
+    assert_eq!(of("ksyscall:recvfrom/ubuf == \"0123\"/").len(), 1);
+}
 
 /// The calls of a command.
 fn calls(args: &[&str], command: &[String]) -> Vec<Value> {

@@ -65,8 +65,8 @@ impl<'h> Fetch<'h> {
         &self.table.fields[black_box(at) & (FIELDS - 1)]
     }
 
-    /// Finds where the value is, and its length in bytes if that is known apart from the value: the less of what the
-    /// locating word and another field say.
+    /// Finds where the value is, and its length in bytes if that is known apart from the value: the least of what the
+    /// locating word and other fields say.
     #[inline(always)]
     fn find_extent(&mut self, at: usize) -> bool {
         let field = self.field(at);
@@ -89,6 +89,10 @@ impl<'h> Fetch<'h> {
             let is_negative = (length as i64) < 0 && field.flags & flag::UNSIGNED_LENGTH == 0;
             let length = if is_negative { 0 } else { least(length, LONG) };
             bound = least(bound, length);
+        }
+        if field.room != 0 {
+            let Some(room) = self.word_of(usize::from(field.room) - 1) else { return false };
+            bound = least(bound, least(room, LONG));
         }
         span!(self.bound = bound);
         true

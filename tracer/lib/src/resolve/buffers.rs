@@ -17,6 +17,15 @@ const BYTES: u16 = 512;
 /// A function, its buffer, and the argument that has the buffer's length, or `retval`.
 type Buffer = (&'static str, &'static str, &'static str);
 
+/// What says how long a buffer is.
+#[derive(Clone, Copy)]
+pub(crate) struct Extent {
+    /// The argument that has the length, or `retval`.
+    length: &'static str,
+    /// The argument that has the size of the buffer, if the length may exceed it.
+    room: Option<&'static str>,
+}
+
 const SYSCALLS: &[Buffer] = &[
     ("write", "buf", "count"),
     ("pwrite64", "buf", "count"),
@@ -64,25 +73,38 @@ const FUNCTIONS: &[Buffer] = &[
     ("do_readlinkat", "buf", "retval"),
 ];
 
-/// The field that has the length of a system call's buffer.
-pub(super) fn of_syscall(name: &str, argument: &str) -> Option<&'static str> {
+/// Functions that return how long the whole is, even if they write less of it: received messages with `MSG_TRUNC`, and
+/// attributes with a size of 0. With the argument that has the size of the buffer.
+const PARTLY_FILLED: &[(&str, &str)] = &[
+    ("recvfrom", "size"),
+    ("recv", "size"),
+    ("__sys_recvfrom", "size"),
+    ("getxattr", "size"),
+    ("lgetxattr", "size"),
+    ("fgetxattr", "size"),
+];
+
+/// The extent of a system call's buffer.
+pub(super) fn of_syscall(name: &str, argument: &str) -> Option<Extent> {
     find(SYSCALLS, name, argument)
 }
 
-/// The field that has the length of a kernel function's buffer.
-pub(super) fn of_function(name: &str, argument: &str) -> Option<&'static str> {
+/// The extent of a kernel function's buffer.
+pub(super) fn of_function(name: &str, argument: &str) -> Option<Extent> {
     find(FUNCTIONS, name, argument)
 }
 
-fn find(buffers: &[Buffer], name: &str, argument: &str) -> Option<&'static str> {
-    let found = buffers.iter().find(|one| (one.0, one.1) == (name, argument))?;
-    Some(found.2)
+fn find(buffers: &[Buffer], name: &str, argument: &str) -> Option<Extent> {
+    let &(_, _, length) = buffers.iter().find(|one| (one.0, one.1) == (name, argument))?;
+    let is_partly_filled = |one: &&(&str, &str)| length == "retval" && one.0 == name;
+    let room = PARTLY_FILLED.iter().find(is_partly_filled).map(|one| one.1);
+    Some(Extent { length, room })
 }
 
-/// The name of the field that has the length of a well-known buffer. The source may not have this field.
-fn length_name(source: &dyn FieldSource, path: &FieldPath) -> Option<&'static str> {
+/// The extent of a well-known buffer. The source may not have its fields.
+fn extent(source: &dyn FieldSource, path: &FieldPath) -> Option<Extent> {
     match &path.base {
-        FieldBase::Name(name) if path.steps.is_empty() => source.length(name),
+        FieldBase::Name(name) if path.steps.is_empty() => source.extent(name),
         _ => None,
     }
 }
@@ -92,24 +114,34 @@ struct Length {
     field: FetchField,
     /// Whether it is known to be unsigned. An error may be negative.
     is_unsigned: bool,
+    /// The size of the buffer, if the length may exceed it.
+    room: Option<FetchField>,
 }
 
 impl Length {
     fn new(path: &FieldPath, ty: Option<FieldType>, (field, shape): (FetchField, Shape)) -> Self {
         let is_known = ty.is_some() || matches!(path.base, FieldBase::Name(_));
-        Self { field, is_unsigned: is_known && shape == Shape::Unsigned }
+        Self { field, is_unsigned: is_known && shape == Shape::Unsigned, room: None }
     }
 }
 
 /// The length of the buffer at a path, if the source knows it and has it.
 fn known_length(source: &dyn FieldSource, path: &FieldPath) -> Option<Length> {
-    let base = match length_name(source, path)? {
-        "retval" => FieldBase::Return,
-        name => FieldBase::Name(name.to_owned()),
+    let Extent { length, room } = extent(source, path)?;
+    let own = |name: &str| {
+        let base = match name {
+            "retval" => FieldBase::Return,
+            name => FieldBase::Name(name.to_owned()),
+        };
+        let path = FieldPath { at: path.at, ..base.into() };
+        let own = source.own(&path, None, path.at)?.ok()?;
+        is_integer(&own.0).then(|| Length::new(&path, None, own))
     };
-    let path = FieldPath { at: path.at, ..base.into() };
-    let length = Length::new(&path, None, source.own(&path, None, path.at)?.ok()?);
-    is_integer(&length.field).then_some(length)
+    let room = match room {
+        Some(name) => Some(own(name)?.field),
+        None => None,
+    };
+    Some(Length { room, ..own(length)? })
 }
 
 /// Resolves a field of a spec. A buffer depends on its length. Of a buffer that is not filled yet, only the address is read.
@@ -134,7 +166,7 @@ pub(super) fn field(source: &dyn FieldSource, spec: &FieldSpec, slots: &mut Slot
             bound(source, &mut field, length, slots, at)?;
             Ok((field, shape))
         }
-        (None, None) if length_name(source, path).is_some() => address(source, path),
+        (None, None) if extent(source, path).is_some() => address(source, path),
         _ => source.field(path, *ty, *ty_at),
     }
 }
@@ -165,7 +197,7 @@ pub(super) fn compared(
     ty_at: At,
     with_text: bool,
 ) -> Reading {
-    let is_buffer = ty.is_none() && length_name(source, path).is_some();
+    let is_buffer = ty.is_none() && extent(source, path).is_some();
     // The bytes of a socket address are no text, although they are shown as one.
     let with_text = with_text && source.names(path).is_none();
     match (is_buffer, known_length(source, path), with_text) {
@@ -204,7 +236,7 @@ pub(super) fn bound_compared(
 fn bound(
     source: &dyn FieldSource,
     field: &mut FetchField,
-    Length { field: length, is_unsigned }: Length,
+    Length { field: length, is_unsigned, room }: Length,
     slots: &mut Slots,
     at: At,
 ) -> Result<(), ResolveError> {
@@ -217,5 +249,8 @@ fn bound(
         field.from = slots.add(address, at)? as u8;
     }
     field.length = slots.add(length, at)? as u8 + 1;
+    if let Some(room) = room {
+        field.room = slots.add(room, at)? as u8 + 1;
+    }
     Ok(())
 }

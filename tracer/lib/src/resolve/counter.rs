@@ -1,5 +1,6 @@
 //! The fields of a call's counters, for traces that have counters.
 
+use super::buffers::Extent;
 use super::call;
 use super::names::ValueNames;
 use super::shape::Shape;
@@ -72,8 +73,8 @@ impl FieldSource for CountedFields {
         self.call.left_out()
     }
 
-    fn length(&self, argument: &str) -> Option<&'static str> {
-        self.call.length(argument)
+    fn extent(&self, argument: &str) -> Option<Extent> {
+        self.call.extent(argument)
     }
 
     fn signature(&self) -> Option<Signature> {

@@ -2,7 +2,7 @@
 
 use super::access::Access;
 use super::arguments::{self, Argument};
-use super::buffers;
+use super::buffers::{self, Extent};
 use super::call::{self, Moment};
 use super::call_number::CallNumber;
 use super::names::{self, ValueNames};
@@ -200,7 +200,7 @@ impl FieldSource for FunctionFields {
             .collect()
     }
 
-    fn length(&self, argument: &str) -> Option<&'static str> {
+    fn extent(&self, argument: &str) -> Option<Extent> {
         buffers::of_function(&self.name, argument).filter(|_| self.moment.has_arguments())
     }
 

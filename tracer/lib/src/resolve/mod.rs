@@ -43,6 +43,7 @@ pub(crate) use tracepoint::TracepointFields;
 pub(crate) use untyped::UntypedFields;
 
 use crate::spec::{At, FieldPath, FieldSpec, FieldType, Predicate, foreign};
+use buffers::Extent;
 use builtin::builtin;
 use names::ValueNames;
 use probe_perf::nearest::{nearest, suggestion as did_you_mean};
@@ -93,8 +94,8 @@ pub(crate) trait FieldSource {
         Vec::new()
     }
 
-    /// The field that has the length of a well-known buffer, the argument of this name.
-    fn length(&self, _argument: &str) -> Option<&'static str> {
+    /// How long a well-known buffer is, the argument of this name.
+    fn extent(&self, _argument: &str) -> Option<Extent> {
         None
     }
 
@@ -205,7 +206,7 @@ pub(crate) fn plan(
     let names_of =
         |path: &FieldPath, shape: &Shape| source.names(path).filter(|names| names.fits(shape));
     for (name, fetch, shape) in defaults {
-        let (fetch, shape) = match source.length(&name) {
+        let (fetch, shape) = match source.extent(&name) {
             Some(_) => buffers::field(source, &FieldSpec::named(&name), &mut slots)?,
             None => (fetch, shape),
         };

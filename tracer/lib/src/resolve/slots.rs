@@ -72,6 +72,9 @@ impl Slots {
             if let Some(length) = length {
                 slot.length = indices[length] + 1;
             }
+            if let Some(room) = slot.room.checked_sub(1) {
+                slot.room = indices[usize::from(room)] + 1;
+            }
             if slot.base == base::FIELD {
                 slot.from = indices[usize::from(slot.from)];
             }

@@ -1,5 +1,6 @@
 //! The fields of a system call. Its arguments are in the registers of the process at the entry.
 
+use super::buffers::Extent;
 use super::call;
 use super::names::ValueNames;
 use super::reach::Reach;
@@ -110,8 +111,8 @@ impl FieldSource for SyscallFields {
         self.entry.left_out()
     }
 
-    fn length(&self, argument: &str) -> Option<&'static str> {
-        self.entry.length(argument)
+    fn extent(&self, argument: &str) -> Option<Extent> {
+        self.entry.extent(argument)
     }
 
     fn is_late(&self, field: &FetchField) -> bool {

@@ -1,5 +1,7 @@
 //! The fields of a tracepoint, by its format.
 
+use super::buffers::{self, Extent};
+use super::builtin;
 use super::call_number::CallNumber;
 use super::int_arguments;
 use super::names::{self, ValueNames};
@@ -8,7 +10,6 @@ use super::shape::Shape;
 use super::signature::{Member, NotShown, Parameter, Signature};
 use super::value::{Element, MOST, MOST_TEXT, ValueKind, enum_shape, take, take_register, whole};
 use super::{FieldSource, Reading, ResolveError, suggestion};
-use super::{buffers, builtin};
 use crate::kernel::btf::{Btf, Kind};
 use crate::spec::{At, FieldBase, FieldPath, FieldType, PathStep};
 use crate::tracefs::{FIRST_ARGUMENT, FieldLocation, Format, FormatField};
@@ -378,7 +379,7 @@ impl FieldSource for TracepointFields {
         others.map(|field| NotShown { name: field.name.clone(), why: why(field) }).collect()
     }
 
-    fn length(&self, argument: &str) -> Option<&'static str> {
+    fn extent(&self, argument: &str) -> Option<Extent> {
         buffers::of_syscall(self.syscall.as_deref()?, argument)
     }
 

@@ -127,7 +127,7 @@ impl Site<'_> {
         let located = self.location(field);
         let can_find =
             if is_located(field) { located.is_some() } else { self.can_find(Stage::Reader, field) };
-        if !can_find || field.flags & (flag::ABSTRACT | flag::PARTIAL) != 0 {
+        if !can_find || field.flags & (flag::ABSTRACT | flag::PARTIAL) != 0 || field.room != 0 {
             return None;
         }
         let size = i32::from(field.size);

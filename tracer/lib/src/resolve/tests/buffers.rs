@@ -100,6 +100,25 @@ fn a_buffer_that_the_call_fills_is_read_at_its_return() {
 }
 
 #[test]
+fn a_buffer_that_is_filled_in_part_has_two_bounds() {
+    let getxattr = "\tfield:const char * pathname;\toffset:16;\tsize:8;\tsigned:0;\n\
+        \tfield:void * value;\toffset:24;\tsize:8;\tsigned:0;\n\
+        \tfield:size_t size;\toffset:32;\tsize:8;\tsigned:0;\n";
+    let source = SyscallFields::new("getxattr", format_of(getxattr), true);
+    for fields in [None, Some(&[parse("value")][..])] {
+        let plan = plan(&source, fields, &[], None).unwrap();
+        let value = fetch(&plan, "value");
+        let length = &plan.table.fields[usize::from(length_of(value).unwrap())];
+        let room = &plan.table.fields[usize::from(value.room) - 1];
+        let size = super::plan(&source, Some(&[parse("size")]), &[], None).unwrap();
+        assert_eq!((length.base, room), (base::RETVAL, fetch(&size, "size")));
+    }
+    // Every other call fills as much as it returns.
+    let plan = plan(&syscall("read", true), None, &[], None).unwrap();
+    assert_eq!(fetch(&plan, "buf").room, 0);
+}
+
+#[test]
 fn a_predicate_compares_the_bounded_string() {
     let spec: ProbeSpec = "t:a:b/buf == \"hello\"/".parse().unwrap();
     let source = syscall("write", false);
