@@ -29,7 +29,7 @@ pub(crate) struct ProcessId {
 }
 
 impl PidNamespace {
-    fn is_initial(self) -> bool {
+    pub(crate) fn is_initial(self) -> bool {
         self.inode == 0
     }
 

@@ -9,6 +9,7 @@ pub(crate) mod sampled;
 mod service;
 pub(crate) mod stack;
 pub(crate) mod stacks;
+mod thread_names;
 mod watch;
 
 pub use frame::Frame;

@@ -1,20 +1,18 @@
 //! Counts the stacks of samples.
 
+use crate::object::namespaces::PidNamespace;
 use crate::resolve::event::Addresses;
 use crate::symbolize::Symbols;
 use crate::symbolize::stack::{Stack, StackTable, TaskStacks};
+use crate::symbolize::thread_names::ThreadNames;
 use probe_perf::record::{Body, Record, Sample, Thread};
-use probe_tracer_common::trace::{COMM_LEN, Task};
-use std::collections::{HashMap, VecDeque};
+use probe_tracer_common::trace::Task;
+use std::collections::HashMap;
+use zerocopy::IntoBytes;
 
-/// The id of a thread that has exited but is still running in the kernel.
-const EXITED: u32 = u32::MAX;
-
-/// The number of ended threads whose names are kept: a thread may still be sampled after its end was reported.
-const ENDED: usize = 4096;
-
-/// The number of threads whose names are known at a time. The ends of some may have been lost.
-const THREADS: usize = 1 << 16;
+/// How many samples, and words of their stacks, wait until the names of their threads are known.
+const WAITING: usize = 1 << 16;
+const WORDS: usize = 1 << 20;
 
 /// Counts the samples of a [`Sampler`](probe_perf::Sampler) by task and stack. It needs samples with callchains
 /// and, with [`Flags::COMM`](probe_perf::Flags::COMM) and [`Flags::TASK`](probe_perf::Flags::TASK), the names,
@@ -23,21 +21,45 @@ const THREADS: usize = 1 << 16;
 #[derive(Debug)]
 pub struct SampledStacks {
     counts: StackTable,
-    /// Names of threads, by thread id.
-    names: HashMap<u32, [u8; COMM_LEN]>,
-    /// The last threads that have ended.
-    ended: VecDeque<u32>,
+    names: ThreadNames,
+    /// What was read since the last look at all rings.
+    samples: Vec<Waiting>,
+    /// Threads, their parents, and when they were created.
+    forks: Vec<(u32, Thread, u64)>,
+    /// The user and kernel stacks of the samples, one after the other.
+    addresses: Vec<u64>,
+    /// The time of the last record.
+    last: u64,
     /// A process whose samples are left out, and their number.
     without: Option<u32>,
     left_out: u64,
 }
 
+/// A sample whose thread may have a name that is still to be read.
+#[derive(Debug)]
+struct Waiting {
+    thread: Thread,
+    time: u64,
+    event: u64,
+    /// The lengths of its stacks.
+    user: usize,
+    kernel: usize,
+}
+
 impl SampledStacks {
     /// Counts samples; `symbols` resolves their addresses.
     pub fn new(symbols: Symbols) -> Self {
-        let counts = StackTable::without(symbols, |_| 0);
-        let (names, ended) = (HashMap::new(), VecDeque::new());
-        Self { counts, names, ended, without: None, left_out: 0 }
+        let is_nested = PidNamespace::own().is_ok_and(|own| !own.is_initial());
+        Self {
+            counts: StackTable::without(symbols, |_| 0),
+            names: ThreadNames::new(is_nested),
+            samples: Vec::new(),
+            forks: Vec::new(),
+            addresses: Vec::new(),
+            last: 0,
+            without: None,
+            left_out: 0,
+        }
     }
 
     /// Leaves out the samples of a process, like those of the one that samples, and of the processes that read symbols.
@@ -54,49 +76,61 @@ impl SampledStacks {
 
     /// Counts a sample, or takes from another record what it says about threads.
     pub fn record(&mut self, record: &Record<'_>) {
+        self.last = record.ids.time.unwrap_or(self.last);
         match &record.body {
             Body::Sample(sample) => self.sample(sample, record.id().unwrap_or(0)),
-            Body::Comm { thread, comm, .. } => self.is_called(thread.tid, padded(comm)),
-            Body::Fork(task) => {
-                // A new thread has the name of its parent.
-                let name = self.name(task.parent);
-                self.is_called(task.thread.tid, name);
-            }
-            Body::Exit(task) => self.end(task.thread.tid),
+            Body::Comm { thread, comm, .. } => self.names.called(thread.tid, self.last, comm),
+            Body::Fork(task) => self.forks.push((task.thread.tid, task.parent, task.time)),
+            Body::Exit(task) => self.names.ended(task.thread.tid),
             _ => {}
+        }
+        if self.samples.len().max(self.forks.len()) >= WAITING || self.addresses.len() >= WORDS {
+            self.settle();
         }
     }
 
     /// Looks up the names of the samples that were counted since the last call. Call it when there are no more records for now:
     /// the names of a process may be unknown once it has ended.
     pub fn caught_up(&mut self) {
+        self.settle();
         self.counts.caught_up();
     }
 
-    /// Forgets the name of a thread that ended some time ago. If its id has been used again, the name of the new thread is
-    /// looked up with its next sample.
-    fn end(&mut self, tid: u32) {
-        self.ended.push_back(tid);
-        if self.ended.len() > ENDED
-            && let Some(first) = self.ended.pop_front()
-        {
-            self.names.remove(&first);
+    /// Counts the samples that wait.
+    fn settle(&mut self) {
+        // A parent may itself have been created since.
+        self.forks.sort_by_key(|(_, _, time)| *time);
+        for (tid, parent, time) in self.forks.drain(..) {
+            self.names.forked(tid, parent, time);
         }
+        let mut rest = self.addresses.as_slice();
+        for Waiting { thread, time, event, user, kernel } in self.samples.drain(..) {
+            let (of_sample, others) = rest.split_at(user + kernel);
+            let (user, kernel) = of_sample.split_at(user);
+            rest = others;
+            let [user, kernel] = [user, kernel].map(|stack| Addresses::new(stack.as_bytes()));
+            let comm = self.names.at(thread, time);
+            let task = &Task { pid: thread.pid, tid: thread.tid, comm };
+            self.counts.count_in(TaskStacks { task, time, event, user, kernel });
+        }
+        self.addresses.clear();
     }
 
     /// The number of samples counted.
     pub fn samples(&self) -> u64 {
-        self.counts.hits()
+        self.counts.hits() + self.samples.len() as u64
     }
 
     /// Every stack with its number of samples, the most frequent first.
     pub fn stacks(&mut self) -> Vec<(Stack, u64)> {
+        self.settle();
         self.counts.stacks()
     }
 
     /// The same, with the stacks of each event apart: each begins with the name of its event. `names` has those of the
     /// ids of events ([`Sampler::ids`](probe_perf::Sampler::ids)).
     pub fn stacks_by_event(&mut self, names: &HashMap<u64, String>) -> Vec<(Stack, u64)> {
+        self.settle();
         self.counts.stacks_by(|id| names.get(&id).map(String::as_str))
     }
 
@@ -107,76 +141,44 @@ impl SampledStacks {
             self.left_out += 1;
             return;
         }
-        let task = Task { pid: thread.pid, tid: thread.tid, comm: self.name(thread) };
         let (user, kernel) =
             sample.callchain.map(|chain| (chain.user(), chain.kernel())).unwrap_or_default();
-        // The user and kernel stacks are words of 8 bytes.
-        let [user, kernel] = [user, kernel].map(|stack| Addresses::new(stack.as_bytes()));
-        let time = sample.time.unwrap_or(0);
-        self.counts.count_in(TaskStacks { task: &task, time, event, user, kernel });
-    }
-
-    fn name(&mut self, thread: Thread) -> [u8; COMM_LEN] {
-        if let Some(known) = self.names.get(&thread.tid) {
-            return *known;
+        for stack in [user, kernel] {
+            self.addresses.extend(stack.iter());
         }
-        let name = padded(&name(thread));
-        self.is_called(thread.tid, name);
-        name
+        let time = sample.time.unwrap_or(self.last);
+        let (user, kernel) = (user.len(), kernel.len());
+        self.samples.push(Waiting { thread, time, event, user, kernel });
     }
-
-    fn is_called(&mut self, tid: u32, name: [u8; COMM_LEN]) {
-        if self.names.len() >= THREADS {
-            self.names.clear();
-        }
-        self.names.insert(tid, name);
-    }
-}
-
-/// A name for a thread whose name is unknown.
-fn name(Thread { pid, tid }: Thread) -> Vec<u8> {
-    if tid == 0 {
-        return b"swapper".to_vec();
-    }
-    if tid == EXITED {
-        return b"[exited]".to_vec();
-    }
-    let name = std::fs::read(format!("/proc/{pid}/task/{tid}/comm"));
-    name.map_or_else(|_| format!("{tid}").into_bytes(), |name| name.trim_ascii_end().to_vec())
-}
-
-fn padded(name: &[u8]) -> [u8; COMM_LEN] {
-    let mut comm = [0; COMM_LEN];
-    // The last byte remains zero.
-    let len = name.len().min(COMM_LEN - 1);
-    comm[..len].copy_from_slice(&name[..len]);
-    comm
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::symbolize::thread_names::EXITED;
     use probe_perf::record::SampleId;
 
     #[test]
-    fn names_of_threads_are_forgotten_some_time_after_their_end() {
+    fn a_sample_has_the_name_that_its_thread_had() {
         let mut stacks = SampledStacks::new(Symbols::none());
-        for tid in 1..=100_000 {
-            stacks.names.insert(tid, padded(b"churn"));
-            stacks.end(tid);
-            // The last one is remembered.
-            assert!(stacks.names.contains_key(&tid));
-        }
-        assert_eq!((stacks.names.len(), stacks.ended.len()), (ENDED, ENDED));
-    }
-
-    #[test]
-    fn names_of_threads_whose_ends_were_lost_are_forgotten() {
-        let mut stacks = SampledStacks::new(Symbols::none());
-        for tid in 1..=2 * THREADS as u32 {
-            stacks.is_called(tid, padded(b"lost"));
-            assert!(stacks.names.len() <= THREADS && stacks.names.contains_key(&tid));
-        }
+        let [thread, parent] = [1, 2].map(|n| Thread { pid: EXITED - n, tid: EXITED - n });
+        let mut record = |body: Option<Body<'_>>, time| {
+            let mut sample = Sample::default();
+            (sample.thread, sample.time) = (Some(thread), Some(time));
+            let mut ids = SampleId::default();
+            ids.time = Some(time);
+            stacks.record(&Record::new(body.unwrap_or(Body::Sample(sample)), ids));
+        };
+        // As the rings of three CPUs are read.
+        record(None, 25);
+        record(None, 35);
+        record(Some(Body::Comm { thread, comm: b"gcc", is_exec: true }), 30);
+        record(None, 15);
+        record(Some(Body::Comm { thread: parent, comm: b"make", is_exec: true }), 5);
+        stacks.forks.push((thread.tid, parent, 10));
+        let counts = stacks.stacks().into_iter();
+        let counts = counts.map(|(stack, hits)| (stack.entries()[0].name.to_string(), hits));
+        assert_eq!(counts.collect::<Vec<_>>(), [("make".to_owned(), 2), ("gcc".to_owned(), 1)]);
     }
 
     #[test]
