@@ -170,14 +170,14 @@ pub enum TraceError {
         /// The address of the first of them; 0 if it is not known.
         first: u64,
     },
-    /// A return is to be probed, but the address is not that of a function's first instruction.
+    /// A return is to be probed, but no function begins there.
     #[error(
-        "cannot probe {spec}: this address is {site}, and a return is probed where the function begins"
+        "cannot probe {spec}: {site} is not the beginning of a function, where its return would be probed"
     )]
     NotAnEntry {
         /// The probe.
         spec: ProbeSpec,
-        /// What is at the address.
+        /// What is there.
         site: String,
     },
     /// There is no such tracepoint.

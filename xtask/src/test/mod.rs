@@ -48,9 +48,9 @@ pub(crate) struct Args {
     /// Minutes that the tests on one kernel may take
     #[arg(long, default_value_t = 60, value_name = "MINUTES")]
     timeout: u64,
-    /// Run all tests on each kernel, and make each system call fail with each errno; otherwise, tests of user space run
-    /// on this machine only, tests of attaching to functions on each kernel, all others on this machine and the first
-    /// kernel, and each call fails with one errno
+    /// Run all tests on each kernel, and on this machine make each system call fail with each errno; otherwise, tests of
+    /// user space run on this machine only, tests of attaching to functions on each kernel, all others on this machine
+    /// and the first kernel, and each call fails with one errno
     #[arg(long, conflicts_with = "no_vm")]
     everywhere: bool,
     /// Do not fuzz

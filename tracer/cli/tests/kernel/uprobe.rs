@@ -10,6 +10,7 @@ use crate::probe::{
 use crate::uprobe_fixtures::{SUM, TRIPLE, address_of_triple, calling, text};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::fs;
 use std::process::Command;
 
 /// The hits of each function during some work.
@@ -244,7 +245,7 @@ fn what_cannot_be_probed_is_explained() {
         assert_failure(&mut probe(["trace", spec, "-d", "1ms"]), expected);
     }
     let output = succeed(&mut probe(["trace", "ur:libc:get*context", "-d", "1ms"]));
-    let expected = "returns twice, and a probe on the return would crash the program";
+    let expected = "would crash the program with a probe on its return";
     assert!(stderr(&output).contains(expected), "{}", stderr(&output));
     for (spec, expected) in [
         (
@@ -261,6 +262,50 @@ fn what_cannot_be_probed_is_explained() {
         ),
     ] {
         assert_exit(&mut probe(["trace", spec]), 1, expected);
+    }
+}
+
+/// The top of the stack is no return address at the beginning of `_start` and of `work.cold`. The program succeeds if nothing
+/// has changed what is there.
+const JUMPED_TO: &str = r#"
+int work(int n);
+__asm__(
+    ".globl work; .type work, @function\n"
+    "work: push %rdi; jmp work.cold\n"
+    "back: pop %rax; ret; .size work, . - work\n"
+    ".type work.cold, @function\n"
+    "work.cold: nop; jmp back; .size work.cold, . - work.cold\n");
+int main(int argc, char **argv) { return argc == 3 && work(42) == 42 ? 0 : 1; }
+"#;
+
+#[test]
+#[ignore = "needs root, BPF and uprobes: cargo xtask test"]
+fn returns_of_code_that_is_not_called_are_not_probed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (source, program) = (dir.path().join("jump.c"), dir.path().join("jump"));
+    fs::write(&source, JUMPED_TO).unwrap();
+    succeed(Command::new("cc").arg("-o").arg(&program).arg(&source));
+    let program = program.to_str().unwrap();
+
+    let command = [program, "one", "two"];
+    succeed(&mut Command::new(program).args(&command[1..]));
+    for (provider, options) in [("ur", &[][..]), ("u", &["--ret"])] {
+        let all = format!("{provider}:{program}:*");
+        let mut run = probe(["trace", "-F", "jsonl", &all]);
+        let output = succeed(run.args(options).arg("--").args(command));
+        let expected = " would crash the program with a probe on its return";
+        assert!(stderr(&output).contains(expected), "{}", stderr(&output));
+        let lines = json_lines(&output);
+        let of = |name: &str| lines.iter().filter(|line| line["probe"] == name).count();
+        assert_eq!((of("main"), of("work"), of("work.cold")), (1, 1, 0), "{lines:#?}");
+    }
+    let (counts, _) = probe::counts([format!("u:{program}:work*")], command);
+    assert_eq!(counts["uprobe"], BTreeMap::from([("work".to_owned(), 1)]));
+    for (spec, expected) in [
+        (format!("ur:{program}:_start"), "not called but jumped to"),
+        (format!("ur:{program}:work.cold"), "not called but jumped to"),
+    ] {
+        assert_failure(&mut probe(["trace", &spec, "-d", "1ms"]), expected);
     }
 }
 

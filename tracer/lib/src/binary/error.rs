@@ -134,6 +134,12 @@ pub enum FileProblem {
          anyway"
     )]
     ReturnsAgain,
+    /// Code that is not called, whose return cannot be probed.
+    #[error(
+        "has code here that is not called but jumped to: the kernel would overwrite what is on the stack in place of a return \
+         address. Probe its entry (uprobe: without --ret)"
+    )]
+    NotCalled,
     /// No instruction begins at the offset.
     #[error(
         "has no instruction that begins at this offset, and a probe in the middle of one would break the \

@@ -182,6 +182,12 @@ impl Functions {
         self.named.contains_key(name) && matches!(self.find(name), Err(FileProblem::Indirect))
     }
 
+    /// The names of the functions that begin at an address.
+    pub(super) fn named_at(&self, address: u64) -> impl Iterator<Item = &str> {
+        let begins_there = move |(_, function): &(&str, Function)| function.address == address;
+        self.all().filter(begins_there).map(|(name, _)| name)
+    }
+
     /// The innermost function whose code is at an address.
     pub(super) fn at(&self, address: u64) -> Option<Function> {
         self.around(address).map(|(_, function)| function).max_by_key(|one| one.address)

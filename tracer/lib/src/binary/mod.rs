@@ -19,6 +19,7 @@ pub(crate) use path::{is_program, program};
 pub(crate) use process::{Process, of_descriptor, open_regular, regular};
 pub(crate) use version::FileVersion;
 
+use crate::kernel::symbols;
 use contents::{Contents, Function, Layout, MACHINE, Segment};
 use functions::Functions;
 use object::Endianness;
@@ -197,6 +198,15 @@ impl Binary {
         }
     }
 
+    /// Checks that the function at an offset in the file is called, so that there is a return address at its entry.
+    pub(crate) fn check_called(&self, offset: u64) -> Result<(), BinaryError> {
+        let Some(address) = self.address_of(offset) else { return Ok(()) };
+        match address == self.entry || self.functions.named_at(address).any(is_jumped_to) {
+            true => Err(self.error(FileProblem::NotCalled)),
+            false => Ok(()),
+        }
+    }
+
     /// The file offset of a program's entry point, in bytes.
     pub(crate) fn entry(&self) -> Result<u64, BinaryError> {
         self.file_offset(self.entry).map_err(|problem| self.error(problem))
@@ -211,7 +221,9 @@ impl Binary {
     pub(crate) fn matching(&self, is_meant: impl Fn(&str) -> bool) -> Matching {
         let mut found = Matching::default();
         let mut by_offset = BTreeMap::<u64, &str>::new();
-        for name in self.functions.names().filter(|name| is_meant(name)) {
+        // What is seldom executed belongs to the function that it was split off from.
+        let names = self.functions.names().filter(|name| !symbols::is_cold(name));
+        for name in names.filter(|name| is_meant(name)) {
             match self.find(name, 0) {
                 Ok(offset) => {
                     let known = by_offset.entry(offset).or_insert(name);
@@ -291,6 +303,14 @@ fn own(path: PathBuf) -> Result<Found, BinaryError> {
 pub(crate) fn returns_again(name: &str) -> bool {
     let plain = name.trim_start_matches('_');
     matches!(plain, "setjmp" | "sigsetjmp" | "getcontext" | "swapcontext")
+}
+
+/// Whether code of this name is reached by a jump, or by the return from a signal handler. At its beginning, what is on top of
+/// the stack is something else than a return address.
+fn is_jumped_to(name: &str) -> bool {
+    symbols::is_cold(name)
+        || matches!(name, "_start" | "_dl_start_user" | "__restore" | "__restore_rt")
+        || ["_dl_runtime_resolve", "_dl_runtime_profile"].iter().any(|one| name.starts_with(one))
 }
 
 /// Whether a file is an ELF file for this machine.

@@ -373,7 +373,7 @@ fn left_out_by<'l>(error: &TraceError, left_out: &'l mut LeftOut) -> Option<&'l 
     };
     match problem {
         FileProblem::InstructionRefused(_) => Some(&mut left_out.refused),
-        FileProblem::ReturnsAgain => Some(&mut left_out.crashing),
+        FileProblem::ReturnsAgain | FileProblem::NotCalled => Some(&mut left_out.crashing),
         _ => None,
     }
 }

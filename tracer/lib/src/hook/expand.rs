@@ -67,7 +67,8 @@ pub struct LeftOut {
     pub unresolved: usize,
     /// Functions that the kernel refused individually.
     pub refused: usize,
-    /// Functions that return a second time, such as `setjmp`: a probe on the return would crash the program.
+    /// Functions that return a second time, such as `setjmp`, or are not called, such as `_start`: a probe on the return would
+    /// crash the program.
     pub crashing: usize,
     /// Functions whose types, which a trampoline needs, the kernel does not have.
     pub untyped: usize,
@@ -114,8 +115,8 @@ impl fmt::Display for LeftOut {
             (self.refused, "was refused by the kernel", "were refused by the kernel"),
             (
                 self.crashing,
-                "returns twice, and a probe on the return would crash the program",
-                "return twice, and probes on the returns would crash the program",
+                "would crash the program with a probe on its return",
+                "would crash the program with probes on their returns",
             ),
             (self.untyped, "has no types in the kernel", "have no types in the kernel"),
             (

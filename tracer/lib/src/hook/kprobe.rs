@@ -182,10 +182,16 @@ fn no_kprobes(spec: &ProbeSpec) -> TraceError {
 
 /// What is at the address that a spec has instead of a name. If a return is to be probed, a function has to begin there.
 fn site_of(spec: &ProbeSpec, returns: bool) -> Result<Option<Site>> {
-    let Some(address) = spec.address() else { return Ok(None) };
+    let not_an_entry = |site| Err(TraceError::NotAnEntry { spec: spec.clone(), site });
+    let Some(address) = spec.address() else {
+        return match returns && symbols::is_cold(spec.name()) {
+            true => not_an_entry(spec.name().to_owned()),
+            false => Ok(None),
+        };
+    };
     match symbols::containing(address.saturating_add(spec.offset())) {
-        Some(site) if returns && site.offset != 0 => {
-            Err(TraceError::NotAnEntry { spec: spec.clone(), site: site.to_string() })
+        Some(site) if returns && (site.offset != 0 || symbols::is_cold(&site.function)) => {
+            not_an_entry(site.to_string())
         }
         Some(site) => Ok(Some(site)),
         None if symbols::are_hidden() => Err(TraceError::HiddenAddress { spec: spec.clone() }),
@@ -317,5 +323,22 @@ fn unprobeable(spec: &ProbeSpec, found: Lookup) -> TraceError {
         _ if spec.offset() != 0 => TraceError::NoInstruction { spec },
         1 => TraceError::Blacklisted { spec },
         count => TraceError::Ambiguous { spec, count, first: found.first },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_of_a_function_has_no_return() {
+        let spec = |text: &str| text.parse::<ProbeSpec>().unwrap();
+        let refused = site_of(&spec("kretprobe:vfs_read.cold"), true).unwrap_err();
+        let expected =
+            "vfs_read.cold is not the beginning of a function, where its return would be probed";
+        assert!(refused.to_string().contains(expected), "{refused}");
+        for (text, returns) in [("kretprobe:vfs_read", true), ("kprobe:vfs_read.cold", false)] {
+            assert_eq!(site_of(&spec(text), returns).unwrap(), None, "{text}");
+        }
     }
 }

@@ -128,6 +128,9 @@ impl Hook for Uprobe {
             // The kernel takes the return address from the top of the stack, which is there at the entry only.
             binary.check_entry(address).map_err(|source| failed(spec, source))?;
         }
+        if returns {
+            binary.check_called(offset).map_err(|source| failed(spec, source))?;
+        }
         attacher.uprobe(spec, (&path, offset), programs, returns, number)
     }
 

@@ -98,7 +98,8 @@ mod tests {
         let symbols = "ffffffff81000000 T vfs_write\nffffffff81000010 t vfs_read\n\
             ffffffff81000020 t vfs_twice\nffffffff81000030 t vfs_twice\n\
             ffffffff81000040 d vfs_data\nffffffff81000050 W vfs_never\n\
-            ffffffff81000060 t __cfi_vfs_read\nffffffffc0000000 t vfs_odd\t[fuse]\n";
+            ffffffff81000060 t __cfi_vfs_read\nffffffff81000070 t vfs_read.cold\n\
+            ffffffffc0000000 t vfs_odd\t[fuse]\n";
         let blacklist = &BTreeSet::from(["vfs_never".to_owned()]);
         let glob = &Glob::new("*vfs_*").unwrap();
         for module in [None, Some("vmlinux"), Some("fuse"), Some("btrfs")] {

@@ -163,9 +163,15 @@ pub(crate) fn is_loaded(module: &str) -> bool {
     fs::exists(format!("/sys/module/{module}/initstate")).unwrap_or(false)
 }
 
-/// Whether the name marks padding that the compiler puts before a function, not a function that is called.
+/// Whether the name is not that of a function that is called, but marks padding before one, or a part of one.
 pub(crate) fn is_hidden(name: &str) -> bool {
     ["__pfx_", "__cfi_", "__ftrace_invalid_address__"].iter().any(|one| name.starts_with(one))
+        || is_cold(name)
+}
+
+/// Whether the name is that of code which is seldom executed, split off from a function: it is jumped to, not called.
+pub(crate) fn is_cold(name: &str) -> bool {
+    name.contains(".cold")
 }
 
 /// Whether the function is on the kprobe blacklist. `false` if debugfs is not readable.
