@@ -26,8 +26,18 @@ pub(super) struct Argument {
     pub(super) points_to_user: bool,
 }
 
+/// Whether a function that returns this type writes the result to memory, where its caller says: structures that do not fit
+/// into two registers.
+pub(super) fn is_returned_in_memory(btf: &Btf, returns: TypeId) -> bool {
+    let is_composite = btf.resolve(returns).is_some_and(|it| matches!(it.ty, Type::Composite(_)));
+    is_composite && btf.size_of(returns).is_none_or(|size| size > 2 * REGISTER)
+}
+
 /// The arguments of a function, which are passed in registers.
 pub(super) fn of_function(btf: &Btf, function: &str, prototype: Prototype<'_>) -> Vec<Argument> {
+    // On x86-64, the address of a result in memory is passed before the arguments; on arm64, in a register of its own.
+    let is_shifted = cfg!(target_arch = "x86_64") && is_returned_in_memory(btf, prototype.returns);
+    let first = usize::from(is_shifted);
     let mut shifted_by: Option<String> = None;
     let mut arguments = Vec::new();
     for (n, parameter) in prototype.parameters().enumerate() {
@@ -37,14 +47,15 @@ pub(super) fn of_function(btf: &Btf, function: &str, prototype: Prototype<'_>) -
         let name = name_of(parameter.name, n);
         let fits = matches!(btf.size_of(parameter.ty), Some(1..=REGISTER));
         let location = match &shifted_by {
-            _ if n >= ARGUMENTS => Err(format!(
-                "is argument {} of {function}: only the first {ARGUMENTS} are in registers",
-                n + 1
+            _ if first + n >= ARGUMENTS => Err(format!(
+                "is argument {} of {function}: only the first {} are in registers",
+                n + 1,
+                ARGUMENTS - first
             )),
             Some(wide) => Err(format!(
                 "follows {wide}, which is passed by value without a register of its own, so its location is unknown"
             )),
-            None if fits => Ok(n as u8),
+            None if fits => Ok((first + n) as u8),
             None => Err(format!(
                 "is passed by value, and has no register of its own: it is `{}`",
                 btf.type_name(parameter.ty)

@@ -109,7 +109,19 @@ impl FunctionFields {
         let (register, returns) = (self.result?, self.returns?);
         let is_void = matches!(self.btf.resolve(returns)?.ty, Type::Void);
         let ty = (returns, false);
-        (!is_void).then(|| Access::new(&self.btf, register, ty, call::RETVAL, at))
+        let is_there = !is_void && self.in_memory().is_none();
+        is_there.then(|| Access::new(&self.btf, register, ty, call::RETVAL, at))
+    }
+
+    /// Why the return value cannot be read, if it is written to memory.
+    fn in_memory(&self) -> Option<String> {
+        let returns = self.returns.filter(|_| self.moment.has_result())?;
+        arguments::is_returned_in_memory(&self.btf, returns).then(|| {
+            format!(
+                "is returned in memory, not in a register: it is `{}`",
+                self.btf.type_name(returns)
+            )
+        })
     }
 
     /// The type at the end of a path.
@@ -147,7 +159,10 @@ impl FieldSource for FunctionFields {
                     None if !self.moment.has_result() => {
                         Some(Err(call::not_returned(&self.name, path)))
                     }
-                    None => error(format!("{} returns nothing", self.name)),
+                    None => error(match self.in_memory() {
+                        Some(why) => format!("{} {why}", call::RETVAL),
+                        None => format!("{} returns nothing", self.name),
+                    }),
                 }
             }
             (_, Some(argument)) if self.moment.has_arguments() => {
@@ -195,8 +210,10 @@ impl FieldSource for FunctionFields {
     fn left_out(&self) -> Vec<NotShown> {
         let arguments = self.arguments.iter().filter(|_| self.moment.has_arguments());
         let why = |argument: &Argument| argument.not_shown(&self.btf);
+        let result = self.in_memory().map(|why| NotShown { name: call::RETVAL.to_owned(), why });
         arguments
             .filter_map(|one| Some(NotShown { name: one.name.clone(), why: why(one)? }))
+            .chain(result)
             .collect()
     }
 

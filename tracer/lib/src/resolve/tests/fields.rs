@@ -344,6 +344,30 @@ fn raw_tracepoints_have_the_arguments_of_their_callbacks() {
 }
 
 #[test]
+fn a_result_in_memory_moves_the_arguments() {
+    let register = |function: &FunctionFields, name| resolve(function, name).unwrap().0.base;
+    let large = function("returns_large", Moment::Call);
+    // The address of the result comes first.
+    let first = u8::from(cfg!(target_arch = "x86_64"));
+    assert_eq!((register(&large, "a"), register(&large, "e")), (first, first + 4));
+    assert_eq!((register(&large, "arg1"), register(&large, "$arg1")), (first + 1, first));
+    if first == 1 {
+        let expected = "0: f is argument 6 of returns_large: only the first 5 are in registers";
+        assert_eq!(error(&large, "f"), expected);
+    }
+    let expected = "0: retval is returned in memory, not in a register: it is `struct large`";
+    for retval in ["retval", "retval.one"] {
+        assert_eq!(error(&large, retval), expected);
+    }
+    let left_out = large.left_out();
+    assert!(left_out.iter().any(|one| one.name == "retval"), "{left_out:?}");
+    // What fits into two registers is returned there.
+    let pair = function("returns_pair", Moment::Call);
+    assert_eq!((register(&pair, "a"), register(&pair, "f")), (0, 5));
+    assert_eq!(register(&pair, "retval.one"), probe_tracer_common::fetch::base::RETVAL);
+}
+
+#[test]
 fn types_that_say_what_their_numbers_mean_have_names() {
     let mut b = Builder::new();
     let int = b.int("int", 4, 1);

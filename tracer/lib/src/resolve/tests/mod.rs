@@ -177,6 +177,11 @@ pub(super) fn btf() -> Arc<Btf> {
         &[("p", later), ("v", void), ("arg0", int), ("retval", int)],
     );
     b.function("tasks", TypeId::VOID, &[("pid", int)]);
+    let all = [("a", int), ("b", int), ("c", int), ("d", int), ("e", int), ("f", int)];
+    let large = b.structure("large", 24, &[("one", long, 0, 0)]);
+    b.function("returns_large", large, &all);
+    let fits = b.structure("fits", 16, &[("one", long, 0, 0), ("two", long, 64, 0)]);
+    b.function("returns_pair", fits, &all);
     b.function("vfs_read", ssize, &[("file", file_pointer), ("buf", kernel_text)]);
     b.function("do_faccessat", ssize, &[("file", file_pointer), ("filename", kernel_text)]);
     let address =
