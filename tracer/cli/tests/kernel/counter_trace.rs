@@ -137,7 +137,8 @@ fn calls(event: &str, function: &str, work: &str) -> Vec<Value> {
 #[test]
 #[ignore = "needs root, BPF and uprobes: cargo xtask test"]
 fn page_faults_of_a_call_are_the_pages_that_it_touches() {
-    for (condition, least) in [("", 0), ("/counter > 5/", 6), ("/arg0 < 9 && counter >= 7/", 7)] {
+    for (condition, least) in [("", 0), ("/counter > 5/", 6), ("/arg0:u64 < 9 && counter >= 7/", 7)]
+    {
         let mut calls = calls("page-faults", &format!("{TOUCHES}{condition}"), "touches");
         calls.retain(|call| number(call, "round") > 0);
         let expected = (1..).zip(&ROUNDS[1..]).flat_map(|(round, &pages)| {

@@ -36,7 +36,7 @@ const FUNCTIONS: &[Hook] = &[
     Hook {
         name: "uprobe:libc:getenv",
         fields: &["arg0", "arg0:ustr"],
-        predicates: &["/arg0:ustr == \"SPECIALIZED\"/", "/arg0 > 4096/"],
+        predicates: &["/arg0:ustr == \"SPECIALIZED\"/", "/arg0:u64 > 4096/"],
     },
 ];
 

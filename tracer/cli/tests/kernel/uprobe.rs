@@ -108,8 +108,8 @@ fn every_hit_is_counted_that_satisfies_the_condition() {
         ("uprobe", "", 1000),
         ("uprobe", "/arg1:str == \"odd\"/", 334),
         ("uprobe", "/arg1:str == \"even\"/", 0),
-        ("uprobe", "/arg0 < 10 && arg1:str != \"odd\"/", 6),
-        ("uretprobe", "/retval >= 2700/", 100),
+        ("uprobe", "/arg0:u64 < 10 && arg1:str != \"odd\"/", 6),
+        ("uretprobe", "/retval:s32 >= 2700/", 100),
     ] {
         let spec = format!("{provider}:{}:{TRIPLE}{condition}", own());
         let counts = counts(&["-a", &spec], "triple 1000");

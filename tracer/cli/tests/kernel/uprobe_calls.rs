@@ -85,8 +85,8 @@ fn each_call_has_its_own_arguments_and_result() {
 #[ignore = "needs root, BPF and uprobes: cargo xtask test"]
 fn conditions_are_decided_once_their_values_are_known() {
     for (condition, expected) in [
-        ("arg0 >= 50 && retval < 180 && latency > 0", 10),
-        ("arg0 < 5 || retval > 290", 8),
+        ("arg0:u64 >= 50 && retval:u64 < 180 && latency > 0", 10),
+        ("arg0:s32 < 5 || retval:s32 > 290", 8),
         ("latency > 3600000000000", 0),
     ] {
         let spec = format!("u:OWN:{TRIPLE}{PAIR}/{condition}/");
@@ -149,7 +149,7 @@ fn every_call_is_in_a_bucket() {
         assert_eq!(line["missed"], 0, "{line}");
     }
     assert!(lines[NAP]["total"].as_u64().unwrap() >= 200_000_000, "{lines:?}");
-    let few = format!("{}/retval < 300 && arg0 > 9/", specs[0]);
+    let few = format!("{}/retval:u64 < 300 && arg0:u64 > 9/", specs[0]);
     assert_eq!(in_buckets(&timed(&[&few], "triple 1000")[TRIPLE]), 90);
 }
 

@@ -61,7 +61,7 @@ impl Domain {
         value: i128,
     ) -> Result<Compared, String> {
         let has_bits = comparison.operator == Operator::HasBits;
-        if self == Self::Unknown && !has_bits && self.depends_on_sign(comparison.operator, value) {
+        if self == Self::Unknown && !has_bits && depends_on_sign(comparison.operator, value) {
             return Err(unknown_sign(comparison, value));
         }
         // Bits are those of the field, not of its value.
@@ -192,16 +192,6 @@ impl Domain {
         }
     }
 
-    /// Whether a comparison tells apart negative numbers from others, so that it differs for the same bits as a signed
-    /// number.
-    fn depends_on_sign(self, operator: Operator, value: i128) -> bool {
-        match operator {
-            Operator::Less | Operator::GreaterOrEqual => value <= 1,
-            Operator::Greater | Operator::LessOrEqual => value <= 0,
-            _ => value < 0,
-        }
-    }
-
     fn name(self) -> String {
         match self {
             Self::Unsigned { bits } => format!("unsigned with {bits} bits"),
@@ -244,6 +234,17 @@ impl Domain {
 fn extended(value: i128, bits: u32) -> i128 {
     let unused = 64 - bits;
     (((value as i64) << unused >> unused) as u64).into()
+}
+
+/// Whether a comparison has another result for the same bits as a signed number: -1 of an `int` is greater than any small
+/// number if it is taken for unsigned.
+fn depends_on_sign(operator: Operator, value: i128) -> bool {
+    match operator {
+        Operator::Less | Operator::LessOrEqual | Operator::Greater | Operator::GreaterOrEqual => {
+            true
+        }
+        _ => value < 0,
+    }
 }
 
 fn unknown_sign(comparison: &Comparison, value: i128) -> String {

@@ -383,9 +383,16 @@ fn the_sign_of_an_untyped_value_has_to_be_given() {
     let reported = |predicate: &Predicate| {
         plan(&source, None, &[], Some(predicate)).map(|plan| machine.hit(&plan.table).1)
     };
-    for (operator, value) in
-        [(Less, 0), (GreaterOrEqual, 1), (Greater, 0), (LessOrEqual, 0), (Equal, -1), (Less, -5)]
-    {
+    for (operator, value) in [
+        (Less, 0),
+        (GreaterOrEqual, 1),
+        (Greater, 0),
+        (LessOrEqual, 0),
+        (Equal, -1),
+        (Less, -5),
+        (Less, 300),
+        (Greater, 4096),
+    ] {
         let what = reported(&number("retval", operator, value)).unwrap_err().what;
         assert!(what.starts_with("the type of retval is not known"), "{what}");
         assert!(
@@ -393,13 +400,14 @@ fn the_sign_of_an_untyped_value_has_to_be_given() {
             "{what}"
         );
     }
-    assert_eq!(reported(&number("retval", Less, 300)), Ok(false));
     assert_eq!(reported(&number("retval", NotEqual, 0)), Ok(true));
     for (ty, operator, value, expected) in [
         (FieldType::Signed(32), Less, 0, true),
         (FieldType::Signed(32), Equal, -1, true),
         (FieldType::Signed(64), Less, 0, false),
         (FieldType::Unsigned(64), Greater, 0, true),
+        (FieldType::Signed(32), Less, 300, true),
+        (FieldType::Signed(32), Greater, 4096, false),
     ] {
         let predicate = typed("retval", ty, operator, value);
         assert_eq!(reported(&predicate), Ok(expected), "{predicate}");
