@@ -254,8 +254,8 @@ impl Names {
             }
         };
         let frames = |(address, one): (&Address, &Symbolized<'_>)| match one {
-            Symbolized::Sym(symbol) => frame(symbol, address.back()),
-            Symbolized::Unknown(_) => Arc::default(),
+            Symbolized::Sym(symbol) if is_certain(address, symbol) => frame(symbol, address.back()),
+            _ => Arc::default(),
         };
         addresses.iter().zip(&found).map(frames).collect()
     }
@@ -463,12 +463,38 @@ fn frame(symbol: &Sym<'_>, back: u64) -> Arc<[Frame]> {
     Arc::new([Frame { name, offset, module: None, source: None }])
 }
 
+/// How far behind the beginning of a symbol of the kernel an address may be, in bytes. The kernel's table has no sizes, so the
+/// last symbol before a gap seems to go on to the next one.
+const FAR: usize = 1 << 16;
+
+/// Whether an address in the kernel belongs to the symbol that was found for it. The symbols of variables of each CPU are
+/// offsets, which are addresses of processes.
+fn is_certain(address: &Address, symbol: &Sym<'_>) -> bool {
+    let is_in_kernel = address.at.cast_signed() < 0;
+    is_in_kernel && symbol.offset < FAR
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernel::symbols;
     use probe_perf::Target;
     use std::io::Read;
     use std::process::{Command, Stdio};
+
+    #[test]
+    fn addresses_far_from_every_symbol_have_no_names() {
+        let names = Names::new(None);
+        let of = |at| names.of_kernel(&[Address { at, is_return: false }]).remove(0);
+        // Pages of processes, the gap in front of the kernel's code, and what is behind its last symbol.
+        for at in [0x1000, 0x5581_2345_6000, (1 << 47) - 1, 1 << 63, u64::MAX - 0xfff, u64::MAX] {
+            assert!(of(at).is_empty(), "{at:#x}: {:?}", of(at));
+        }
+        let known = symbols::extents("schedule", None).unwrap();
+        if let Some(schedule) = known.first().filter(|known| known.begin != 0) {
+            assert_eq!(of(schedule.begin + 1)[0].name, "schedule");
+        }
+    }
 
     #[test]
     fn mappings_are_read_again_only_if_something_was_mapped() {
