@@ -28,7 +28,38 @@ pub(super) fn wait<'e>(
         }
     };
     for (fd, has_ended) in fds.iter().zip(&mut have_ended) {
-        **has_ended = fd.revents().contains(PollFlags::HUP);
+        let reported = fd.revents();
+        **has_ended = reported.contains(PollFlags::HUP);
+        // It would be reported for ever.
+        if reported.contains(PollFlags::ERR) && !**has_ended {
+            return Err(io::Error::other(STOPPED));
+        }
     }
     Ok(ready > 0)
+}
+
+/// What an event reports with `POLLERR` (`perf_poll` in the kernel).
+const STOPPED: &str =
+    "an event does not count any more: its PMU is gone, or it is pinned and has lost its counter";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+    use std::time::Duration;
+
+    #[test]
+    fn an_event_that_has_stopped_is_an_error() {
+        let (reader, writer) = std::io::pipe().unwrap();
+        let mut has_ended = false;
+        let mut wait = |fd: BorrowedFd<'_>| {
+            let deadline = Instant::now().checked_add(Duration::from_millis(1));
+            super::wait([(fd, &mut has_ended)].into_iter(), &[], deadline)
+        };
+        assert!(!wait(reader.as_fd()).unwrap());
+        // The end of a pipe that nobody reads reports an error, and nothing else.
+        drop(reader);
+        assert_eq!(wait(writer.as_fd()).unwrap_err().to_string(), STOPPED);
+        assert!(!has_ended);
+    }
 }

@@ -1,6 +1,6 @@
 //! Counting events together.
 
-use super::scaled;
+use super::{both, scaled};
 use crate::error::PerfError;
 use crate::event::Event;
 use crate::target::{OpenSites, Site, Target};
@@ -44,7 +44,7 @@ struct Members {
 }
 
 /// The counts of a group at one moment.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GroupReading {
     /// How long the group was enabled.
@@ -53,6 +53,15 @@ pub struct GroupReading {
     pub running: Duration,
     /// The members, in the order in which the events were passed.
     pub members: Vec<MemberReading>,
+    /// The counts for the whole time, of each thread or CPU by itself.
+    estimates: Option<Vec<u64>>,
+}
+
+/// Nothing was counted, in no time.
+impl Default for GroupReading {
+    fn default() -> Self {
+        Self::new(Duration::ZERO, Duration::ZERO, Vec::new())
+    }
 }
 
 /// The count of one member of a group.
@@ -174,24 +183,31 @@ fn parsed(words: &[u64], ids: &[u64], words_each: usize) -> Option<GroupReading>
         let event = events.iter().find(|event| event[1] == *id)?;
         Some(MemberReading { value: event[0], lost: event.get(2).copied() })
     };
-    Some(GroupReading {
-        enabled: Duration::from_nanos(enabled),
-        running: Duration::from_nanos(running),
-        members: ids.iter().map(member).collect::<Option<_>>()?,
-    })
+    let members = ids.iter().map(member).collect::<Option<_>>()?;
+    Some(GroupReading::new(Duration::from_nanos(enabled), Duration::from_nanos(running), members))
 }
 
 impl GroupReading {
+    fn new(enabled: Duration, running: Duration, members: Vec<MemberReading>) -> Self {
+        let estimates =
+            members.iter().map(|member| scaled(member.value, enabled, running)).collect();
+        Self { enabled, running, members, estimates }
+    }
+
     /// Estimates the counts for the whole time that the group was enabled, in the order of [`members`](Self::members).
     /// `None` if the group was enabled but never counted.
+    /// So it is if it was never counted on one of the threads or CPUs that are added up: each has a share of the time of its
+    /// own.
     pub fn scaled(&self) -> Option<Vec<u64>> {
-        let scaled = |member: &MemberReading| scaled(member.value, self.enabled, self.running);
-        self.members.iter().map(scaled).collect()
+        self.estimates.clone()
     }
 
     fn plus(mut self, other: Self) -> Self {
         self.enabled += other.enabled;
         self.running += other.running;
+        self.estimates = self.estimates.zip(other.estimates).and_then(|(sums, others)| {
+            sums.into_iter().zip(others).map(|(sum, other)| both(Some(sum), Some(other))).collect()
+        });
         for (sum, member) in self.members.iter_mut().zip(&other.members) {
             sum.value = sum.value.wrapping_add(member.value);
             sum.lost = sum.lost.zip(member.lost).map(|(sum, lost)| sum + lost);
@@ -225,6 +241,16 @@ mod tests {
     }
 
     #[test]
+    fn each_cpu_is_scaled_by_its_own_share() {
+        let of = |value, running| {
+            let [enabled, running] = [100, running].map(Duration::from_nanos);
+            GroupReading::new(enabled, running, vec![MemberReading { value, lost: None }])
+        };
+        assert_eq!(of(0, 100).plus(of(1000, 50)).scaled(), Some(vec![2000]));
+        assert_eq!(of(1000, 100).plus(of(0, 0)).scaled(), None);
+    }
+
+    #[test]
     fn words_of_other_events_are_not_a_reading() {
         for words in [
             &[][..],
@@ -241,10 +267,9 @@ mod tests {
 
     #[test]
     fn readings_add_up_and_losses_only_if_all_report_them() {
-        let of = |value, lost| GroupReading {
-            enabled: Duration::from_nanos(10),
-            running: Duration::from_nanos(5),
-            members: vec![MemberReading { value, lost }],
+        let of = |value, lost| {
+            let [enabled, running] = [10, 5].map(Duration::from_nanos);
+            GroupReading::new(enabled, running, vec![MemberReading { value, lost }])
         };
         let sum = of(1, Some(2)).plus(of(3, Some(4)));
         assert_eq!(sum.members, [MemberReading { value: 4, lost: Some(6) }]);

@@ -252,7 +252,7 @@ fn page_of(sites: &[(Site, PerfEvent)]) -> Option<ControlPage> {
 }
 
 /// A count, and how long it was counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Reading {
     /// How often the event happened while it was counted.
@@ -261,12 +261,22 @@ pub struct Reading {
     pub enabled: Duration,
     /// How much of that time it counted: less than all of it if events outnumber the CPU's counters.
     pub running: Duration,
+    /// The count for the whole time, of each thread or CPU by itself.
+    estimate: Option<u64>,
+}
+
+/// Nothing was counted, in no time.
+impl Default for Reading {
+    fn default() -> Self {
+        Self::new(0, 0, 0)
+    }
 }
 
 impl Reading {
     fn new(value: u64, enabled: u64, running: u64) -> Self {
         let (enabled, running) = (Duration::from_nanos(enabled), Duration::from_nanos(running));
-        Self { value, enabled, running }
+        let estimate = scaled(value, enabled, running);
+        Self { value, enabled, running, estimate }
     }
 
     fn of(event: &PerfEvent) -> io::Result<Self> {
@@ -278,9 +288,10 @@ impl Reading {
         Ok(Self::new(value, enabled, running))
     }
 
-    /// Estimates the count for the whole time that the counter was enabled. `None` if it was enabled but never counted.
+    /// Estimates the count for the whole time that the counter was enabled. `None` if it was enabled but never counted, on any
+    /// of the threads or CPUs that are added up: each has a share of the time of its own.
     pub fn scaled(&self) -> Option<u64> {
-        scaled(self.value, self.enabled, self.running)
+        self.estimate
     }
 }
 
@@ -312,7 +323,13 @@ impl AddAssign for Reading {
         self.value = self.value.wrapping_add(other.value);
         self.enabled += other.enabled;
         self.running += other.running;
+        self.estimate = both(self.estimate, other.estimate);
     }
+}
+
+/// The sum of two estimates, if both are known.
+fn both(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    Some(one?.saturating_add(other?))
 }
 
 #[cfg(test)]
@@ -331,10 +348,28 @@ mod tests {
     }
 
     #[test]
+    fn each_cpu_is_scaled_by_its_own_share() {
+        let sum = |readings: &[(u64, u64, u64)]| {
+            let readings = readings
+                .iter()
+                .map(|&(value, enabled, running)| Reading::new(value, enabled, running));
+            let mut sum = Reading::default();
+            readings.for_each(|reading| sum += reading);
+            sum.scaled()
+        };
+        assert_eq!(sum(&[]), Some(0));
+        // An idle CPU counts all the time.
+        assert_eq!(sum(&[(0, 100, 100), (1000, 100, 50)]), Some(2000));
+        assert_eq!(sum(&[(1000, 100, 100), (0, 100, 0)]), None, "one was never counted");
+        assert_eq!(sum(&[(1000, 100, 100), (0, 0, 0)]), Some(1000), "one was not enabled");
+    }
+
+    #[test]
     fn readings_add_up() {
         let mut sum = Reading::default();
         sum += Reading::new(1, 10, 5);
         sum += Reading::new(2, 20, 20);
-        assert_eq!(sum, Reading::new(3, 30, 25));
+        let times = (sum.enabled.as_nanos(), sum.running.as_nanos());
+        assert_eq!((sum.value, times), (3, (30, 25)));
     }
 }

@@ -131,6 +131,16 @@ pub enum PmuError {
         /// The events.
         events: Vec<String>,
     },
+    /// A term of several bits has no value.
+    #[error("`{term}` of {pmu} has no value: write {term}=VALUE, from 0 to {most:#x}")]
+    NoValue {
+        /// The PMU.
+        pmu: String,
+        /// The term.
+        term: String,
+        /// The largest value.
+        most: u64,
+    },
     /// The value of a term does not fit into its bits.
     #[error(
         "{value:#x} is too large for `{term}` of {pmu}, which has the bits {format}: the maximum is {most:#x}"

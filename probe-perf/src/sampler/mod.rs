@@ -74,6 +74,8 @@ pub struct SamplerCounts {
     pub throttled: u64,
     /// Records that were malformed.
     pub malformed: u64,
+    /// Samples for which the hardware had no room. `lost` has only the others until all are added up.
+    lost_in_hardware: u64,
 }
 
 /// The result of waiting for a record.
@@ -173,7 +175,8 @@ impl Sampler {
             let watch = self.hotplug.as_ref().and_then(|hotplug| hotplug.watch.as_ref().ok());
             let watch = watch.map(CpuWatch::descriptors);
             let waited = self.rings.wait(watch.as_ref().map_or(&[], |both| both), deadline);
-            is_over = !waited.map_err(PerfError::of_events("wait for records"))?;
+            let waited = waited.map_err(PerfError::of_events("wait for records"))?;
+            is_over = !waited || deadline.is_some_and(|deadline| deadline <= Instant::now());
         }
     }
 
@@ -184,7 +187,8 @@ impl Sampler {
     /// If the kernel fails to report its losses.
     pub fn counts(&self) -> Result<SamplerCounts, PerfError> {
         // The kernel counts a loss at once, but writes its record only when there is room again.
-        let lost = self.rings.lost()?.max(self.counts.lost);
+        let in_rings = self.rings.lost()?.max(self.counts.lost);
+        let lost = in_rings.saturating_add(self.counts.lost_in_hardware);
         Ok(SamplerCounts { lost, ..self.counts })
     }
 
@@ -285,8 +289,9 @@ impl SamplerCounts {
         self.records += 1;
         match record.body {
             Body::Sample(_) => self.samples += 1,
-            Body::Lost { lost, .. } | Body::LostSamples(lost) => {
-                self.lost = self.lost.saturating_add(lost);
+            Body::Lost { lost, .. } => self.lost = self.lost.saturating_add(lost),
+            Body::LostSamples(lost) => {
+                self.lost_in_hardware = self.lost_in_hardware.saturating_add(lost);
             }
             Body::Throttle(_) => self.throttled += 1,
             _ => {}

@@ -70,12 +70,24 @@ impl PmuEvent {
         let (kind, cpus) = (pmu.kind()?, pmu.cpus()?);
         let mut event = Self { text, name: None, kind, words: [0; 4], rate: None, cpus };
         let typed: Vec<_> = terms_of(terms).collect();
-        for term in &typed {
-            let name = term.value.is_none().then(|| pmu.event(term.name)).transpose()?.flatten();
-            match name {
-                Some(described) => event.describe(pmu, term.name, &described, &typed)?,
-                None => event.set(pmu, *term)?,
+        // The terms of the kernel's named events take their places.
+        let described = |term: &Term<'_>| match term.value {
+            None => pmu.event(term.name),
+            Some(_) => Ok(None),
+        };
+        let described = typed.iter().map(described).collect::<Result<Vec<_>, _>>()?;
+        let mut all = Vec::new();
+        for (term, described) in typed.iter().zip(&described) {
+            match described {
+                Some(described) => all.extend(described_terms(pmu, term.name, described, &typed)?),
+                None => all.push(*term),
             }
+        }
+        // Whole words come first, as for perf: the other terms set some of their bits.
+        let (words, others): (Vec<_>, Vec<_>) =
+            all.into_iter().partition(|term| WORDS.contains(&term.name));
+        for term in words.into_iter().chain(others) {
+            event.set(pmu, term)?;
         }
         Ok(event)
     }
@@ -86,25 +98,6 @@ impl PmuEvent {
         // If the file cannot be read, opening the event reports the error.
         let cpus = Pmu::of(devices, name).cpus().ok().flatten();
         cpus.is_none_or(|cpus| cpus.contains(&cpu))
-    }
-
-    /// Applies the terms of one of the kernel's named events. The user must set the terms that it leaves open.
-    fn describe(
-        &mut self,
-        pmu: &Pmu,
-        event: &str,
-        described: &str,
-        typed: &[Term<'_>],
-    ) -> Result<(), PmuError> {
-        for term in terms_of(described) {
-            if term.value != Some("?") {
-                self.set(pmu, term)?;
-            } else if !typed.iter().any(|own| own.name == term.name && own.value.is_some()) {
-                let (event, term) = (event.to_owned(), term.name.to_owned());
-                return Err(PmuError::Open { pmu: pmu.name.clone(), event, term });
-            }
-        }
-        Ok(())
     }
 
     fn set(&mut self, pmu: &Pmu, term: Term<'_>) -> Result<(), PmuError> {
@@ -123,6 +116,10 @@ impl PmuEvent {
                         None => pmu.no_term(name),
                     });
                 };
+                if term.value.is_none() && format.most() > 1 {
+                    let (term, most) = (name.to_owned(), format.most());
+                    return Err(PmuError::NoValue { pmu: pmu.name.clone(), term, most });
+                }
                 let value = term.number()?;
                 if !format.put(value, &mut self.words) {
                     let (pmu, term) = (pmu.name.clone(), name.to_owned());
@@ -132,6 +129,26 @@ impl PmuEvent {
             }
         }
         Ok(())
+    }
+}
+
+/// The terms of one of the kernel's named events. The user must set those that it leaves open.
+fn described_terms<'d>(
+    pmu: &Pmu,
+    event: &str,
+    described: &'d str,
+    typed: &[Term<'_>],
+) -> Result<Vec<Term<'d>>, PmuError> {
+    let (open, set): (Vec<_>, Vec<_>) =
+        terms_of(described).partition(|term| term.value == Some("?"));
+    let is_typed =
+        |term: &Term<'_>| typed.iter().any(|own| own.name == term.name && own.value.is_some());
+    match open.iter().find(|term| !is_typed(term)) {
+        Some(term) => {
+            let (event, term) = (event.to_owned(), term.name.to_owned());
+            Err(PmuError::Open { pmu: pmu.name.clone(), event, term })
+        }
+        None => Ok(set),
     }
 }
 

@@ -17,6 +17,7 @@ fn machine() -> tempfile::TempDir {
         ("cpu/events/cycles", "event=0x3c\n"),
         ("cpu/events/misses", "event=0x12e,umask=0x41,inv\n"),
         ("cpu/events/of-core", "event=0x10,umask=?\n"),
+        ("cpu/events/whole", "config=0x1234\n"),
         ("power/type", "9\n"),
         ("power/cpumask", "0,4-5\n"),
         ("power/format/event", "config:0-7\n"),
@@ -96,6 +97,8 @@ fn terms_are_bits_of_the_attribute() {
         ("cpu/config=1,config1=2,config2=0x3,config3=4/", 4, [1, 2, 3, 4]),
         ("software/config=2/", 1, [2, 0, 0, 0]),
         ("cpu/,event=1,,/", 4, [1, 0, 0, 0]),
+        ("cpu/umask=1,config=0x3c/", 4, [0x13c, 0, 0, 0]),
+        ("cpu/config=0x3c,umask=1/", 4, [0x13c, 0, 0, 0]),
     ] {
         let event = found(text).unwrap_or_else(|error| panic!("{text}: {error}"));
         assert_eq!((event.kind, event.words), (kind, words), "{text}");
@@ -112,6 +115,8 @@ fn terms_after_a_named_event_override_it() {
         ("cpu/misses,event=1/", 0x80_4101),
         ("cpu/of-core,umask=7/", 0x710),
         ("cpu/umask=7,of-core/", 0x710),
+        ("cpu/umask=1,whole/", 0x134),
+        ("cpu/cycles,config=0x1200/", 0x123c),
         ("power/energy-pkg/", 2),
     ] {
         assert_eq!(found(text).unwrap().words, [config, 0, 0, 0], "{text}");
@@ -265,7 +270,7 @@ fn unknown_names_are_reported_with_the_known_ones() {
 fn known_events_are_listed() {
     let all = known(machine().path());
     let of = |pmu: &str| all.iter().filter(|name| name.starts_with(pmu)).collect::<Vec<_>>();
-    assert_eq!(of("cpu/"), ["cpu/", "cpu/cycles/", "cpu/misses/", "cpu/of-core/"]);
+    assert_eq!(of("cpu/"), ["cpu/", "cpu/cycles/", "cpu/misses/", "cpu/of-core/", "cpu/whole/"]);
     assert_eq!(of("power/"), ["power/", "power/energy-pkg/"]);
     assert_eq!(of("intel_pt/"), ["intel_pt/"]);
     assert_eq!(of("uncore_imc/"), ["uncore_imc/", "uncore_imc/reads/", "uncore_imc/writes/"]);
@@ -288,6 +293,7 @@ fn invalid_values_are_errors() {
         ("imc/event=0x10/", "0x10 is too large for `event` of uncore_imc_10"),
         ("imc_[0/reads/", "`imc_[0` is not a valid pattern of PMUs"),
         ("cpu/inv=2/", "the maximum is 0x1"),
+        ("cpu/event,umask=1/", "`event` of cpu has no value: write event=VALUE, from 0 to 0xfff"),
         ("cpu/event=/", "`` is not a valid number for `event`"),
         ("cpu/event=x/", "`x` is not a valid number"),
         ("cpu/event=0x/", "`0x` is not a valid number"),

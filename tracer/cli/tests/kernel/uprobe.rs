@@ -288,7 +288,7 @@ fn returns_of_code_that_is_not_called_are_not_probed() {
     let program = program.to_str().unwrap();
 
     let command = [program, "one", "two"];
-    succeed(&mut Command::new(program).args(&command[1..]));
+    succeed(Command::new(program).args(&command[1..]));
     for (provider, options) in [("ur", &[][..]), ("u", &["--ret"])] {
         let all = format!("{provider}:{program}:*");
         let mut run = probe(["trace", "-F", "jsonl", &all]);

@@ -10,7 +10,7 @@ use crate::running::ending::Ending;
 use crate::running::privileges::{self, Running};
 use anyhow::{Result, anyhow, bail};
 use files::{Output, Snapshot, Snapshots, name};
-use probe_perf::{AuxFlags, AuxMode, AuxTrace, AuxTraces};
+use probe_perf::{AuxFlags, AuxMode, AuxTrace, AuxTraces, Sampler};
 use probe_sys::escape::Escaped;
 use records::Records;
 use std::io;
@@ -75,11 +75,28 @@ pub(crate) fn run(args: &Sample, dir: &Path, ending: Ending) -> Result<ExitCode>
     written.end(&mut traces, &mut records)?;
     tasks.disable()?;
     records.take(&mut tasks, usize::MAX)?;
+    report_missing(&tasks)?;
     let code = begun.exit_code()?;
     let summary = written.summary(dir);
     print(&written.finish()?)?;
     report(summary);
     Ok(code)
+}
+
+/// Reports the records of tasks that are not in their file. The kernel describes a loss in a later record, if there is one.
+fn report_missing(tasks: &Sampler) -> Result<()> {
+    match tasks.counts()?.lost {
+        0 => {}
+        1 => log::warn!("1 record of tasks and mappings was lost"),
+        lost => log::warn!("{lost} records of tasks and mappings were lost"),
+    }
+    for (cpu, error) in tasks.uncovered() {
+        log::warn!("CPU {cpu} went online but is not observed: {error}");
+    }
+    if let Some(error) = tasks.hotplug_error() {
+        log::warn!("CPUs that went online are not observed: {error}");
+    }
+    Ok(())
 }
 
 /// Makes PMUs write their data that do so only when their event is read.
