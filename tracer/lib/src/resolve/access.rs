@@ -126,6 +126,11 @@ impl<'b> Access<'b> {
 
     /// Follows the value, a pointer to this type.
     fn dereference(&mut self, to: TypeId) -> Result<(), Refusal> {
+        if self.btf.resolve(to).is_some_and(|target| target.is_per_cpu) {
+            let what =
+                "is not an address: each CPU has a value of its own there, and none can be read";
+            return Err(self.says(what.to_owned()));
+        }
         let is_user = self.is_user_pointer(to);
         self.reach.dereference(is_user).map_err(|why| self.says(why))?;
         self.points_to_user = false;

@@ -5,8 +5,11 @@ use super::message::{FUNCTIONS, Function, Wants, shortened};
 use super::texts::{Text, Texts};
 use crate::binary::debug::is_of_build;
 use crate::binary::{Parts, parts};
-use object::{Object, ObjectSegment, ObjectSymbol, SegmentFlags, SymbolKind};
+use object::{
+    Object, ObjectSection, ObjectSegment, ObjectSymbol, SectionKind, SegmentFlags, SymbolKind,
+};
 use std::fs::File;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 
 /// The number of symbols that are kept. More belong to no sensible program.
@@ -22,6 +25,8 @@ pub(super) type ElfFile<'c> = object::File<'c, &'c Parts<'c>>;
 #[derive(Default)]
 pub(crate) struct Program {
     segments: Vec<Segment>,
+    /// The addresses of sections with code.
+    sections: Vec<Range<u64>>,
     /// By address.
     symbols: Vec<Symbol>,
     names: Texts,
@@ -69,8 +74,15 @@ impl Program {
     ) -> object::read::Result<Self> {
         let read = parts(file);
         let elf = ElfFile::parse(&read)?;
-        let mut this =
-            Self { segments: elf.segments().map(Segment::of).collect(), ..Self::default() };
+        let has_code = |section: &object::Section<'_, '_, _>| section.kind() == SectionKind::Text;
+        let addresses = |section: object::Section<'_, '_, _>| {
+            section.address()..section.address().saturating_add(section.size())
+        };
+        let mut this = Self {
+            segments: elf.segments().map(Segment::of).collect(),
+            sections: elf.sections().filter(has_code).map(addresses).collect(),
+            ..Self::default()
+        };
         this.add_symbols(&elf);
         let id = elf.build_id()?.unwrap_or_default().to_vec();
         let link = elf.gnu_debuglink()?;
@@ -158,15 +170,20 @@ impl Program {
         of(true).or_else(|| of(false))
     }
 
+    /// The section that an address is in. A file without a table of sections has none.
+    fn section_of(&self, address: u64) -> Option<&Range<u64>> {
+        self.sections.iter().find(|section| section.contains(&address))
+    }
+
     /// The innermost function at an address. Of several names for it, that of a global one.
     fn symbol_at(&self, address: u64) -> Option<&Symbol> {
         let behind = self.symbols.partition_point(|symbol| symbol.address <= address);
         let before = &self.symbols[..behind];
-        // A symbol without a size ends at the next one.
+        // A symbol without a size ends at the next one, or with its section.
         let contains = |symbol: &&Symbol| {
             let is_last = before.last().is_some_and(|last| last.address == symbol.address);
             match symbol.size {
-                0 => is_last,
+                0 => is_last && self.section_of(symbol.address) == self.section_of(address),
                 size => address - symbol.address < size,
             }
         };
@@ -206,4 +223,25 @@ pub(super) fn demangled(name: &str) -> String {
 pub(super) fn files(mut files: Vec<OwnedFd>, has_package: bool) -> Files {
     let package = if has_package { files.pop().map(File::from) } else { None };
     (files.into_iter().map(File::from).collect(), package).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_symbol_without_a_size_ends_with_its_section() {
+        let mut program = Program::default();
+        let name = program.names.add(b"_init").unwrap();
+        program.symbols.push(Symbol { address: 0x10, size: 0, is_global: false, name });
+        let is_named = |program: &Program, at: [u64; 4]| {
+            at.map(|address| program.symbol_at(address).is_some())
+        };
+        // A file without sections.
+        let addresses = [0xf, 0x10, 0x1f, 0x20];
+        assert_eq!(is_named(&program, addresses), [false, true, true, true]);
+        // The stubs of the PLT, which have no symbols, are often behind it.
+        program.sections = vec![0x10..0x20, 0x20..0x40];
+        assert_eq!(is_named(&program, addresses), [false, true, true, false]);
+    }
 }

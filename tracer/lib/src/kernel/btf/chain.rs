@@ -16,21 +16,24 @@ pub(crate) struct Resolved<'b> {
     pub(crate) ty: Type<'b>,
     /// Whether the type is tagged `user`, which means that the value is in user memory.
     pub(crate) is_user: bool,
+    /// Whether it is tagged `percpu`: each CPU has a value of its own, and what leads there is no address.
+    pub(crate) is_per_cpu: bool,
 }
 
 impl Btf {
     /// Skips typedefs, modifiers and tags. `None` if there is no such type, or the chain is too long.
     pub(crate) fn resolve(&self, mut id: TypeId) -> Option<Resolved<'_>> {
-        let mut is_user = false;
+        let (mut is_user, mut is_per_cpu) = (false, false);
         for _ in 0..LONGEST {
             let ty = self.at(id)?;
             id = match ty {
                 Type::Typedef { of, .. } | Type::Modifier { of } => of,
                 Type::Tag { name, of } => {
                     is_user |= name == "user";
+                    is_per_cpu |= name == "percpu";
                     of
                 }
-                _ => return Some(Resolved { id, ty, is_user }),
+                _ => return Some(Resolved { id, ty, is_user, is_per_cpu }),
             };
         }
         None

@@ -344,6 +344,25 @@ fn raw_tracepoints_have_the_arguments_of_their_callbacks() {
 }
 
 #[test]
+fn what_each_cpu_has_is_not_read() {
+    let mut b = Builder::new();
+    let int = b.int("int", 4, 1);
+    let counts = b.structure("counts", 4, &[("found", int, 0, 0)]);
+    let tagged = b.tag("percpu", counts);
+    let counts = b.pointer(tagged);
+    let net = b.structure("net", 8, &[("counts", counts, 0, 0)]);
+    let net = b.pointer(net);
+    b.function("look_in", int, &[("net", net)]);
+    let source = FunctionFields::new(b.build(), "look_in", Moment::Entry).unwrap();
+    // The offset itself is a value like any other.
+    assert_eq!(resolve(&source, "net->counts").unwrap().1, Shape::Pointer);
+    for path in ["net->counts->found", "net->counts[1].found"] {
+        let expected = "net.counts is not an address: each CPU has a value of its own there";
+        assert!(error(&source, path).contains(expected), "{}", error(&source, path));
+    }
+}
+
+#[test]
 fn a_result_in_memory_moves_the_arguments() {
     let register = |function: &FunctionFields, name| resolve(function, name).unwrap().0.base;
     let large = function("returns_large", Moment::Call);
