@@ -74,8 +74,9 @@ pub struct AuxTrace {
 /// Data of an AUX area, oldest first, in two parts where the area wraps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AuxPiece<'a> {
-    /// The position of its start, counted in bytes since the event was opened.
-    pub position: u64,
+    /// The position of its start, counted in bytes since the event was opened. `None` in a snapshot if the hardware
+    /// reports only its position in the area, and has wrapped.
+    pub position: Option<u64>,
     /// The data.
     pub bytes: &'a [u8],
     /// The second part, if the data wraps.
@@ -217,7 +218,7 @@ impl AuxTrace {
                 self.skipped += position.wrapping_sub(self.taken);
                 self.taken = position.wrapping_add(len);
                 let (bytes, wrapped) = self.area.bytes(position, len as usize);
-                return Some(AuxPiece { position, bytes, wrapped, flags });
+                return Some(AuxPiece { position: Some(position), bytes, wrapped, flags });
             }
         }
     }
@@ -252,9 +253,9 @@ impl AuxTrace {
             behind.iter().any(|&byte| byte != 0)
         };
         let len = if has_wrapped { size } else { head as usize };
-        let position = head.wrapping_sub(len as u64);
-        let (bytes, wrapped) = self.area.bytes(position, len);
-        let begin = (head >= size as u64).then_some(position);
+        let (bytes, wrapped) = self.area.bytes(head.wrapping_sub(len as u64), len);
+        let position = head.checked_sub(len as u64);
+        let begin = position.filter(|_| head >= size as u64);
         let flags = AuxFlags::OVERWRITE | self.newest_flags.since(begin, len as u64);
         let taken = take(AuxPiece { position, bytes, wrapped, flags });
         self.enable()?;

@@ -153,8 +153,8 @@ impl Snapshots {
 pub(crate) struct Snapshot {
     path: PathBuf,
     pub(crate) bytes: usize,
-    /// Its start in the sequence of all data, in bytes.
-    from: u64,
+    /// Its start in the sequence of all data, in bytes, if the hardware reports it.
+    from: Option<u64>,
     /// Records for which the ring had no room since the previous snapshot.
     pub(crate) lost: u64,
     pub(crate) flags: AuxFlags,
@@ -164,6 +164,7 @@ impl Snapshot {
     pub(crate) fn line(&self) -> String {
         let Self { path, bytes, from, lost, flags } = self;
         let has = |flag| u8::from(flags.contains(flag));
+        let from = from.map_or_else(|| "-".to_owned(), |from| from.to_string());
         format!(
             "{bytes:>14} {from:>14} {lost:>6} {:>9} {:>8} {:>8} {}\n",
             has(AuxFlags::TRUNCATED),
