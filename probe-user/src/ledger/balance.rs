@@ -222,7 +222,7 @@ impl Ledger {
 #[non_exhaustive]
 pub enum Discrepancy {
     /// Malformed bytes were skipped. The number of records in them is unknown.
-    #[error("times that malformed bytes were skipped on CPU {cpu}: {times}")]
+    #[error("malformed bytes were skipped on CPU {cpu} (times: {times})")]
     Malformed {
         /// The CPU.
         cpu: u32,
@@ -230,7 +230,7 @@ pub enum Discrepancy {
         times: u64,
     },
     /// Records arrived whose kinds no program can emit through the pipe.
-    #[error("records of unknown kinds on CPU {cpu}: {records}")]
+    #[error("CPU {cpu} delivered records of unknown kinds (records: {records})")]
     Foreign {
         /// The CPU.
         cpu: u32,
@@ -248,7 +248,7 @@ pub enum Discrepancy {
         kernel: u64,
     },
     /// More records were handled than sent.
-    #[error("records of kind {kind} too many on CPU {cpu}: {records}")]
+    #[error("more records of kind {kind} were handled than sent on CPU {cpu} (surplus: {records})")]
     Surplus {
         /// The CPU.
         cpu: u32,
@@ -258,7 +258,9 @@ pub enum Discrepancy {
         records: u64,
     },
     /// Fewer records were handled than sent, and nothing is left in the ring.
-    #[error("records of kind {kind} missing on CPU {cpu}: {records}")]
+    #[error(
+        "fewer records of kind {kind} were handled than sent on CPU {cpu} (missing: {records})"
+    )]
     Missing {
         /// The CPU.
         cpu: u32,
@@ -354,12 +356,12 @@ mod tests {
         check(
             |ledger| ledger.entries[0].handled = 9,
             &[Discrepancy::Missing { cpu: 3, kind: KIND, records: 1 }],
-            "records of kind 0x1000 missing on CPU 3: 1",
+            "fewer records of kind 0x1000 were handled than sent on CPU 3 (missing: 1)",
         );
         check(
             |ledger| ledger.entries[0].handled = 11,
             &[Discrepancy::Surplus { cpu: 3, kind: KIND, records: 1 }],
-            "records of kind 0x1000 too many on CPU 3: 1",
+            "more records of kind 0x1000 were handled than sent on CPU 3 (surplus: 1)",
         );
         check(
             |ledger| ledger.cpus[0].kernel_lost = Some(4),
@@ -372,7 +374,7 @@ mod tests {
                 Discrepancy::Malformed { cpu: 3, times: 1 },
                 Discrepancy::Foreign { cpu: 3, records: 2 },
             ],
-            "times that malformed bytes were skipped on CPU 3: 1, records of unknown kinds on CPU 3: 2",
+            "malformed bytes were skipped on CPU 3 (times: 1), CPU 3 delivered records of unknown kinds (records: 2)",
         );
     }
 

@@ -148,8 +148,8 @@ pub enum TraceError {
     },
     /// The programs cannot read the registers of this architecture.
     #[error(
-        "cannot probe {spec}: on {architecture}, probe does not know where functions have their arguments and \
-         results; tracepoint:, rawtp:, fentry: and fexit: work there"
+        "cannot probe {spec}: probe does not know which registers hold arguments and results on {architecture}; \
+         tracepoint:, rawtp:, fentry: and fexit: work there"
     )]
     Architecture {
         /// The probe.
@@ -361,7 +361,7 @@ pub enum TraceError {
     ForeignChildren,
     /// The difference between the clock of this process and that of events is unknown.
     #[error(
-        "cannot tell the clock of this process from that of its children (time_namespaces(7)); \
+        "cannot determine how the clock of this process differs from that of its children (time_namespaces(7)); \
          start `unshare --time` with --fork"
     )]
     ForeignClock,

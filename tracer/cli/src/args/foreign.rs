@@ -177,7 +177,7 @@ const OPTIONS: &[(&[&str], Answers)] = &[
         &["-U", "-K", "--kernel"],
         &[(
             &["sample"],
-            "stacks have both sides; -e EVENT:u samples user space only, and -e EVENT:k the kernel",
+            "samples have kernel and user stacks; -e EVENT:u samples user space only, and -e EVENT:k the kernel only",
         )],
     ),
 ];
@@ -331,12 +331,12 @@ fn answer_to(error: &clap::Error, args: &[String]) -> Option<String> {
             Some("`probe record -o FILE PROBE` records every hit of a probe; `probe sample` samples, as perf record does".to_owned())
         }
         ErrorKind::MissingRequiredArgument if args.iter().any(|arg| arg == "--") => Some(
-            "say what to trace in the command: 'tracepoint:syscalls:sys_enter_*' stands for all system calls".to_owned(),
+            "name what to trace in the command: 'tracepoint:syscalls:sys_enter_*' stands for all system calls".to_owned(),
         ),
         ErrorKind::MissingRequiredArgument if TRACING.contains(&command) => Some(
             match value_of(args, PROCESS) {
                 Some(process) => format!(
-                    "say what to trace in the process: `probe {command} {ALL_SYSTEM_CALLS} -p {process}` is about its \
+                    "name what to trace in the process: `probe {command} {ALL_SYSTEM_CALLS} -p {process}` selects its \
                      system calls"
                 ),
                 None => format!(

@@ -67,7 +67,7 @@ pub(crate) struct Sample {
     #[arg(long, conflicts_with_all = ["all_cpus", "cpus"])]
     pub(crate) per_thread: bool,
 
-    /// Also count the samples of this probe itself
+    /// Also count the samples of this `probe` process itself
     #[arg(long)]
     pub(crate) include_self: bool,
 

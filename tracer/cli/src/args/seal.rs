@@ -3,7 +3,7 @@
 /// Whether `probe` keeps the privileges that it may still need.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct Seal {
-    /// Give up every privilege before the first event is read, except for signals to a command; CPUs that come online
+    /// Give up every privilege before the first event is read, except the one to signal a command; CPUs that come online
     /// later are not covered
     #[arg(long = "sealed")]
     pub(crate) is_sealed: bool,

@@ -117,7 +117,7 @@ pub(crate) struct Choice {
     #[arg(long)]
     pub(crate) no_limit: bool,
 
-    /// Probe returns even where that crashes the program: of functions of Go programs, and of setjmp and its like
+    /// Probe returns even where this crashes the program: in Go programs, and in setjmp and similar functions
     #[arg(long)]
     pub(crate) unsafe_returns: bool,
 }

@@ -106,7 +106,7 @@ fn the_files_of_a_process_are_probed_and_not_others_of_the_same_path() {
     let waiting = Waiting::start("exec chroot $(dirname $0)/root \"$0\" \"$@\"", &seen);
     let pid = waiting.0.id().to_string();
     let expected_error = format!(
-        "process {pid} has another root directory, and runs code of no file called resolv;"
+        "process {pid} has a different root directory and has mapped no code from a file called resolv;"
     );
     assert_exit(&mut probe(["count", "u:resolv:ns_name_pton", "-p", &pid]), 1, &expected_error);
     drop(waiting.hits(&[&spec(&seen)]));

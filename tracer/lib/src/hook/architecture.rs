@@ -44,7 +44,8 @@ mod tests {
             assert!(Architecture("x86_64").check(&spec).is_ok(), "{spec}");
             let checked = Architecture("aarch64").check(&spec).map_err(|error| error.to_string());
             assert_eq!(checked.is_ok(), is_right, "{spec}: {checked:?}");
-            let expected = "on aarch64, probe does not know where functions have their arguments";
+            let expected =
+                "probe does not know which registers hold arguments and results on aarch64";
             assert!(checked.err().is_none_or(|message| message.contains(expected)), "{spec}");
         }
     }

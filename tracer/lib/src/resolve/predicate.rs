@@ -218,7 +218,7 @@ impl Compiler<'_> {
         match self.add(predicate, Target::Accept, Target::Reject)? {
             Target::Check(n) => self.steps.truncate(n + 1),
             Target::Accept => self.steps.clear(),
-            Target::Reject => return Err(ResolveError::new(At(0), "the condition is never true")),
+            Target::Reject => return Err(ResolveError::new(At(0), "the predicate is never true")),
         }
         let count = self.steps.len();
         let encode = |target| match target {
@@ -307,7 +307,7 @@ impl Compiler<'_> {
     /// Adds a step. Returns the target that it is.
     fn push(&mut self, step: Step, at: At) -> Result<Target, ResolveError> {
         if self.steps.len() == self.room {
-            let what = format!("a condition has at most {CHECKS} comparisons");
+            let what = format!("a predicate has at most {CHECKS} comparisons");
             return Err(ResolveError::new(at, what));
         }
         self.steps.push(step);
@@ -415,7 +415,9 @@ impl Compiler<'_> {
         };
         let most = longest(field).min(TEXT_LEN);
         if len > most {
-            return Err(format!("the string has {len} bytes: at most {most} are compared here"));
+            return Err(format!(
+                "the string is too long: it has {len} bytes, and at most {most} can be compared here"
+            ));
         }
         let is_abstract = field.flags & flag::ABSTRACT != 0 && len > 1;
         if pattern.is_none() && text[usize::from(is_abstract)..].contains(&0) {
@@ -424,7 +426,7 @@ impl Compiler<'_> {
         let known = self.texts.iter().position(|known| known == text);
         let number = known.unwrap_or(self.texts.len());
         if number == TEXTS {
-            return Err(format!("a condition has at most {TEXTS} strings"));
+            return Err(format!("a predicate has at most {TEXTS} strings"));
         }
         if known.is_none() {
             self.texts.push(text.clone());
@@ -473,7 +475,7 @@ fn pattern(written: &[u8]) -> Result<(Pattern, Vec<u8>), String> {
     let len = begin.len() + end.len() + between + parts.len();
     if len > TEXT_LEN {
         return Err(format!(
-            "the pattern has {} bytes: at most {TEXT_LEN} are compared here",
+            "the pattern is too long: it has {} bytes, and at most {TEXT_LEN} can be compared here",
             written.len()
         ));
     }

@@ -71,7 +71,7 @@ impl fmt::Display for Missed {
         for (hits, what) in [
             (self.by_kernel.unwrap_or(0), "not passed on by the kernel"),
             (self.sampled_out, "sampled out"),
-            (self.undecided, "undecided (not all that the condition needs could be read)"),
+            (self.undecided, "undecided (not everything that the predicate needs could be read)"),
         ] {
             if hits > 0 {
                 let s = if hits == 1 { "" } else { "s" };
@@ -165,7 +165,7 @@ mod tests {
                 0,
                 [2, 4],
                 "1 call missed (no room to keep them 1); 1 hit not passed on by the kernel; 2 hits sampled out; \
-                 4 hits undecided (not all that the condition needs could be read)",
+                 4 hits undecided (not everything that the predicate needs could be read)",
             ),
         ] {
             let missed = Missed { by_kernel, no_room, no_return, sampled_out, undecided };

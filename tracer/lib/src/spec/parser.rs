@@ -210,7 +210,7 @@ impl<'s> Parser<'s> {
     /// Parses the `[N]` or `[FIELD]` of `bytes[N]`.
     fn bytes(&mut self) -> Result<(FieldType, Option<Length>), SpecError> {
         const MOST: u16 = fetch::LONGEST as u16;
-        let what = format!("how many bytes? bytes[1] to bytes[{MOST}], or bytes[FIELD]");
+        let what = format!("expected a length: bytes[1] to bytes[{MOST}], or bytes[FIELD]");
         self.expect("[", &what)?;
         if matches!(self.token, Token::Word(_) | Token::Variable(_)) {
             return Ok((FieldType::Bytes(MOST), Some(self.length()?)));

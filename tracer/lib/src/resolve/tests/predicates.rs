@@ -84,21 +84,21 @@ fn values_that_a_field_cannot_have_are_refused() {
         (string("count", Like, b"d*"), "~ compares strings, but the field is an integer"),
         (
             string("text", Like, &b"ab*".repeat(22)),
-            "the pattern has 66 bytes: at most 64 are compared here",
+            "the pattern is too long: it has 66 bytes, and at most 64 can be compared here",
         ),
         (string("text", NotLike, b"**"), "every string matches this pattern"),
         (string("text", Like, b"a\0*"), "a pattern has no zero byte; ? stands for any byte"),
         (
             string("comm", Like, b"*x234567890123456*"),
-            "the string has 16 bytes: at most 15 are compared here",
+            "the string is too long: it has 16 bytes, and at most 15 can be compared here",
         ),
         (
             string("comm", Equal, &[b'x'; 16]),
-            "the string has 16 bytes: at most 15 are compared here",
+            "the string is too long: it has 16 bytes, and at most 15 can be compared here",
         ),
         (
             string("text", Equal, &[b'x'; 65]),
-            "the string has 65 bytes: at most 64 are compared here",
+            "the string is too long: it has 65 bytes, and at most 64 can be compared here",
         ),
         (
             string("text", Equal, b"a\0"),
@@ -117,13 +117,13 @@ fn the_numbers_of_checks_and_strings_are_limited() {
     let check = |n| number("count", Operator::Equal, n);
     let all = |count| Predicate::All((0..count).map(check).collect());
     assert!(plan(&look(), Some(&[]), &[], Some(&all(16))).is_ok());
-    assert_eq!(refusal(&all(17)).1, "a condition has at most 16 comparisons");
+    assert_eq!(refusal(&all(17)).1, "a predicate has at most 16 comparisons");
     let text = |n: u8| compare("text", Operator::Equal, Operand::Text(vec![b'a' + n % 5]));
     let any = |count| Predicate::Any((0..count).map(text).collect());
     assert!(plan(&look(), Some(&[]), &[], Some(&any(4))).is_ok());
-    assert_eq!(refusal(&any(5)).1, "a condition has at most 4 strings");
+    assert_eq!(refusal(&any(5)).1, "a predicate has at most 4 strings");
     let never = Predicate::Any(Vec::new());
-    assert_eq!(refusal(&never).1, "the condition is never true");
+    assert_eq!(refusal(&never).1, "the predicate is never true");
     assert!(accepts(&Predicate::All(Vec::new())));
     assert!(accepts(&Predicate::Any(vec![Predicate::Not(Box::new(never)), check(5)])));
 }
@@ -275,7 +275,7 @@ proptest! {
         let source = look();
         match plan(&source, Some(&[]), &[], Some(&predicate)) {
             Ok(plan) => prop_assert_eq!(machine().hit(&plan.table).1, means(&predicate)),
-            Err(error) if error.what == "the condition is never true" => {
+            Err(error) if error.what == "the predicate is never true" => {
                 prop_assert!(!means(&predicate));
             }
             Err(error) if error.what.starts_with("this is never true: ") => {}
