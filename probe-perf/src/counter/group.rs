@@ -196,8 +196,8 @@ impl GroupReading {
 
     /// Estimates the counts for the whole time that the group was enabled, in the order of [`members`](Self::members).
     /// `None` if the group was enabled but never counted.
-    /// So it is if it was never counted on one of the threads or CPUs that are added up: each has a share of the time of its
-    /// own.
+    /// Also `None` if it was never counted on one of the threads or CPUs that are added up: each has a share of the time of
+    /// its own.
     pub fn scaled(&self) -> Option<Vec<u64>> {
         self.estimates.clone()
     }

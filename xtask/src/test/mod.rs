@@ -36,7 +36,7 @@ pub(crate) struct Args {
     /// Test on this machine only
     #[arg(long, conflicts_with = "kernels")]
     no_vm: bool,
-    /// CPUs of each VM [default: 4 for the first kernel, 3 for the others]
+    /// CPUs of each VM [default: 4 where the most tests run, else 3]
     #[arg(long)]
     cpus: Option<u32>,
     /// Memory of each VM

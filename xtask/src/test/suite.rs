@@ -46,7 +46,6 @@ const OF_USER_SPACE: &[&str] = &[
     "owned",
     "per_cpu",
     "perf_script",
-    "probe_tracer",
     "probe_user",
     "recording",
     "restart",

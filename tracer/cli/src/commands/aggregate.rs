@@ -1,7 +1,7 @@
 //! `probe count` and `probe latency`: hits and calls are aggregated in the kernel until the trace ends.
 
 use crate::args::{Aggregate, Count, CountFormat, Latency};
-use crate::output::ledger::{NOT_COUNTED, report_left_out, skipped};
+use crate::output::ledger::{follow_returns, not_counted, report_left_out, skipped};
 use crate::output::print::{report, written};
 use crate::output::progress;
 use crate::running::ending::Ending;
@@ -11,7 +11,7 @@ use probe_sys::escape::Escaped;
 use probe_tracer::output::{Beside, LatencyFormat, json_line, labels};
 use probe_tracer::privileges::Armed;
 use probe_tracer::{
-    Counts, Detaching, HitCounter, Latencies, LeftOut, Stopwatch, TraceError, TracerBuilder,
+    Counts, Detaching, HitCounter, Latencies, LeftOut, Probe, Stopwatch, TraceError, TracerBuilder,
 };
 use serde::Serialize;
 use std::cmp::Reverse;
@@ -48,10 +48,11 @@ fn not_followed(tasks: u64) -> String {
 }
 
 /// Reports the hits that the kernel did not pass on.
-fn report_skipped(hits: Option<u64>) {
+fn report_skipped<'p>(hits: Option<u64>, probes: impl IntoIterator<Item = &'p Probe>) {
+    let returns = follow_returns(probes);
     match hits {
-        None => report(NOT_COUNTED),
-        hits => skipped(hits).into_iter().for_each(report),
+        None => report(not_counted(returns)),
+        hits => skipped(hits, returns).into_iter().for_each(report),
     }
 }
 
@@ -118,7 +119,7 @@ fn summarize_counts(counts: &Counts) {
         text += &format!("; the predicate could not be evaluated for {unjudged} more");
     }
     text += &not_followed(counts.not_followed);
-    report_skipped(counts.skipped);
+    report_skipped(counts.skipped, counts.probes.iter().map(|(probe, _)| probe));
     report(text);
 }
 
@@ -148,11 +149,11 @@ fn summarize_latencies(latencies: &Latencies) {
     let mut text = format!("{timed} calls of {called} of {} functions", probes.len());
     if untimed > 0 {
         text += &format!(
-            "; {untimed} more not timed because programs interrupted each other, or the condition could not be decided"
+            "; {untimed} more not timed because programs interrupted each other, or the predicate could not be decided"
         );
     }
     text += &not_followed(latencies.not_followed);
-    report_skipped(latencies.skipped);
+    report_skipped(latencies.skipped, probes.iter().map(|(probe, _)| probe));
     for (probe, latency) in probes.iter().filter(|(_, latency)| !latency.missed.is_nothing()) {
         text += &format!(
             "\nprobe: {}: {}",

@@ -3,7 +3,7 @@
 use super::print::report;
 use probe_sys::escape::Escaped;
 use probe_tracer::output::{Beside, labels};
-use probe_tracer::{Account, LeftOut, NotShown, Probe};
+use probe_tracer::{Account, LeftOut, NotShown, Probe, Provider};
 use std::io::{self, Write};
 
 /// Reports the matches of patterns that are not probed.
@@ -28,7 +28,7 @@ pub(crate) fn report_not_shown(probes: &[Probe]) {
 pub(crate) fn report_ledger(what: &str, probes: &[Probe], account: &Account) {
     let mut lines = String::new();
     if account.skipped.is_none() {
-        lines += &format!("probe: {NOT_COUNTED}\n");
+        lines += &format!("probe: {}\n", not_counted(follow_returns(probes)));
     }
     lines += &format!("probe: {what}\n");
     let labels = labels(probes.iter(), Beside::Nothing);
@@ -37,26 +37,40 @@ pub(crate) fn report_ledger(what: &str, probes: &[Probe], account: &Account) {
             lines += &format!("probe: {}: {missed}\n", Escaped(label.as_bytes()));
         }
     }
-    if let Some(text) = skipped(account.skipped) {
+    if let Some(text) = skipped(account.skipped, follow_returns(probes)) {
         lines += &format!("probe: {text}\n");
     }
     // A failed write to standard error is no reason to fail.
     let _ = writeln!(io::stderr(), "{lines}ledger: {account}");
 }
 
+/// Whether the kernel follows calls to their return for any of these probes.
+pub(crate) fn follow_returns<'p>(probes: impl IntoIterator<Item = &'p Probe>) -> bool {
+    let follows = |probe: &Probe| probe.is_call() || probe.spec().provider() == Provider::Kretprobe;
+    probes.into_iter().any(follows)
+}
+
 /// What cannot be said about hits before kernel 6.7.
-pub(crate) const NOT_COUNTED: &str = "hits while another eBPF program ran on the CPU, and returns while too many calls were under \
-                           way, are missing, and this kernel does not count them (6.7 does)";
+pub(crate) fn not_counted(follow_returns: bool) -> String {
+    let returns = match follow_returns {
+        true => ", and returns while too many calls were under way",
+        false => "",
+    };
+    format!(
+        "hits while another eBPF program ran on the CPU{returns} are missing, and this kernel does not count them (6.7 does)"
+    )
+}
 
 /// The hits that the kernel did not pass on, if any are known.
-pub(crate) fn skipped(hits: Option<u64>) -> Option<String> {
-    match hits? {
-        0 => None,
-        hits => Some(format!(
-            "{hits} hit{} not passed on by the kernel: another eBPF program was running, or too many calls were under way",
-            if hits == 1 { "" } else { "s" }
-        )),
-    }
+pub(crate) fn skipped(hits: Option<u64>, follow_returns: bool) -> Option<String> {
+    let hits = hits.filter(|hits| *hits > 0)?;
+    let (s, returns) = (
+        if hits == 1 { "" } else { "s" },
+        if follow_returns { ", or too many calls were under way" } else { "" },
+    );
+    Some(format!(
+        "{hits} hit{s} not passed on by the kernel, because another eBPF program was running{returns}"
+    ))
 }
 
 /// A number of events, with the noun.

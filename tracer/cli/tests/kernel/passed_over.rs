@@ -7,7 +7,7 @@ use probe_testing::version;
 use serde_json::json;
 use std::process::{Child, Command};
 
-const NOT_COUNTED: &str = "way, are missing, and this kernel does not count them";
+const NOT_COUNTED: &str = "hits while another eBPF program ran on the CPU are missing, and this kernel does not count them";
 
 #[test]
 #[ignore = "needs root and BPF: cargo xtask test"]

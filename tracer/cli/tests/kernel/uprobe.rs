@@ -239,8 +239,8 @@ fn what_cannot_be_probed_is_explained() {
     for (spec, expected) in [
         ("u:libc:getenvv", "libc.so.6 has no function of this name; did you mean `getenv`"),
         ("u:libc:malloc+0x100000", " bytes of code in this function"),
-        ("ur:libc:__sigsetjmp", "has this function return a second time"),
-        ("ur:libc:getcontext", "has this function return a second time"),
+        ("ur:libc:__sigsetjmp", "has a function here that returns twice"),
+        ("ur:libc:getcontext", "has a function here that returns twice"),
     ] {
         assert_failure(&mut probe(["trace", spec, "-d", "1ms"]), expected);
     }
@@ -267,6 +267,7 @@ fn what_cannot_be_probed_is_explained() {
 
 /// The top of the stack is no return address at the beginning of `_start` and of `work.cold`. The program succeeds if nothing
 /// has changed what is there.
+#[cfg(target_arch = "x86_64")]
 const JUMPED_TO: &str = r#"
 int work(int n);
 __asm__(
@@ -278,6 +279,7 @@ __asm__(
 int main(int argc, char **argv) { return argc == 3 && work(42) == 42 ? 0 : 1; }
 "#;
 
+#[cfg(target_arch = "x86_64")]
 #[test]
 #[ignore = "needs root, BPF and uprobes: cargo xtask test"]
 fn returns_of_code_that_is_not_called_are_not_probed() {
@@ -307,6 +309,13 @@ fn returns_of_code_that_is_not_called_are_not_probed() {
     ] {
         assert_failure(&mut probe(["trace", &spec, "-d", "1ms"]), expected);
     }
+
+    // The entry point of a library that cannot be executed is any function.
+    let library = dir.path().join("library.so");
+    let options = ["-shared", "-fPIC", "-Wl,-e,work", "-o"];
+    succeed(Command::new("cc").args(options).arg(&library).arg(&source));
+    let spec = format!("ur:{}:work", library.display());
+    succeed(&mut probe(["trace", &spec, "-d", "1ms"]));
 }
 
 #[test]

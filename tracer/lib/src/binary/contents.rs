@@ -5,7 +5,7 @@ use super::debug::is_of_build;
 use super::functions::Functions;
 use super::parts::{Parts, parts};
 use super::reader::Wants;
-use object::elf::{ET_DYN, ET_EXEC, PF_X, PT_LOAD};
+use object::elf::{ET_DYN, ET_EXEC, PF_X, PT_INTERP, PT_LOAD};
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
 use object::{Endianness, Object, ObjectSection};
 use serde::{Deserialize, Serialize};
@@ -37,6 +37,8 @@ pub(crate) struct Layout {
     pub(super) code: Vec<Segment>,
     /// The address of the entry point.
     pub(super) entry: u64,
+    /// Whether it can be executed. The entry point of other files means nothing.
+    pub(super) is_program: bool,
     pub(super) is_go: bool,
     /// Whether only exported functions have names.
     pub(super) is_stripped: bool,
@@ -117,6 +119,7 @@ impl Contents {
             offset: segment.p_offset(endian),
             size: segment.p_filesz(endian),
         });
+        let has = |kind| elf.elf_program_headers().iter().any(|one| one.p_type(endian) == kind);
         let mut functions =
             Functions::of(&elf).map_err(|error| format!("its symbols cannot be read: {error}"))?;
         if functions.is_stripped() {
@@ -125,6 +128,7 @@ impl Contents {
         let layout = Layout {
             code: code.collect(),
             entry: elf.entry(),
+            is_program: header.e_type(endian) == ET_EXEC || has(PT_INTERP),
             is_go: elf.sections().any(|section| section.name().is_ok_and(is_of_go)),
             is_stripped: functions.is_stripped(),
         };

@@ -30,10 +30,10 @@ pub enum BinaryError {
         /// The libraries that match.
         found: Vec<PathBuf>,
     },
-    /// The process has another root directory, and runs code of no file of this name.
+    /// The process has a different root directory, and has mapped no code from a file of this name.
     #[error(
-        "process {pid} has another root directory, and runs code of no file called {}; write the path that the file has \
-         there",
+        "process {pid} has a different root directory and has mapped no code from a file called {}; give the path of the \
+         file inside that root",
         Escaped(name.as_bytes())
     )]
     NotMapped {
@@ -129,9 +129,9 @@ pub enum FileProblem {
     GoReturns,
     /// A function that returns again later, whose return cannot be probed.
     #[error(
-        "has this function return a second time, from a saved context with the kernel's return address, which crashes the \
-         program. Probe its entry (uprobe: without --ret); --unsafe-returns probes the return \
-         anyway"
+        "has a function here that returns twice: the second time from a saved context, with the return address that the \
+         kernel has put there, which crashes the program. Probe its entry (uprobe: without --ret); --unsafe-returns probes \
+         the return anyway"
     )]
     ReturnsAgain,
     /// Code that is not called, whose return cannot be probed.

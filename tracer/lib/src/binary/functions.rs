@@ -182,10 +182,10 @@ impl Functions {
         self.named.contains_key(name) && matches!(self.find(name), Err(FileProblem::Indirect))
     }
 
-    /// The names of the functions that begin at an address.
-    pub(super) fn named_at(&self, address: u64) -> impl Iterator<Item = &str> {
-        let begins_there = move |(_, function): &(&str, Function)| function.address == address;
-        self.all().filter(begins_there).map(|(name, _)| name)
+    /// The addresses of the functions whose names are meant.
+    pub(super) fn addresses(&self, is_meant: impl Fn(&str) -> bool) -> impl Iterator<Item = u64> {
+        let all = self.all().filter(move |(name, _)| is_meant(name));
+        all.map(|(_, function)| function.address)
     }
 
     /// The innermost function whose code is at an address.

@@ -28,7 +28,7 @@ use object::read::elf::FileHeader;
 use probe_sys::process::linked_function;
 use process::Found;
 use reader::SharedReader;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -46,6 +46,8 @@ pub(crate) struct Binary {
     code: Vec<Segment>,
     functions: Functions,
     entry: u64,
+    /// The addresses of code that is not called.
+    jumped_to: BTreeSet<u64>,
     is_go: bool,
     throws: bool,
 }
@@ -75,8 +77,10 @@ impl Binary {
         let reader = SharedReader::new();
         let Contents { layout, functions } = reader.contents(&path, &file)?;
         let throws = functions.has_any(&["__cxa_throw", "__cxa_rethrow", "_Unwind_RaiseException"]);
-        let Layout { code, entry, is_go, .. } = layout;
-        Ok(Self { path, file, note, reader, code, functions, entry, is_go, throws })
+        let Layout { code, entry, is_program, is_go, .. } = layout;
+        let is_meant = |name: &str| is_jumped_to(name, is_go);
+        let jumped_to = functions.addresses(is_meant).chain(is_program.then_some(entry)).collect();
+        Ok(Self { path, file, note, reader, code, functions, entry, jumped_to, is_go, throws })
     }
 
     /// Whether it is a Go program.
@@ -200,10 +204,11 @@ impl Binary {
 
     /// Checks that the function at an offset in the file is called, so that there is a return address at its entry.
     pub(crate) fn check_called(&self, offset: u64) -> Result<(), BinaryError> {
-        let Some(address) = self.address_of(offset) else { return Ok(()) };
-        match address == self.entry || self.functions.named_at(address).any(is_jumped_to) {
-            true => Err(self.error(FileProblem::NotCalled)),
-            false => Ok(()),
+        match self.address_of(offset) {
+            Some(address) if self.jumped_to.contains(&address) => {
+                Err(self.error(FileProblem::NotCalled))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -222,7 +227,8 @@ impl Binary {
         let mut found = Matching::default();
         let mut by_offset = BTreeMap::<u64, &str>::new();
         // What is seldom executed belongs to the function that it was split off from.
-        let names = self.functions.names().filter(|name| !symbols::is_cold(name));
+        let is_cold = |name: &str| !self.is_go && symbols::is_cold(name);
+        let names = self.functions.names().filter(|name| !is_cold(name));
         for name in names.filter(|name| is_meant(name)) {
             match self.find(name, 0) {
                 Ok(offset) => {
@@ -305,12 +311,20 @@ pub(crate) fn returns_again(name: &str) -> bool {
     matches!(plain, "setjmp" | "sigsetjmp" | "getcontext" | "swapcontext")
 }
 
-/// Whether code of this name is reached by a jump, or by the return from a signal handler. At its beginning, what is on top of
-/// the stack is something else than a return address.
-fn is_jumped_to(name: &str) -> bool {
-    symbols::is_cold(name)
-        || matches!(name, "_start" | "_dl_start_user" | "__restore" | "__restore_rt")
-        || ["_dl_runtime_resolve", "_dl_runtime_profile"].iter().any(|one| name.starts_with(one))
+/// Whether code of this name is reached by a jump, or by the return from a signal handler or to a new context. At its
+/// beginning, what is on top of the stack is something else than a return address.
+fn is_jumped_to(name: &str, is_go: bool) -> bool {
+    const NAMES: [&str; 6] =
+        ["_start", "_dlstart", "_dl_start_user", "__restore", "__restore_rt", "__start_context"];
+    const OF_GO: [&str; 3] = ["runtime.rt0_go", "runtime.goexit", "runtime.mstart"];
+    let prefixes: &[&str] = match is_go {
+        true => &["_rt0_"],
+        false => &["_dl_runtime_resolve", "_dl_runtime_profile"],
+    };
+    let known: &[&str] = if is_go { &OF_GO } else { &NAMES };
+    known.contains(&name)
+        || prefixes.iter().any(|prefix| name.starts_with(prefix))
+        || !is_go && symbols::is_cold(name)
 }
 
 /// Whether a file is an ELF file for this machine.

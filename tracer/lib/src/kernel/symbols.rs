@@ -169,9 +169,12 @@ pub(crate) fn is_hidden(name: &str) -> bool {
         || is_cold(name)
 }
 
-/// Whether the name is that of code which is seldom executed, split off from a function: it is jumped to, not called.
+/// Whether the name is that of code which is seldom executed, split off from a function: `f.cold`, `f.cold.1`. It is usually
+/// jumped to, not called.
 pub(crate) fn is_cold(name: &str) -> bool {
-    name.contains(".cold")
+    let Some((function, number)) = name.rsplit_once(".cold") else { return false };
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    !function.is_empty() && (number.is_empty() || number.strip_prefix('.').is_some_and(is_number))
 }
 
 /// Whether the function is on the kprobe blacklist. `false` if debugfs is not readable.
@@ -193,6 +196,16 @@ fn blacklisted(list: &str) -> impl Iterator<Item = &str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn parts_of_functions_have_their_suffix() {
+        for name in ["f.cold", "f.cold.1", "f.part.0.cold", "f.isra.0.cold.12"] {
+            assert!(is_cold(name), "{name}");
+        }
+        for name in ["f", "cold", ".cold", "main.coldStart", "f.cold.x", "f.cold.", "f.coldness"] {
+            assert!(!is_cold(name), "{name}");
+        }
+    }
 
     #[test]
     fn an_offset_is_in_a_function_or_in_another_one() {

@@ -10,7 +10,7 @@ use probe_tracer_common::trace::Task;
 use std::collections::HashMap;
 use zerocopy::IntoBytes;
 
-/// How many samples, and words of their stacks, wait until the names of their threads are known.
+/// How many records, and words of stacks, wait until the names of threads are known.
 const WAITING: usize = 1 << 16;
 const WORDS: usize = 1 << 20;
 
@@ -26,6 +26,9 @@ pub struct SampledStacks {
     samples: Vec<Waiting>,
     /// Threads, their parents, and when they were created.
     forks: Vec<(u32, Thread, u64)>,
+    exits: Vec<u32>,
+    /// How many records have an effect that waits.
+    changes: usize,
     /// The user and kernel stacks of the samples, one after the other.
     addresses: Vec<u64>,
     /// The time of the last record.
@@ -55,6 +58,8 @@ impl SampledStacks {
             names: ThreadNames::new(is_nested),
             samples: Vec::new(),
             forks: Vec::new(),
+            exits: Vec::new(),
+            changes: 0,
             addresses: Vec::new(),
             last: 0,
             without: None,
@@ -74,22 +79,25 @@ impl SampledStacks {
         self.left_out
     }
 
-    /// Counts a sample, or takes from another record what it says about threads.
+    /// Takes a sample, or from another record what it says about threads. A sample is counted by the name that its thread had
+    /// then, once it is known that no earlier record has another one: call [`caught_up`](Self::caught_up) when all rings
+    /// were read.
     pub fn record(&mut self, record: &Record<'_>) {
         self.last = record.ids.time.unwrap_or(self.last);
         match &record.body {
             Body::Sample(sample) => self.sample(sample, record.id().unwrap_or(0)),
             Body::Comm { thread, comm, .. } => self.names.called(thread.tid, self.last, comm),
             Body::Fork(task) => self.forks.push((task.thread.tid, task.parent, task.time)),
-            Body::Exit(task) => self.names.ended(task.thread.tid),
-            _ => {}
+            Body::Exit(task) => self.exits.push(task.thread.tid),
+            _ => return,
         }
-        if self.samples.len().max(self.forks.len()) >= WAITING || self.addresses.len() >= WORDS {
+        self.changes += 1;
+        if self.changes >= WAITING || self.addresses.len() >= WORDS {
             self.settle();
         }
     }
 
-    /// Looks up the names of the samples that were counted since the last call. Call it when there are no more records for now:
+    /// Counts the samples that were taken since the last call, and looks up their names. Call it when there are no more records for now:
     /// the names of a process may be unknown once it has ended.
     pub fn caught_up(&mut self) {
         self.settle();
@@ -114,6 +122,9 @@ impl SampledStacks {
             self.counts.count_in(TaskStacks { task, time, event, user, kernel });
         }
         self.addresses.clear();
+        self.exits.drain(..).for_each(|tid| self.names.ended(tid));
+        self.names.forget_old();
+        self.changes = 0;
     }
 
     /// The number of samples counted.

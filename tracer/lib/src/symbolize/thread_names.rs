@@ -19,7 +19,7 @@ const ENDED: usize = 4096;
 /// The number of threads whose names are known at a time. The ends of some may have been lost.
 const THREADS: usize = 1 << 16;
 
-/// How many names of a thread are known, the last ones.
+/// How many names of a thread are remembered, the last ones.
 const NAMES: usize = 16;
 
 /// The names that threads have had.
@@ -29,6 +29,8 @@ pub(super) struct ThreadNames {
     threads: HashMap<u32, Vec<(u64, Comm)>>,
     /// The last threads that have ended.
     ended: VecDeque<u32>,
+    /// Threads with more names than are remembered.
+    renamed: Vec<u32>,
     /// What tasks with the id 0 are called.
     idle: &'static str,
 }
@@ -37,7 +39,7 @@ impl ThreadNames {
     /// `is_nested` says that tasks of other PID namespaces have the id 0, too.
     pub(super) fn new(is_nested: bool) -> Self {
         let idle = if is_nested { "idle or outside" } else { "swapper" };
-        Self { threads: HashMap::new(), ended: VecDeque::new(), idle }
+        Self { threads: HashMap::new(), ended: VecDeque::new(), renamed: Vec::new(), idle }
     }
 
     /// A thread has had a name since a time.
@@ -90,8 +92,17 @@ impl ThreadNames {
         let names = self.threads.entry(tid).or_default();
         let at = names.partition_point(|(earlier, _)| *earlier <= since);
         names.insert(at, (since, name));
-        if names.len() > NAMES {
-            names.remove(0);
+        if names.len() == NAMES + 1 {
+            self.renamed.push(tid);
+        }
+    }
+
+    /// Forgets the earliest names of threads that were often renamed. Call it when no earlier sample is expected.
+    pub(super) fn forget_old(&mut self) {
+        for tid in self.renamed.drain(..) {
+            if let Some(names) = self.threads.get_mut(&tid) {
+                names.drain(..names.len().saturating_sub(NAMES));
+            }
         }
     }
 }
@@ -183,6 +194,8 @@ mod tests {
             assert!(names.threads.len() <= THREADS && names.threads.contains_key(&tid));
         }
         (0..1000).for_each(|time| names.called(7, time, time.to_string().as_bytes()));
+        assert_eq!(at(&mut names, 7, 500), "500");
+        names.forget_old();
         assert_eq!((names.threads[&7].len(), at(&mut names, 7, 999).as_str()), (NAMES, "999"));
     }
 }
