@@ -441,10 +441,13 @@ fn switches_of_a_cpu_name_both_threads() {
     });
     // A sleep that expires before the thread leaves its CPU causes no switch.
     assert!(waited > 0, "twenty sleeps, and none of them was long enough");
-    // Each switch has two records: one for the task switched out, one for the task switched in.
+    // Each switch has two records: one for the task switched out, one for the task switched in. Those of other threads are not
+    // always complete: once, the records of a thread of the kernel were missing between two of the idle task.
     let mut both = 0;
     for pair in switches.windows(2) {
-        if let [(Switch::Out { .. }, from, next), (Switch::In, to, before)] = pair {
+        if let [(Switch::Out { .. }, from, next), (Switch::In, to, before)] = pair
+            && *from == thread_id()
+        {
             assert_eq!((from, next), (before, to));
             both += 1;
         }
