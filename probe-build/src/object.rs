@@ -57,6 +57,8 @@ pub fn ebpf(folder: impl AsRef<Path>) -> Result<PathBuf, Error> {
     cargo.args(["build", "--quiet", "--release", "--target", TARGET]);
     cargo.args(["-Z", "build-std=core", "-Z", "unstable-options"]);
     cargo.arg("--target-dir").arg(&target).arg("--artifact-dir").arg(&objects);
+    // The setting `build.build-dir` would put both builds into one folder, where this one waits for the other for ever.
+    cargo.env("CARGO_BUILD_BUILD_DIR", &target);
     cargo.current_dir(&folder);
     // Allows unstable options in the stable compiler.
     cargo.env("RUSTC_BOOTSTRAP", "1");

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -140,6 +140,10 @@ impl Host {
 /// The path of `virtme-run`, the part of virtme-ng that boots a kernel. `vng` would pass the options through a shell.
 fn ensure_virtme_run(cache: &Cache) -> Result<PathBuf> {
     let root = cache.ensure(&format!("virtme-ng/{}", name(REQUIREMENTS)), |root| {
+        // Debian has what makes environments in a package of its own.
+        if !has_venv() {
+            apt::install(&["python3-venv"])?;
+        }
         let step = Step::begin("installing virtme-ng (pip)");
         process::watched(Command::new("python3").args(["-m", "venv"]).arg(root), &step)
             .context("cannot create a Python environment; is python3-venv installed?")?;
@@ -150,6 +154,13 @@ fn ensure_virtme_run(cache: &Cache) -> Result<PathBuf> {
         process::watched(pip.args(["--require-hashes", "--requirement"]).arg(requirements), &step)
     })?;
     Ok(root.join("bin/virtme-run"))
+}
+
+/// Whether Python can make an environment with pip in it.
+fn has_venv() -> bool {
+    let mut python = Command::new("python3");
+    python.args(["-c", "import ensurepip, venv"]).stdin(Stdio::null());
+    python.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
 }
 
 /// The name of the environment, which changes with the requirements.
