@@ -36,7 +36,7 @@ fn run<A: Armed>(
     begun.stop().wait()?;
     // The probes are detached last: they count nothing any more, and it may take long.
     let _detaching = finish(attached)?;
-    begun.exit_code()
+    begun.exit_code(false)
 }
 
 /// The number of tasks that could not be followed, as the end of a sentence.

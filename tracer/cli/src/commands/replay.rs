@@ -4,7 +4,7 @@ use super::trace::shown;
 use crate::args::{Replay, ReplayFormat};
 use crate::output::Output;
 use crate::output::ledger::report_ledger;
-use crate::output::print::written;
+use crate::output::print::{report, written};
 use crate::output::stacks::{Stacks, titled};
 use crate::running::privileges;
 use anyhow::{Result, anyhow, bail, ensure};
@@ -13,6 +13,7 @@ use probe_tracer::recording::{Recording, RecordingError};
 use probe_tracer::{Account, Probe, Shape};
 use std::fs::File;
 use std::io::{self, BufReader, Read};
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -32,7 +33,7 @@ pub(crate) fn run(args: &Replay) -> Result<ExitCode> {
 type Input = Recording<Box<dyn Read>>;
 
 fn open(path: &Path) -> Result<Box<dyn Read>> {
-    if path == Path::new("-") {
+    if path == Path::new(STDIN) {
         return Ok(Box::new(io::stdin().lock()));
     }
     let file =
@@ -53,6 +54,9 @@ fn events(mut recording: Input, args: &Replay, format: Format) -> Result<ExitCod
         true => recording.replay_by_time(&mut printer),
         false => recording.replay(&mut printer),
     };
+    if is_enough(args, &replayed) {
+        return enough(&printer.amount(), printer.cut_off());
+    }
     let end = replayed.and_then(|_| recording.close());
     let finished = match &end {
         Ok(ledger) => printer.finish(ledger.clone()),
@@ -72,9 +76,29 @@ fn stacks(mut recording: Input, args: &Replay, format: StackFormat) -> Result<Ex
     let title = titled(probes.iter().map(Probe::spec));
     let mut stacks =
         Stacks::new(probes.clone(), recording.symbols(), format, title).limit(args.max_events);
-    let end = recording.replay(&mut stacks).and_then(|_| recording.close());
+    let replayed = recording.replay(&mut stacks);
+    if is_enough(args, &replayed) {
+        return enough(&stacks.amount(), stacks.print());
+    }
+    let end = replayed.and_then(|_| recording.close());
     let printed = stacks.print();
     finish(args, &stacks.amount(), &probes, end, printed)
+}
+
+/// The file that stands for standard input.
+const STDIN: &str = "-";
+
+/// Whether the rest of a recording is not read, not even for its ledger: it may still be written, by a trace that ends when
+/// nobody reads it any more.
+fn is_enough(args: &Replay, replayed: &Result<ControlFlow<()>, RecordingError>) -> bool {
+    args.file == Path::new(STDIN) && matches!(replayed, Ok(ControlFlow::Break(())))
+}
+
+/// Reports what was replayed of a recording that was not read to its end.
+fn enough(what: &str, printed: io::Result<()>) -> Result<ExitCode> {
+    report(format_args!("{what}; the rest of the recording was not read"));
+    written(printed, "events")?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Reports what was replayed, and how it ended.

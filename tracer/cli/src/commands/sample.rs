@@ -59,7 +59,7 @@ pub(crate) fn run(args: &Sample) -> Result<ExitCode> {
     for (cpu, error) in sampler.uncovered() {
         log::warn!("CPU {cpu} came online and is not sampled: {error}");
     }
-    let code = begun.exit_code()?;
+    let code = begun.exit_code(false)?;
     written(printed, "samples")?;
     out.finish()?;
     Ok(code)

@@ -161,10 +161,10 @@ impl Begun {
         self.end.because(Cause::Command);
     }
 
-    /// Deals with the command, now that the trace has ended, and returns the exit status of this process.
-    pub(crate) fn exit_code(self) -> Result<ExitCode> {
-        // Without a cause, the output has reached its limit.
-        let cause = self.end.cause.get().copied().unwrap_or(Cause::Limit);
+    /// Deals with the command, now that the trace has ended, and returns the exit status of this process. `is_enough` says that
+    /// the output takes no more, whether or not the command has exited since.
+    pub(crate) fn exit_code(self, is_enough: bool) -> Result<ExitCode> {
+        let cause = self.end.cause.get().copied().filter(|_| !is_enough).unwrap_or(Cause::Limit);
         let status = self.command.map(|command| command.settle(cause, self.at_end));
         Ok(match status.transpose()?.flatten() {
             Some(status) if cause != Cause::Limit || self.at_end == AtEnd::Wait => code_of(status),

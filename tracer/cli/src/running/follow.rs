@@ -67,9 +67,11 @@ pub(crate) fn follow<O: Output>(
     // The probes are detached last: they emit nothing any more, and it may take long.
     let (ledger, _detaching) = tracer.finish(&mut Reported(&mut output))?;
     let account = Account::from(&ledger);
+    // Its limit is reached, or nobody reads it any more.
+    let is_enough = output.accepts().is_break();
     let finished = started.and_then(|()| output.finish(&account));
     report_ledger(&output.amount(), &probes, &account);
-    let code = begun.exit_code()?;
+    let code = begun.exit_code(is_enough)?;
     written(finished, O::WHAT)?;
     Ok(match account.verdict {
         Verdict::Complete => code,

@@ -18,6 +18,17 @@ fn start(args: &[&str], command: &[&str]) -> Child {
 
 #[test]
 #[ignore = "needs root and BPF: cargo xtask test"]
+fn the_status_of_a_command_that_exits_after_the_limit_is_not_that_of_the_trace() {
+    for _ in 0..5 {
+        let trace = ["trace", "rawtp:sys_enter", "-M", "1"];
+        // It exits while the rest of the trace is read.
+        let ended = start(&trace, &["sh", "-c", "exit 7"]).wait_with_output().unwrap();
+        assert_eq!(ended.status.code(), Some(0), "{}", stderr(&ended));
+    }
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
 fn a_limit_ends_the_trace_before_the_command() {
     let dir = tempfile::tempdir().unwrap();
     let recording = dir.path().join("recording");

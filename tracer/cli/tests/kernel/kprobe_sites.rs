@@ -65,8 +65,7 @@ fn a_function_can_be_named_by_its_address() {
     assert_eq!(of("vfs_write"), of(&entry));
     let results = events([&*format!("{returned}(retval)")], writes(50));
     assert!(results.iter().filter(|event| event["args"]["retval"] == 1).count() >= 50);
-    let expected =
-        "this address is vfs_write+0x1, and a return is probed where the function begins";
+    let expected = "vfs_write+0x1 is not the beginning of a function, where its return would be";
     assert_failure(&mut probe(["count", &format!("kretprobe:{:#x}", address + 1)]), expected);
     assert_failure(&mut probe(["count", "kprobe:0x10"]), "the kernel cannot probe this offset");
 }

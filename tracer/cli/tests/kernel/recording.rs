@@ -8,9 +8,10 @@ use crate::probe::{
 };
 use serde_json::Value;
 use std::fs::{self, File};
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
 
 const WRITE: &str = "tracepoint:syscalls:sys_enter_write(fd, count)/fd == 1 && count == 1/";
@@ -177,6 +178,17 @@ fn a_recording_is_written_and_read_like_any_file() {
     fs::write(&path, &recorded.stdout).unwrap();
     let mut piped = replay(Path::new("-"), &["-F", "jsonl"]);
     assert_eq!(lines(piped.stdin(File::open(&path).unwrap())), 4);
+    // What still records is not waited for once there is enough.
+    let mut enough = Command::new("timeout");
+    enough.arg("60").arg(binary()).args(["replay", "-", "-F", "jsonl", "-M", "1"]);
+    enough.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut enough = enough.spawn().unwrap();
+    let mut recorder = enough.stdin.take().unwrap();
+    recorder.write_all(&recorded.stdout[..recorded.stdout.len() - 8]).unwrap();
+    let enough = enough.wait_with_output().unwrap();
+    assert!(enough.status.success(), "{}", stderr(&enough));
+    assert!(stderr(&enough).contains("the rest of the recording was not read"));
+    drop(recorder);
 
     let nowhere = "/nowhere/trace";
     for (args, expected) in [

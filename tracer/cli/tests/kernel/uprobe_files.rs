@@ -124,6 +124,24 @@ fn the_files_of_a_process_are_probed_and_not_others_of_the_same_path() {
 
 #[test]
 #[ignore = "needs root, BPF and uprobes: cargo xtask test"]
+fn several_processes_have_one_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let copies = ["one", "other"].map(|folder| {
+        std::fs::create_dir(dir.path().join(folder)).unwrap();
+        copy(&dir.path().join(folder).join("work"))
+    });
+    let [one, same, other] = [&copies[0], &copies[0], &copies[1]]
+        .map(|program| Waiting::start("exec \"$0\" \"$@\"", program));
+    let pids = |one: &Waiting, other: &Waiting| format!("{},{}", one.0.id(), other.0.id());
+    let spec = format!("u:work:{TRIPLE}");
+    let expected = "have different files called work; trace them apart";
+    assert_exit(&mut probe(["count", &spec, "-p", &pids(&one, &other)]), 1, expected);
+    // Both run the first file, which is not in any path of libraries.
+    succeed(&mut probe(["count", &spec, "-p", &pids(&one, &same), "-d", "1ms"]));
+}
+
+#[test]
+#[ignore = "needs root, BPF and uprobes: cargo xtask test"]
 fn a_file_that_the_process_does_not_run_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let other = copy(&dir.path().join("other"));

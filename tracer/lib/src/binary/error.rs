@@ -30,6 +30,19 @@ pub enum BinaryError {
         /// The libraries that match.
         found: Vec<PathBuf>,
     },
+    /// Several processes are traced, which have different files of this name.
+    #[error(
+        "processes {} and {} have different files called {}; trace them apart, or name one file as /proc/PID/root/PATH",
+        pids[0],
+        pids[1],
+        Escaped(name.as_bytes())
+    )]
+    DifferentFiles {
+        /// What was written.
+        name: String,
+        /// Two of the processes.
+        pids: [u32; 2],
+    },
     /// The process has a different root directory, and has mapped no code from a file of this name.
     #[error(
         "process {pid} has a different root directory and has mapped no code from a file called {}; give the path of the \

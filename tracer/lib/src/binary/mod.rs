@@ -53,12 +53,16 @@ pub(crate) struct Binary {
 }
 
 impl Binary {
-    /// Opens a file by its path, or by the name of a library or program: the file that `process` runs or has in its
-    /// root directory, if it is given.
-    pub(crate) fn open(name: &str, process: Option<&Process>) -> Result<Self, BinaryError> {
-        let found = match process {
-            Some(process) => process.find(name)?,
-            None => own(path::find(name)?)?,
+    /// Opens a file by its path, or by the name of a library or program: the file that these processes run or have in their
+    /// root directories, if any are given.
+    pub(crate) fn open(name: &str, processes: &[Process]) -> Result<Self, BinaryError> {
+        let found = match processes {
+            [] => own(path::find(name)?)?,
+            [first, others @ ..] => {
+                let found = first.find(name)?;
+                others.iter().try_for_each(|other| found.check_same(name, first, other))?;
+                found
+            }
         };
         let path = found.path.clone();
         Self::read(found).map_err(|problem| BinaryError::InFile { path, problem })

@@ -2,6 +2,7 @@
 
 use super::path::{self, is_library_name};
 use super::{BinaryError, FileProblem};
+use probe_sys::escape::Escaped;
 use rustix::fs::{Mode, OFlags, ResolveFlags, open, openat2};
 use std::collections::HashSet;
 use std::fs::{self, File, Metadata};
@@ -27,6 +28,27 @@ pub(super) struct Found {
     pub(super) path: PathBuf,
     pub(super) file: File,
     pub(super) note: Option<String>,
+}
+
+impl Found {
+    /// Checks that another process has the same file by this name.
+    pub(super) fn check_same(
+        &self,
+        name: &str,
+        process: &Process,
+        other: &Process,
+    ) -> Result<(), BinaryError> {
+        let theirs = other.find(name)?;
+        let id_of = |found: &Self| found.file.metadata().map(|file| id(&file)).ok();
+        if id_of(self) != id_of(&theirs) {
+            let (name, pids) = (name.to_owned(), [process.pid, other.pid]);
+            return Err(BinaryError::DifferentFiles { name, pids });
+        }
+        if let Some(note) = theirs.note {
+            log::warn!("{}: {note}", Escaped(theirs.path.as_os_str().as_bytes()));
+        }
+        Ok(())
+    }
 }
 
 /// A file that a process runs code from.

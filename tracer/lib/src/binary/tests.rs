@@ -22,7 +22,7 @@ fn mappings() -> Vec<(Range<u64>, u64, String)> {
 }
 
 fn exe() -> Binary {
-    Binary::open("/proc/self/exe", None).unwrap()
+    Binary::open("/proc/self/exe", &[]).unwrap()
 }
 
 /// The mangled name of that function.
@@ -40,7 +40,7 @@ fn offsets_agree_with_the_kernels_mappings() {
         mappings.iter().find(|(range, ..)| range.contains(&address)).unwrap();
     assert_eq!(own.offset_of(&known(&own), 0).unwrap(), address - addresses.start + offset);
     // A system library.
-    let malloc = Binary::open("libc", None).unwrap().offset_of("malloc", 0).unwrap();
+    let malloc = Binary::open("libc", &[]).unwrap().offset_of("malloc", 0).unwrap();
     let is_code = |line: &str| line.contains("r-x") && line.contains("libc.so.6");
     let (addresses, offset, line) = mappings.iter().find(|(.., line)| is_code(line)).unwrap();
     assert!((*offset..offset + (addresses.end - addresses.start)).contains(&malloc), "{line}");
@@ -83,13 +83,13 @@ fn addresses_outside_of_code_have_no_offset() {
 #[test]
 fn functions_that_cannot_be_probed_are_explained() {
     let own = exe();
-    let libc = Binary::open("libc", None).unwrap();
+    let libc = Binary::open("libc", &[]).unwrap();
     assert!(libc.path().ends_with("libc.so.6"));
     // This process does not run code from the copy, so nothing is known of its choice.
     let dir = tempfile::tempdir().unwrap();
     let copy = dir.path().join("libc.so.6");
     fs::copy(libc.path(), &copy).unwrap();
-    let copy = Binary::open(copy.to_str().unwrap(), None).unwrap();
+    let copy = Binary::open(copy.to_str().unwrap(), &[]).unwrap();
     assert!(libc.chosen("strlen").is_some() && libc.chosen("getenv").is_none());
     let name = known(&own);
     let near = format!("/proc/self/exe has no function of this name; did you mean `{name}`");
@@ -109,7 +109,7 @@ fn files_that_are_not_programs_are_refused() {
     let opened = |bytes: &[u8]| {
         let path = dir.path().join("file");
         fs::write(&path, bytes).unwrap();
-        let error = Binary::open(path.to_str().unwrap(), None).unwrap_err().to_string();
+        let error = Binary::open(path.to_str().unwrap(), &[]).unwrap_err().to_string();
         error.replace(path.to_str().unwrap(), "FILE")
     };
     for bytes in [&b"#!/bin/sh\n"[..], b""] {
@@ -120,13 +120,13 @@ fn files_that_are_not_programs_are_refused() {
     assert!(opened(&exe[..40]).contains("it is not a 64-bit ELF file: "));
     // A truncated or corrupted file yields an error or a result, never a panic.
     let path = dir.path().join("libc");
-    fs::copy(Binary::open("libc", None).unwrap().path(), &path).unwrap();
+    fs::copy(Binary::open("libc", &[]).unwrap().path(), &path).unwrap();
     let file = File::options().read(true).write(true).open(&path).unwrap();
     let changed = |at: u64, byte: u8| {
         let mut before = [0];
         file.read_exact_at(&mut before, at).unwrap();
         file.write_all_at(&[byte], at).unwrap();
-        let opened = Binary::open(path.to_str().unwrap(), None).map(drop);
+        let opened = Binary::open(path.to_str().unwrap(), &[]).map(drop);
         file.write_all_at(&before, at).unwrap();
         opened
     };
@@ -142,9 +142,9 @@ fn files_that_are_not_programs_are_refused() {
         let error = changed(at, byte).unwrap_err().to_string();
         assert_eq!(error, format!("{} has no code that can be probed: {why}", path.display()));
     }
-    let dir = Binary::open(dir.path().to_str().unwrap(), None).unwrap_err().to_string();
+    let dir = Binary::open(dir.path().to_str().unwrap(), &[]).unwrap_err().to_string();
     assert!(dir.ends_with(" is not a file"), "{dir}");
-    let missing = Binary::open("./no/such", None).unwrap_err().to_string();
+    let missing = Binary::open("./no/such", &[]).unwrap_err().to_string();
     assert_eq!(missing, "./no/such cannot be read: No such file or directory (os error 2)");
 }
 
@@ -153,7 +153,7 @@ fn a_pattern_selects_each_function_once() {
     let own = exe();
     let found = own.matching(|name| name.contains("binary_known_"));
     assert_eq!(found.names, [known(&own)]);
-    let libc = Binary::open("libc", None).unwrap();
+    let libc = Binary::open("libc", &[]).unwrap();
     let found = libc.matching(|name| name.ends_with("write"));
     // Its alias __write is left out.
     assert!(
@@ -171,7 +171,7 @@ fn a_file_is_not_read_as_a_whole() {
     fs::copy("/proc/self/exe", &path).unwrap();
     // More than fits in memory, and all of it a hole.
     File::options().write(true).open(&path).unwrap().set_len(1 << 40).unwrap();
-    let (large, own) = (Binary::open(path.to_str().unwrap(), None).unwrap(), exe());
+    let (large, own) = (Binary::open(path.to_str().unwrap(), &[]).unwrap(), exe());
     let name = known(&own);
     assert_eq!(large.offset_of(&name, 0).unwrap(), own.offset_of(&name, 0).unwrap());
 }

@@ -197,7 +197,7 @@ impl Trial {
         let spec = "uprobe:/proc/self/exe:_start";
         self.attach_as(spec, "a perf event for each", |attacher, spec| {
             let failed = |source| TraceError::Binary { spec: spec.clone(), source };
-            let binary = Binary::open("/proc/self/exe", None).map_err(failed)?;
+            let binary = Binary::open("/proc/self/exe", &[]).map_err(failed)?;
             let entry = binary.entry().map_err(failed)?;
             attacher.uprobe_at(&spec, binary.path(), entry, 0).map(|link| vec![link])
         })

@@ -13,20 +13,22 @@ use std::path::Path;
 /// What a user of the tracepoints of single system calls should know, if there are 32-bit programs among the targets. They are looked for
 /// once.
 pub(super) fn note(host: &mut Host) -> Option<String> {
-    let (target, program) = (host.target, host.program.as_deref());
-    host.compat.get_or_insert_with(|| note_on(target, program)).clone()
+    let (targets, program) = (&*host.targets, host.program.as_deref());
+    host.compat.get_or_insert_with(|| note_on(targets, program)).clone()
 }
 
-fn note_on(target: Option<u32>, program: Option<&Path>) -> Option<String> {
-    let subject = match (program, target) {
+/// `targets` are the processes that are traced; all if there are none.
+fn note_on(targets: &[u32], program: Option<&Path>) -> Option<String> {
+    let subject = match (program, targets) {
         (Some(program), _) => {
             let name = || Escaped(program.as_os_str().as_bytes());
             is_32_bit(program).then(|| format!("{} is a 32-bit program", name()))?
         }
-        (None, Some(pid)) => {
-            is_of_32_bits(pid).then(|| format!("process {pid} is a 32-bit program"))?
+        (None, [_, ..]) => {
+            let pid = targets.iter().find(|pid| is_of_32_bits(**pid))?;
+            format!("process {pid} is a 32-bit program")
         }
-        (None, None) => {
+        (None, []) => {
             let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
             let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
             match pids.filter(|pid| is_of_32_bits(*pid)).count() {

@@ -61,7 +61,7 @@ fn call_instead(spec: &ProbeSpec) -> Instead {
 }
 
 fn is_in_file(file: &str, function: &str) -> bool {
-    Binary::open(file, None).is_ok_and(|file| file.offset_of(function, 0).is_ok())
+    Binary::open(file, &[]).is_ok_and(|file| file.offset_of(function, 0).is_ok())
 }
 
 fn in_file(file: &str, function: &str) -> String {

@@ -169,8 +169,8 @@ pub(crate) fn of(provider: Provider) -> &'static dyn Hook {
 pub(crate) struct Host {
     tracefs: Option<Tracefs>,
     pub(crate) types: KernelTypes,
-    /// The process that is traced, if it is a running one.
-    target: Option<u32>,
+    /// The processes that are traced, if they are running ones.
+    targets: Vec<u32>,
     /// The file that this process will execute, if it waits for the trace to begin.
     program: Option<PathBuf>,
     /// Programs and libraries, by the names that were given.
@@ -181,21 +181,20 @@ pub(crate) struct Host {
     compat_calls: Option<CompatCalls>,
     /// The functions whose names do not tell everything, once they are needed.
     clones: Option<Clones>,
-    /// Its files, once they are looked at; the inner `None` means that they are found like any others.
-    process: Option<Option<Process>>,
+    /// Those of them whose files may be others than this process sees, once they are looked at.
+    processes: Option<Vec<Process>>,
 }
 
 impl Host {
-    /// For a trace of one process, or of all. `program` is the file that the process has yet to execute.
-    pub(crate) fn of_target(target: Option<u32>, program: Option<PathBuf>) -> Self {
-        Self { target, program, ..Self::default() }
+    /// For a trace of these processes, or of all if there are none. `program` is the file that the process has yet to
+    /// execute.
+    pub(crate) fn of_targets(targets: Vec<u32>, program: Option<PathBuf>) -> Self {
+        Self { targets, program, ..Self::default() }
     }
 
-    /// The process whose files are meant, if they may be others than this process sees.
-    fn process(&mut self) -> Option<&Process> {
-        let target = self.target;
-        let look = || {
-            let pid = target?;
+    /// The processes whose files are meant, if they may be others than this process sees.
+    fn processes(&mut self) -> &[Process] {
+        let look = |&pid: &u32| {
             Process::of(pid).unwrap_or_else(|error| {
                 log::warn!(
                     "cannot look at the files of process {pid} ({error}), so files are those that probe sees"
@@ -203,7 +202,8 @@ impl Host {
                 None
             })
         };
-        self.process.get_or_insert_with(look).as_ref()
+        let Self { targets, processes, .. } = self;
+        processes.get_or_insert_with(|| targets.iter().filter_map(look).collect())
     }
 
     /// The functions of 32-bit system calls.

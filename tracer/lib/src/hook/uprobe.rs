@@ -148,7 +148,7 @@ fn pmu(spec: &ProbeSpec) -> Result<u32> {
 fn open<'h>(spec: &ProbeSpec, host: &'h mut Host) -> Result<&'h mut Binary> {
     let name = spec.module().unwrap_or_default();
     if !host.binaries.contains_key(name) {
-        let binary = Binary::open(name, host.process()).map_err(|source| failed(spec, source))?;
+        let binary = Binary::open(name, host.processes()).map_err(|source| failed(spec, source))?;
         host.binaries.insert(name.to_owned(), binary);
     }
     Ok(host.binaries.get_mut(name).expect("it was just added"))

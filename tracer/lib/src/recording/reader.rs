@@ -12,6 +12,7 @@ use crate::symbolize::{Learnt, Symbols};
 use probe_common::limits::RECORD_ALIGN;
 use probe_common::{BlockPrefix, Records};
 use probe_sys::escape::Escaped;
+use probe_tracer_common::fetch::FIELDS;
 use probe_user::{Consumer, CpuChange, EvHandlers, Loss, Merge, OpenError};
 use std::io::Read;
 use std::ops::ControlFlow;
@@ -69,6 +70,9 @@ impl<R: Read> Recording<R> {
         let origin = header.origin.clone();
         let probes =
             header.probes().map_err(|_| malformed(section.at, "a probe has an invalid spec"))?;
+        if probes.iter().any(|probe| probe.fields().len() > FIELDS) {
+            return Err(malformed(section.at, "a probe has too many fields"));
+        }
         let (names, clock, block, ledger) = (None, None, None, None);
         Ok(Self { input, origin, probes, names, clock, block, ledger, late: 0 })
     }

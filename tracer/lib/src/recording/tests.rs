@@ -420,6 +420,13 @@ fn a_small_file_has_no_huge_output() {
     });
     let text = printed(&bytes, Format::Table);
     assert!(text.contains("0x7") && text.len() < 1 << 20, "{} bytes", text.len());
+    // No program writes a longer stack.
+    assert_eq!(text.matches("0x7").count(), 128);
+    let many = (0..33).map(|n| (format!("f{n}"), Shape::Text)).collect::<Vec<_>>();
+    let many: Vec<_> = many.iter().map(|(name, shape)| (&**name, shape.clone())).collect();
+    let bytes = recording(vec![probe("f", &many)], Symbols::none(), Origin::here(), |_| ());
+    let error = Recording::open(&*bytes).unwrap_err().to_string();
+    assert!(error.contains("a probe has too many fields"), "{error}");
 }
 
 fn enumerations() -> impl Strategy<Value = Enumeration> {

@@ -183,6 +183,8 @@ impl<W: Write> Consumer for Recorder<W> {
         if !self.block.has_room(cpu, &record) {
             self.block.write(&mut self.pieces.out);
             self.pieces.flush_piece()?;
+            // At full speed, nothing is ever caught up with.
+            self.has_time = false;
         }
         self.block.push(cpu, &record);
         if event.is_some() { self.pieces.count() } else { ControlFlow::Continue(()) }

@@ -4,7 +4,7 @@ use super::PlannedField;
 use super::probe::Probe;
 use super::shape::{Field, Shape};
 use probe_common::{RawRecord, Record};
-use probe_tracer_common::fetch::{NULL, TRUNCATED};
+use probe_tracer_common::fetch::{NULL, SHORT, TRUNCATED};
 use probe_tracer_common::trace::{ProbeHit, Task};
 
 /// A hit of a probe.
@@ -125,7 +125,9 @@ impl<'r> TraceEvent<'r> {
                 bytes().map_or(Value::Fault, of)
             }
             Shape::KernelStack | Shape::UserStack => {
-                bytes().map_or(Value::Fault, |bytes| Value::Stack(Addresses::new(bytes)))
+                // No program writes more, but a recording may have been changed.
+                let most = |bytes: &'r [u8]| &bytes[..bytes.len().min(SHORT)];
+                bytes().map_or(Value::Fault, |bytes| Value::Stack(Addresses::new(most(bytes))))
             }
             _ => Value::Integer(word),
         }

@@ -441,7 +441,7 @@ impl TracerBuilder {
         progress: &mut dyn FnMut(Attaching),
     ) -> Result<Attached<O>, TraceError> {
         let fields = self.fields.clone();
-        let host = Host::of_target(self.process(), self.program.clone());
+        let host = Host::of_targets(self.targets(), self.program.clone());
         let mut planner = Planner { calls: self.calls, fields, host };
         let mut selection =
             Selection::new(&self.specs, &self.choice, &mut planner, |planner, spec| {
@@ -525,11 +525,12 @@ impl TracerBuilder {
         Ok(config)
     }
 
-    /// The process whose files the probes of programs and libraries are in, if only one is traced.
-    fn process(&self) -> Option<u32> {
+    /// The processes whose files the probes of programs and libraries are in, if not all are traced.
+    fn targets(&self) -> Vec<u32> {
         match self.target {
-            Target::Process(pid) | Target::Descendants(pid) => Some(pid),
-            Target::All => self.threads.last().copied(),
+            Target::Process(pid) | Target::Descendants(pid) => vec![pid],
+            Target::All if !self.processes.is_empty() => self.processes.clone(),
+            Target::All => self.threads.last().copied().into_iter().collect(),
         }
     }
 

@@ -76,7 +76,7 @@ pub(crate) fn run(args: &Sample, dir: &Path, ending: Ending) -> Result<ExitCode>
     tasks.disable()?;
     records.take(&mut tasks, usize::MAX)?;
     report_missing(&tasks)?;
-    let code = begun.exit_code()?;
+    let code = begun.exit_code(false)?;
     let summary = written.summary(dir);
     print(&written.finish()?)?;
     report(summary);
