@@ -1,6 +1,6 @@
 //! Counting events together.
 
-use super::{both, scaled};
+use super::scaled;
 use crate::error::PerfError;
 use crate::event::Event;
 use crate::target::{OpenSites, Site, Target};
@@ -205,8 +205,8 @@ impl GroupReading {
     fn plus(mut self, other: Self) -> Self {
         self.enabled += other.enabled;
         self.running += other.running;
-        self.estimates = self.estimates.zip(other.estimates).and_then(|(sums, others)| {
-            sums.into_iter().zip(others).map(|(sum, other)| both(Some(sum), Some(other))).collect()
+        self.estimates = self.estimates.zip(other.estimates).map(|(sums, others)| {
+            sums.into_iter().zip(others).map(|(sum, other)| sum.saturating_add(other)).collect()
         });
         for (sum, member) in self.members.iter_mut().zip(&other.members) {
             sum.value = sum.value.wrapping_add(member.value);

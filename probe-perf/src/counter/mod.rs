@@ -323,13 +323,9 @@ impl AddAssign for Reading {
         self.value = self.value.wrapping_add(other.value);
         self.enabled += other.enabled;
         self.running += other.running;
-        self.estimate = both(self.estimate, other.estimate);
+        self.estimate =
+            self.estimate.zip(other.estimate).map(|(sum, other)| sum.saturating_add(other));
     }
-}
-
-/// The sum of two estimates, if both are known.
-fn both(one: Option<u64>, other: Option<u64>) -> Option<u64> {
-    Some(one?.saturating_add(other?))
 }
 
 #[cfg(test)]

@@ -26,9 +26,9 @@ pub(crate) fn report_not_shown(probes: &[Probe]) {
 
 /// Prints `what` and the ledger on standard error.
 pub(crate) fn report_ledger(what: &str, probes: &[Probe], account: &Account) {
-    let mut lines = String::new();
+    let (mut lines, returns) = (String::new(), follow_returns(probes));
     if account.skipped.is_none() {
-        lines += &format!("probe: {}\n", not_counted(follow_returns(probes)));
+        lines += &format!("probe: {}\n", not_counted(returns));
     }
     lines += &format!("probe: {what}\n");
     let labels = labels(probes.iter(), Beside::Nothing);
@@ -37,7 +37,7 @@ pub(crate) fn report_ledger(what: &str, probes: &[Probe], account: &Account) {
             lines += &format!("probe: {}: {missed}\n", Escaped(label.as_bytes()));
         }
     }
-    if let Some(text) = skipped(account.skipped, follow_returns(probes)) {
+    if let Some(text) = skipped(account.skipped, returns) {
         lines += &format!("probe: {text}\n");
     }
     // A failed write to standard error is no reason to fail.

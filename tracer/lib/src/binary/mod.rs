@@ -28,6 +28,7 @@ use object::read::elf::FileHeader;
 use probe_sys::process::linked_function;
 use process::Found;
 use reader::SharedReader;
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;
 use std::fs::{self, File};
@@ -46,8 +47,9 @@ pub(crate) struct Binary {
     code: Vec<Segment>,
     functions: Functions,
     entry: u64,
-    /// The addresses of code that is not called.
-    jumped_to: BTreeSet<u64>,
+    /// The addresses of code that is not called, once a return is to be probed.
+    jumped_to: OnceCell<BTreeSet<u64>>,
+    is_program: bool,
     is_go: bool,
     throws: bool,
 }
@@ -82,9 +84,20 @@ impl Binary {
         let Contents { layout, functions } = reader.contents(&path, &file)?;
         let throws = functions.has_any(&["__cxa_throw", "__cxa_rethrow", "_Unwind_RaiseException"]);
         let Layout { code, entry, is_program, is_go, .. } = layout;
-        let is_meant = |name: &str| is_jumped_to(name, is_go);
-        let jumped_to = functions.addresses(is_meant).chain(is_program.then_some(entry)).collect();
-        Ok(Self { path, file, note, reader, code, functions, entry, jumped_to, is_go, throws })
+        let jumped_to = OnceCell::new();
+        Ok(Self {
+            path,
+            file,
+            note,
+            reader,
+            code,
+            functions,
+            entry,
+            jumped_to,
+            is_program,
+            is_go,
+            throws,
+        })
     }
 
     /// Whether it is a Go program.
@@ -208,8 +221,12 @@ impl Binary {
 
     /// Checks that the function at an offset in the file is called, so that there is a return address at its entry.
     pub(crate) fn check_called(&self, offset: u64) -> Result<(), BinaryError> {
+        let jumped_to = self.jumped_to.get_or_init(|| {
+            let named = self.functions.addresses(|name| is_jumped_to(name, self.is_go));
+            named.chain(self.is_program.then_some(self.entry)).collect()
+        });
         match self.address_of(offset) {
-            Some(address) if self.jumped_to.contains(&address) => {
+            Some(address) if jumped_to.contains(&address) => {
                 Err(self.error(FileProblem::NotCalled))
             }
             _ => Ok(()),

@@ -64,8 +64,7 @@ pub(crate) fn note(name: &str, made: &[&str]) -> Option<String> {
 /// The function that one of this name is made of, if it is: `f` for `f.part.0` and `f.isra.0.part.0`.
 fn original(name: &str) -> Option<&str> {
     let (original, suffix) = name.split_at(name.find('.')?);
-    let is_made = SUFFIXES.iter().any(|one| suffix.contains(one)) && !symbols::is_cold(suffix);
-    is_made.then_some(original)
+    SUFFIXES.iter().any(|one| suffix.contains(one)).then_some(original)
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! What the probes of a trace are called.
 
 use crate::resolve::probe::Probe;
-use std::borrow::Cow;
 use std::collections::HashMap;
 
 /// What an output shows of a probe besides its name.
@@ -10,16 +9,13 @@ use std::collections::HashMap;
 pub enum Beside {
     /// Its type: `kprobe`, `call` and so on.
     Type,
-    /// Nothing by which probes could be told apart.
+    /// Nothing that tells probes apart.
     Nothing,
 }
 
 /// The name of each probe of a trace: its function or tracepoint, or its whole spec if another probe would have the same
 /// name but has a different spec.
-pub fn labels<'p>(
-    probes: impl Iterator<Item = &'p Probe> + Clone,
-    beside: Beside,
-) -> Vec<Cow<'p, str>> {
+pub fn labels<'p>(probes: impl Iterator<Item = &'p Probe> + Clone, beside: Beside) -> Vec<String> {
     let kind = |probe: &Probe| match beside {
         Beside::Type => probe.kind(),
         Beside::Nothing => "",
@@ -34,8 +30,8 @@ pub fn labels<'p>(
     let label = |probe: &'p Probe| {
         let name = (kind(probe), probe.spec().site());
         match names.get(&name) {
-            Some((_, true)) => probe.spec().to_string().into(),
-            _ => name.1,
+            Some((_, true)) => probe.spec().to_string(),
+            _ => name.1.into_owned(),
         }
     };
     probes.map(label).collect()
@@ -45,40 +41,25 @@ pub fn labels<'p>(
 mod tests {
     use super::*;
 
-    fn all(specs: &[&str], beside: Beside) -> Vec<String> {
-        let probe = |spec: &&str| Probe::new(spec.parse().unwrap(), Vec::new());
-        let probes: Vec<_> = specs.iter().map(probe).collect();
-        labels(probes.iter(), beside).into_iter().map(Cow::into_owned).collect()
-    }
-
     #[test]
     fn probes_of_one_name_are_called_by_their_specs() {
-        let specs = [
-            "vfs_read/count > 50/",
-            "vfs_read/count <= 50/",
-            "vfs_write",
-            "kretprobe:vfs_write",
-            "vfs_open+0x4",
-            "vfs_open",
-            "uprobe:/a:main",
-            "uprobe:/b:main",
-            "vfs_sync",
-            "vfs_sync",
+        // The label beside a type, and that beside nothing.
+        let expected = [
+            ("kprobe:vfs_read/count > 50/", ["kprobe:vfs_read/count > 50/"; 2]),
+            ("kprobe:vfs_read/count <= 50/", ["kprobe:vfs_read/count <= 50/"; 2]),
+            ("vfs_write", ["vfs_write", "kprobe:vfs_write"]),
+            ("kretprobe:vfs_write", ["vfs_write", "kretprobe:vfs_write"]),
+            ("vfs_open+0x4", ["vfs_open+0x4"; 2]),
+            ("vfs_open", ["vfs_open"; 2]),
+            ("uprobe:/a:main", ["uprobe:/a:main"; 2]),
+            ("uprobe:/b:main", ["uprobe:/b:main"; 2]),
+            ("vfs_sync", ["vfs_sync"; 2]),
+            ("vfs_sync", ["vfs_sync"; 2]),
         ];
-        let mut expected = [
-            "kprobe:vfs_read/count > 50/",
-            "kprobe:vfs_read/count <= 50/",
-            "vfs_write",
-            "vfs_write",
-            "vfs_open+0x4",
-            "vfs_open",
-            "uprobe:/a:main",
-            "uprobe:/b:main",
-            "vfs_sync",
-            "vfs_sync",
-        ];
-        assert_eq!(all(&specs, Beside::Type), expected);
-        expected[2..4].copy_from_slice(&["kprobe:vfs_write", "kretprobe:vfs_write"]);
-        assert_eq!(all(&specs, Beside::Nothing), expected);
+        let probe = |(spec, _): &(&str, _)| Probe::new(spec.parse().unwrap(), Vec::new());
+        let probes: Vec<_> = expected.iter().map(probe).collect();
+        for (n, beside) in [Beside::Type, Beside::Nothing].into_iter().enumerate() {
+            assert_eq!(labels(probes.iter(), beside), expected.map(|(_, labels)| labels[n]));
+        }
     }
 }

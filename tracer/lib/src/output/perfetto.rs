@@ -10,7 +10,6 @@ use crate::resolve::event::{TraceEvent, Value};
 use crate::resolve::probe::Probe;
 use crate::resolve::shape::Shape;
 use probe_tracer_common::trace::{COMM_LEN, Task};
-use std::borrow::Cow;
 use std::collections::HashMap;
 
 /// Writes each event on the track of its thread.
@@ -28,7 +27,7 @@ type Comm = [u8; COMM_LEN];
 
 impl Perfetto {
     pub(super) fn new(probes: &[Probe]) -> Self {
-        let labels = labels(probes.iter(), Beside::Type).into_iter().map(Cow::into_owned).collect();
+        let labels = labels(probes.iter(), Beside::Type);
         Self { labels, threads: HashMap::new(), processes: HashMap::new(), last: 0 }
     }
 

@@ -10,7 +10,6 @@ use crate::resolve::event::{TraceEvent, Value};
 use crate::resolve::probe::Probe;
 use crate::resolve::shape::Shape;
 use probe_sys::escape::Escaped;
-use std::borrow::Cow;
 use std::fmt::Display;
 
 /// A task's name has at most 15 bytes.
@@ -26,8 +25,7 @@ pub(super) struct Table {
 
 impl Table {
     pub(super) fn new(probes: &[Probe]) -> Self {
-        let labels = labels(probes.iter(), Beside::Nothing);
-        Self { labels: labels.into_iter().map(Cow::into_owned).collect() }
+        Self { labels: labels(probes.iter(), Beside::Nothing) }
     }
 }
 

@@ -97,8 +97,8 @@ impl SampledStacks {
         }
     }
 
-    /// Counts the samples that were taken since the last call, and looks up their names. Call it when there are no more records for now:
-    /// the names of a process may be unknown once it has ended.
+    /// Counts the samples that were taken since the last call, and looks up their names. Call it when there are no more
+    /// records for now: the names of a process may be unknown once it has ended.
     pub fn caught_up(&mut self) {
         self.settle();
         self.counts.caught_up();
