@@ -190,6 +190,9 @@ pub mod operator {
     pub const LIKE: u8 = 7;
     /// The field and the [other](super::Check::other) one are the same string.
     pub const SAME: u8 = 8;
+    /// Added to an operator between numbers: the comparison holds if it does not without this. A field that cannot be read
+    /// fails it, too.
+    pub const NOT: u8 = 0x80;
 }
 
 /// A pattern that strings are compared with: a beginning, an end, and parts that follow each other somewhere between

@@ -48,6 +48,7 @@ fn workload() {
     match requested_work().as_str() {
         "" => return,
         "long" => return long_names().iter().for_each(rename),
+        "room" => return fill_the_room(),
         _ => {}
     }
     for path in paths() {
@@ -63,6 +64,18 @@ fn rename((old, new): &(String, String)) {
     let [old, new] = [old, new].map(|name| CString::new(name.as_bytes()).unwrap());
     // SAFETY: both are strings with a terminating zero.
     assert_eq!(unsafe { libc::rename(old.as_ptr(), new.as_ptr()) }, -1);
+}
+
+/// Makes calls with strings after which there is no room for a further one.
+fn fill_the_room() {
+    rustix::thread::set_name(c"renamer").unwrap();
+    let [one, two] = [3_000, 3_700].map(|len| format!("/none/{}", "q".repeat(len)));
+    rename(&(one.clone(), two.clone()));
+    let [one, two] = [one, two].map(|name| CString::new(name).unwrap());
+    // SAFETY: all are strings with a terminating zero, and there are no data.
+    let mounted =
+        unsafe { libc::mount(one.as_ptr(), two.as_ptr(), c"tmpfs".as_ptr(), 0, std::ptr::null()) };
+    assert_eq!(mounted, -1);
 }
 
 /// Names that are longer than what is read of them.
@@ -183,6 +196,27 @@ fn conditions_on_ends_that_are_not_read_are_undecided() {
     assert_decided("tracepoint:syscalls:sys_enter_", None);
     if has_kprobes() {
         assert_decided("ksyscall:", Some("--ret"));
+    }
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_string_for_which_there_is_no_room_is_undecided_but_not_the_name_of_a_thread() {
+    let counts = |spec: &str| {
+        let args = ["-n", "renamer", spec].map(str::to_owned);
+        let output = trace(args, commands::workload("filters_patterns", "room"));
+        let lines = all_json_lines(&output);
+        let missed = &lines.last().unwrap()["missed"][0];
+        (json_lines(&output).len(), missed["undecided"].as_u64().unwrap_or(0))
+    };
+    let renames = "tracepoint:syscalls:sys_enter_rename";
+    let either = format!("{renames}/oldname ~ \"/none/*\" || newname ~ \"/none/*\"/");
+    assert_eq!(counts(&either), (1, 0));
+    assert_eq!(counts(&format!("{renames}/oldname == \"/a\" || newname ~ \"/none/*\"/")), (1, 0));
+    let mounts = "tracepoint:syscalls:sys_enter_mount";
+    for last in ["type == \"tmpfs\"", "type != \"tmpfs\"", "type ~ \"t*\"", "type !~ \"t*\""] {
+        let spec = format!("{mounts}/dev_name == \"/a\" || dir_name == \"/b\" || {last}/");
+        assert_eq!(counts(&spec), (0, 1), "{last}");
     }
 }
 

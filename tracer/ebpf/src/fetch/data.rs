@@ -175,10 +175,12 @@ impl<'h> Fetch<'h> {
         if len > LONGEST as u64 {
             return self.fault(at);
         }
-        let begin = self.end();
+        let end = self.end();
+        // What is empty is nowhere, not behind the room for strings, where nothing can be compared.
+        let begin = if len == 0 { 0 } else { end };
         self.set_word(black_box(at) & (FIELDS - 1), begin as u64 | len << 32 | mark);
         // SAFETY: the frame is ours.
-        unsafe { (&raw mut self.frame.len).write_volatile(begin + len as usize) };
+        unsafe { (&raw mut self.frame.len).write_volatile(end + len as usize) };
     }
 
     /// Completes a string that fills the bytes that were read. The helper has replaced its last byte by a zero. Returns

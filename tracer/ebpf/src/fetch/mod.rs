@@ -426,7 +426,8 @@ impl Fetch<'_> {
             let Some(value) = self.word_of(usize::from(check.other) - 1) else { return DIFFERS };
             value
         };
-        let holds = match check.operator {
+        let is_negated = check.operator & operator::NOT != 0;
+        let holds = match check.operator & !operator::NOT {
             operator::EQUAL => word == value,
             operator::LESS => (word as i64) < value as i64,
             operator::BELOW => word < value,
@@ -438,7 +439,7 @@ impl Fetch<'_> {
             operator::LIKE => return text::is_like(self, probe, depth, word, value),
             _ => false,
         };
-        if holds { HOLDS } else { DIFFERS }
+        if holds != is_negated { HOLDS } else { DIFFERS }
     }
 
     /// Whether the string that a word describes equals a text of the predicate, to its end.

@@ -45,17 +45,24 @@ impl PidNamespace {
 
     /// How programs recognise the process of this id, which is one of this namespace.
     pub(crate) fn process(self, pid: u32) -> Result<ProcessId> {
-        let dir = format!("/proc/{pid}");
-        if pid == 0 || !Path::new(&dir).exists() {
-            return Err(TraceError::NoProcess(pid));
+        let failed = |source| TraceError::ProcessNamespace { pid, source };
+        let status = match fs::read_to_string(format!("/proc/{pid}/status")) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(TraceError::NoProcess(pid));
+            }
+            status => status.map_err(failed)?,
+        };
+        match number_in(&status, "Tgid:") {
+            Some(process) if process != pid => {
+                return Err(TraceError::AThread { tid: pid, process });
+            }
+            _ => {}
         }
         if self.is_initial() {
             // Programs see the ids of this namespace.
             return Ok(ProcessId { pid, namespace: self });
         }
-        let failed = |source| TraceError::ProcessNamespace { pid, source };
         let namespace = of(&pid.to_string()).map_err(failed)?;
-        let status = fs::read_to_string(format!("{dir}/status")).map_err(failed)?;
         let innermost = innermost_id(&status).ok_or(TraceError::NoProcess(pid))?;
         Ok(ProcessId { pid: innermost, namespace })
     }
@@ -95,8 +102,13 @@ fn kernel_device(device: u64) -> u64 {
 
 /// The last id in the line `NSpid` of `/proc/PID/status`.
 pub(crate) fn innermost_id(status: &str) -> Option<u32> {
-    let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
-    ids.split_ascii_whitespace().next_back()?.parse().ok()
+    number_in(status, "NSpid:")
+}
+
+/// The last number in a line of `/proc/PID/status`.
+fn number_in(status: &str, line: &str) -> Option<u32> {
+    let numbers = status.lines().find_map(|one| one.strip_prefix(line))?;
+    numbers.split_ascii_whitespace().next_back()?.parse().ok()
 }
 
 /// Checks that a command would start in the namespaces of this process.

@@ -180,15 +180,21 @@ impl Domain {
     }
 
     fn operator(self, operator: Operator) -> u8 {
-        use Operator::{Equal, Like, NotEqual, NotLike};
-        match (operator, self) {
+        use Operator::{
+            Equal, Greater, GreaterOrEqual, Less, LessOrEqual, Like, NotEqual, NotLike,
+        };
+        let is_signed = matches!(self, Self::Signed { .. });
+        let less = if is_signed { operator::LESS } else { operator::BELOW };
+        let greater = if is_signed { operator::GREATER } else { operator::ABOVE };
+        match operator {
             // Numbers have no patterns, which is refused before.
-            (Equal | NotEqual | Like | NotLike, _) => operator::EQUAL,
-            (Operator::HasBits, _) => operator::HAS,
-            (Operator::Less | Operator::GreaterOrEqual, Self::Signed { .. }) => operator::LESS,
-            (Operator::Less | Operator::GreaterOrEqual, _) => operator::BELOW,
-            (Operator::Greater | Operator::LessOrEqual, Self::Signed { .. }) => operator::GREATER,
-            (Operator::Greater | Operator::LessOrEqual, _) => operator::ABOVE,
+            Equal | NotEqual | Like | NotLike => operator::EQUAL,
+            Operator::HasBits => operator::HAS,
+            Operator::NotZero => operator::ABOVE,
+            Less => less,
+            GreaterOrEqual => less | operator::NOT,
+            Greater => greater,
+            LessOrEqual => greater | operator::NOT,
         }
     }
 

@@ -141,15 +141,18 @@ fn compare(check: &Check, value: &Got, wanted: u64, table: &FetchTable) -> bool 
             assert_ne!(table.checks_text, 0);
             is_like(bytes, Pattern::of(wanted), table)
         }
-        (Got::Integer(value), operator) => match operator {
-            operator::EQUAL => *value == wanted,
-            operator::LESS => value.cast_signed() < wanted.cast_signed(),
-            operator::BELOW => *value < wanted,
-            operator::GREATER => value.cast_signed() > wanted.cast_signed(),
-            operator::ABOVE => *value > wanted,
-            operator::HAS => value & wanted != 0,
-            other => panic!("operator {other}"),
-        },
+        (Got::Integer(value), operator) => {
+            (operator & operator::NOT != 0)
+                != match operator & !operator::NOT {
+                    operator::EQUAL => *value == wanted,
+                    operator::LESS => value.cast_signed() < wanted.cast_signed(),
+                    operator::BELOW => *value < wanted,
+                    operator::GREATER => value.cast_signed() > wanted.cast_signed(),
+                    operator::ABOVE => *value > wanted,
+                    operator::HAS => value & wanted != 0,
+                    other => panic!("operator {other}"),
+                }
+        }
         (value, operator) => panic!("operator {operator} of {value:?}"),
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! For a call, the parts of a conjunction that need only fields known at the entry are decided at the entry.
 //!
-//! `!=`, `<=`, `>=` and `!~` are `==`, `>`, `<` and `~` with the targets swapped. A check of a value that cannot be read
-//! takes the target for "false", so such a value is unequal to everything, and neither less nor greater.
+//! `!=` and `!~` are `==` and `~` with the targets swapped. A check of a value that cannot be read takes the target for
+//! "false", so such a value is unequal to everything, and neither less nor greater nor the same.
 
 use super::domain::{Compared, Domain};
 use super::names::{ValueNames, errno};
@@ -287,9 +287,8 @@ impl Compiler<'_> {
             }
         };
         let Compared { field, operator, value } = compared;
-        use Operator::{GreaterOrEqual, LessOrEqual, NotEqual, NotLike};
         let (on_true, on_false) = match comparison.operator {
-            NotEqual | LessOrEqual | GreaterOrEqual | NotLike => (on_false, on_true),
+            Operator::NotEqual | Operator::NotLike => (on_false, on_true),
             _ => (on_true, on_false),
         };
         let field = self.slots.add(field, at)? as u8;
@@ -322,6 +321,9 @@ impl Compiler<'_> {
     ) -> Result<Compared, String> {
         if matches!(comparison.operator, Operator::Like | Operator::NotLike) {
             return Err("~ compares strings, but the field is an integer".into());
+        }
+        if comparison.operator == Operator::NotZero {
+            return Ok(Compared { field, operator: operator::ABOVE, value: 0 });
         }
         let own = Own::of(self.source, comparison, &field, shape);
         let value = match &comparison.value {

@@ -54,10 +54,13 @@ impl Slots {
                 .iter()
                 .any(|check| usize::from(check.field) == n || usize::from(check.other) == n + 1)
         };
-        // There may be no room for all strings, so those that decide about the hit come first.
+        // There may be no room for all strings, so those that decide about the hit come first, and of these, the thread's name,
+        // which is short.
         order.sort_by_key(|&n| {
             let field = &self.0[n];
-            (!is_integer(field), is_stack(field), !is_integer(field) && !is_checked(n))
+            let is_other = !is_integer(field);
+            let [is_unchecked, is_long] = [!is_checked(n), field.base != base::COMM];
+            (is_other, is_stack(field), is_other && is_unchecked, is_other && is_long)
         });
         let mut indices = vec![0; order.len()];
         for (index, &n) in (0..).zip(&order) {

@@ -179,9 +179,18 @@ fn integer(reach: Reach, kind: &ValueKind, bits: u8, is_signed: bool, shape: Sha
         ValueKind::BitField { bits: narrow, .. } if *narrow > bits => {
             return Err(format!("has {narrow} bits"));
         }
-        // A wider signed type keeps the value, so it extends only the sign of a signed bit field.
+        ValueKind::BitField { bits: narrow, is_signed: true, .. }
+            if !is_signed && *narrow < bits && bits < 64 =>
+        {
+            return Err(format!(
+                "is a signed number of {narrow} bits, so it cannot be extended to an unsigned one of {bits} bits: \
+                 :s{bits} and :u64 can read it"
+            ));
+        }
+        // A wider type keeps the value, so it extends only the sign of a signed bit field.
         ValueKind::BitField { bit, bits: narrow, size, is_signed: own, .. } => {
-            reach.bit_field(*bit, *narrow, *size, is_signed && (*own || *narrow == bits))?
+            let is_extended = if *narrow < bits { *own } else { is_signed };
+            reach.bit_field(*bit, *narrow, *size, is_extended)?
         }
         ValueKind::Integer { size, is_signed: true, .. }
             if !is_signed && *size < bits / 8 && bits < 64 =>

@@ -452,7 +452,7 @@ pub(super) const MASKED: &str = "& is true if there is a bit in common, and ther
 /// The comparison that a path without one stands for.
 fn is_not_zero(path: FieldPath, ty: Option<FieldType>) -> Comparison {
     let value_at = path.at;
-    Comparison { path, ty, operator: Operator::NotEqual, value: Operand::Integer(0), value_at }
+    Comparison { path, ty, operator: Operator::NotZero, value: Operand::Integer(0), value_at }
 }
 
 /// The operator that means the same with the operands swapped.
@@ -466,7 +466,8 @@ fn swap(operator: Operator) -> Operator {
         | Operator::NotEqual
         | Operator::HasBits
         | Operator::Like
-        | Operator::NotLike => operator,
+        | Operator::NotLike
+        | Operator::NotZero => operator,
     }
 }
 

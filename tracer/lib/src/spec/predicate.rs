@@ -67,7 +67,7 @@ pub struct Comparison {
     pub path: FieldPath,
     /// The explicit type, as in a field of the probe.
     pub ty: Option<FieldType>,
-    /// The operator. A path without one means `!= 0`.
+    /// The operator.
     pub operator: Operator,
     /// What the field is compared with.
     pub value: Operand,
@@ -97,6 +97,8 @@ pub enum Operator {
     Like,
     /// `!~`: the string does not match it.
     NotLike,
+    /// None, for a path alone: the field can be read, and is not 0.
+    NotZero,
 }
 
 /// What a field is compared with.

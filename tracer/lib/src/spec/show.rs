@@ -75,11 +75,9 @@ impl Display for Predicate {
         match self {
             Self::Compare(comparison) => write!(f, "{comparison}"),
             Self::Not(inner) => match &**inner {
-                Self::Compare(comparison) if comparison.is_bare() => {
-                    f.write_str("!")?;
-                    typed(f, &comparison.path, comparison.ty)
+                Self::Compare(Comparison { operator: Operator::NotZero, .. }) | Self::Not(_) => {
+                    write!(f, "!{inner}")
                 }
-                Self::Not(_) => write!(f, "!{inner}"),
                 _ => write!(f, "!({inner})"),
             },
             Self::All(terms) => joined(f, terms, " && "),
@@ -101,17 +99,13 @@ fn joined(f: &mut Formatter<'_>, terms: &[Predicate], by: &str) -> fmt::Result {
     Ok(())
 }
 
-impl Comparison {
-    /// Whether it is written as a path only.
-    fn is_bare(&self) -> bool {
-        (self.operator, &self.value) == (Operator::NotEqual, &Operand::Integer(0))
-    }
-}
-
 impl Display for Comparison {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         typed(f, &self.path, self.ty)?;
-        write!(f, " {} {}", self.operator, self.value)
+        match self.operator {
+            Operator::NotZero => Ok(()),
+            operator => write!(f, " {operator} {}", self.value),
+        }
     }
 }
 
@@ -127,6 +121,7 @@ impl Display for Operator {
             Self::HasBits => "&",
             Self::Like => "~",
             Self::NotLike => "!~",
+            Self::NotZero => "",
         })
     }
 }

@@ -61,6 +61,8 @@ pub(crate) struct Btf {
     base: Option<Arc<Btf>>,
     /// Its functions, sorted by name: an index, built when many are looked up.
     functions: OnceLock<Vec<TypeId>>,
+    /// Whether it has the signs of enumerations, looked up once.
+    signs: OnceLock<bool>,
 }
 
 impl Btf {
@@ -126,8 +128,8 @@ impl Btf {
         if !fits(first_type, types.len()) || !fits(first_string, strings.len()) {
             return Err(BtfError::TooMuch);
         }
-        let functions = OnceLock::new();
-        Ok(Self { bytes, strings, types, first_type, first_string, base, functions })
+        let (functions, signs) = (OnceLock::new(), OnceLock::new());
+        Ok(Self { bytes, strings, types, first_type, first_string, base, functions, signs })
     }
 
     /// The number after the last type's.
@@ -152,6 +154,13 @@ impl Btf {
         let part = self.parts().find(|part| id.0 >= part.first_type)?;
         let at = *part.types.get((id.0 - part.first_type) as usize)?;
         Type::read(self, part.words(at))
+    }
+
+    /// Whether enumerations have their signs. Kernels before 6.0 leave them out, and every kernel has a signed one.
+    fn knows_signs(&self) -> bool {
+        *self.signs.get_or_init(|| {
+            self.parts().any(|part| part.own(Kind::Enum).any(|(_, words)| types::has_sign(words)))
+        })
     }
 
     /// The types of this kind and name: the module's, or the kernel's if the module has none.

@@ -89,6 +89,27 @@ fn enumerators_have_their_signs_and_all_bits() {
 }
 
 #[test]
+fn enumerations_without_signs_are_signed_if_values_are_negative() {
+    let of = |has_signs: bool| {
+        let mut b = Builder::new();
+        let states = b.enumeration("states", (4, false), &[("DEAD", -4), ("ACTIVE", 1)]);
+        let bits = b.enumeration("bits", (4, false), &[("LAST", i64::from(i32::MIN)), ("ONE", 1)]);
+        if has_signs {
+            b.enumeration("other", (4, true), &[("LESS", -1)]);
+        }
+        let btf = b.build();
+        [states, bits].map(|id| match btf.at(id) {
+            Some(Type::Enum(values)) => {
+                (values.is_signed, values.values().next().unwrap().1 as i64)
+            }
+            _ => panic!(),
+        })
+    };
+    assert_eq!(of(false), [(true, -4), (false, 0x8000_0000)]);
+    assert_eq!(of(true), [(false, 0xffff_fffc), (false, 0x8000_0000)]);
+}
+
+#[test]
 fn user_tags_are_recognized() {
     let mut b = Builder::new();
     let char = b.int("char", 1, 0);

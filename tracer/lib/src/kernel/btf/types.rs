@@ -11,6 +11,11 @@ pub(super) fn kind_of(info: u32) -> Result<Kind, u32> {
     Kind::try_from(number).ok().filter(|kind| *kind != Kind::Unknown).ok_or(number)
 }
 
+/// Whether an enumeration is marked as signed.
+pub(super) fn has_sign(words: &[[u8; 4]]) -> bool {
+    kind_flag(word(words, 1))
+}
+
 fn kind_flag(info: u32) -> bool {
     info >> 31 == 1
 }
@@ -80,7 +85,7 @@ impl<'b> Type<'b> {
             Kind::Enum | Kind::Enum64 => Self::Enum(Enumerators {
                 name: name(),
                 size,
-                is_signed: kind_flag(info),
+                is_signed: kind_flag(info) || !btf.knows_signs() && has_negative(rest),
                 is_wide: kind == Kind::Enum64,
                 values: rest,
                 btf,
@@ -95,6 +100,13 @@ impl<'b> Type<'b> {
             Kind::Var | Kind::DataSec | Kind::DeclTag | Kind::Unknown => Self::Other,
         })
     }
+}
+
+/// Whether an enumeration has negative values, where BTF has no sign for it. Large values are bits rather than negative.
+fn has_negative(values: &[[u8; 4]]) -> bool {
+    const LEAST: i32 = -4096;
+    let mut values = values.as_chunks::<2>().0.iter().map(|value| word(value, 1).cast_signed());
+    values.any(|value| (LEAST..0).contains(&value))
 }
 
 /// An integer.

@@ -80,10 +80,13 @@ pub(super) enum Op {
 pub(super) enum When {
     Equal = 0x10,
     Above = 0x20,
+    AtLeast = 0x30,
     HasBits = 0x40,
     Differs = 0x50,
     SignedGreater = 0x60,
+    SignedAtLeast = 0x70,
     Below = 0xa0,
+    AtMost = 0xb0,
     SignedLess = 0xc0,
     SignedAtMost = 0xd0,
 }

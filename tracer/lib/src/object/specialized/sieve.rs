@@ -220,6 +220,10 @@ fn read_name(asm: &mut Assembler, at: i16) {
 
 /// The comparison of integers that an operator stands for.
 fn when(operator: u8) -> Option<When> {
+    const NOT_LESS: u8 = operator::LESS | operator::NOT;
+    const NOT_BELOW: u8 = operator::BELOW | operator::NOT;
+    const NOT_GREATER: u8 = operator::GREATER | operator::NOT;
+    const NOT_ABOVE: u8 = operator::ABOVE | operator::NOT;
     Some(match operator {
         operator::EQUAL => When::Equal,
         operator::LESS => When::SignedLess,
@@ -227,6 +231,10 @@ fn when(operator: u8) -> Option<When> {
         operator::GREATER => When::SignedGreater,
         operator::ABOVE => When::Above,
         operator::HAS => When::HasBits,
+        NOT_LESS => When::SignedAtLeast,
+        NOT_BELOW => When::AtLeast,
+        NOT_GREATER => When::SignedAtMost,
+        NOT_ABOVE => When::AtMost,
         _ => return None,
     })
 }

@@ -170,6 +170,7 @@ fn means(predicate: &Predicate) -> bool {
                 (Ok(value), Ok(wanted), Operator::HasBits) => value & wanted != 0,
                 (Err(value), Err(pattern), Operator::Like) => matches(pattern, value),
                 (Err(value), Err(pattern), Operator::NotLike) => !matches(pattern, value),
+                (Ok(value), Ok(wanted), Operator::NotZero) => value != wanted,
                 (value, wanted, Operator::Equal) => value == wanted,
                 (value, wanted, Operator::NotEqual) => value != wanted,
                 other => panic!("{other:?}"),
@@ -189,6 +190,7 @@ fn comparison() -> impl Strategy<Value = Predicate> {
         ("file->mode", vec![-2, -1, 0, 1]),
         ("file", vec![0, 0xfff, 0x1000, 0x1001, i128::from(u64::MAX)]),
     ]);
+    let bare = numbers.clone().prop_map(|(field, _)| number(field, NotZero, 0));
     let integer = (numbers, operators, any::<prop::sample::Index>())
         .prop_map(|((field, values), operator, n)| number(field, operator, *n.get(&values)));
     let texts =
@@ -214,7 +216,7 @@ fn comparison() -> impl Strategy<Value = Predicate> {
         .prop_map(|((one, two), operator)| compare(one, operator, Operand::Field(path(two), None)));
     let same = prop::sample::select(vec![Equal, NotEqual])
         .prop_map(|operator| compare("comm", operator, Operand::Name("comm".to_owned())));
-    prop_oneof![6 => integer, 2 => text, 2 => pattern, 2 => pair, 1 => same]
+    prop_oneof![6 => integer, 1 => bare, 2 => text, 2 => pattern, 2 => pair, 1 => same]
 }
 
 #[test]
@@ -422,6 +424,18 @@ fn comparisons_of_unreadable_fields_are_false() {
     let is_reported = |predicate: &Predicate| {
         machine.hit(&plan(&look(), Some(&[]), &[], Some(predicate)).unwrap().table).1
     };
-    assert!(!is_reported(&number(Operator::Equal)));
-    assert!(is_reported(&number(Operator::NotEqual)), "it is not equal");
+    use Operator::{Equal, Greater, GreaterOrEqual, Less, LessOrEqual, NotEqual, NotZero};
+    for operator in [Equal, LessOrEqual, GreaterOrEqual, NotZero] {
+        assert!(!is_reported(&number(operator)), "{operator}");
+        let negated = Predicate::Not(Box::new(number(operator)));
+        assert!(is_reported(&negated), "!({operator})");
+    }
+    let one = |operator| compare("file->next->next->next->next->fd", operator, Operand::Integer(1));
+    assert!(!is_reported(&one(Less)) && !is_reported(&one(Greater)));
+    assert!(is_reported(&number(NotEqual)), "it is not equal");
+    let pair = |operator| {
+        let other = Operand::Field(path("file->next->next->next->next->fd"), None);
+        compare("file->fd", operator, other)
+    };
+    assert!(!is_reported(&pair(LessOrEqual)) && !is_reported(&pair(GreaterOrEqual)));
 }
