@@ -209,8 +209,13 @@ impl<C: Consumer> Consumer for Intake<'_, C> {
         self.consumer.cpu_changed(change);
     }
 
+    /// The records of every dump are in an order of their own.
     fn dump(&mut self, dump: Dump) {
-        self.consumer.dump(dump);
+        let flow = self.merge.release(u64::MAX, self.consumer);
+        self.merge.released = 0;
+        if self.note(flow).is_continue() {
+            self.consumer.dump(dump);
+        }
     }
 }
 

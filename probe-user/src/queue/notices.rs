@@ -91,7 +91,7 @@ impl Dump {
 impl fmt::Display for Dump {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let events = if self.records == 1 { "event" } else { "events" };
-        write!(f, "dump {}: {} {events}", self.number + 1, self.records)?;
+        write!(f, "dump {}: {} {events}", self.number.saturating_add(1), self.records)?;
         match self.overwritten {
             Some(before) => write!(f, ", {before} before them overwritten"),
             None => Ok(()),

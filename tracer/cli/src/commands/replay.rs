@@ -8,7 +8,7 @@ use crate::output::print::{report, written};
 use crate::output::stacks::{Stacks, titled};
 use crate::running::privileges;
 use anyhow::{Result, anyhow, bail, ensure};
-use probe_tracer::output::{Format, Printer, StackFormat};
+use probe_tracer::output::{Format, Printer, StackFormat, Time, load_time_zone};
 use probe_tracer::recording::{Recording, RecordingError};
 use probe_tracer::{Account, Probe, Shape};
 use std::fs::File;
@@ -19,6 +19,9 @@ use std::process::ExitCode;
 
 pub(crate) fn run(args: &Replay) -> Result<ExitCode> {
     let file = open(&args.file)?;
+    if args.time == Time::Local {
+        load_time_zone();
+    }
     privileges::give_up_all()?;
     let recording = match Recording::open(file) {
         Ok(recording) => recording,

@@ -134,6 +134,9 @@ fn dumps_can_be_recorded() {
     let handled = ledger(&output).handled;
     assert!(stderr(&output).contains("probe: dump 1: ") && handled > 0, "{}", stderr(&output));
     let replayed = printed(["replay", path, "-F", "jsonl"]);
+    let lines: Vec<_> = replayed.lines().map(json_line).collect();
     // The first line describes the trace, and the last one is the ledger.
-    assert_eq!(replayed.lines().count() as u64 - 2, handled, "{replayed}");
+    let [_, dump, events @ .., _] = &*lines else { panic!("{replayed}") };
+    assert_eq!((&dump["type"], dump["records"].as_u64()), (&"dump".into(), Some(handled)));
+    assert_eq!(events.len() as u64, handled, "{replayed}");
 }

@@ -57,3 +57,4 @@ mod uprobe_files;
 mod uprobe_fixtures;
 mod values;
 mod values_data;
+mod wall_clock;

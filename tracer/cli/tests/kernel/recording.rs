@@ -132,6 +132,25 @@ fn a_replay_is_in_the_order_of_time() {
 
 #[test]
 #[ignore = "needs root and BPF: cargo xtask test"]
+fn a_replay_reads_the_file_of_its_time_zone() {
+    let recorded = Recorded::make(&[WRITE], &writes(1));
+    // A zone that is five and a half hours ahead, in the format of tzfile(5).
+    let counts: [u32; 6] = [0, 0, 0, 0, 1, 4];
+    let mut zone = b"TZif".to_vec();
+    zone.extend([0; 16]);
+    zone.extend(counts.iter().flat_map(|count| count.to_be_bytes()));
+    zone.extend(19_800_i32.to_be_bytes());
+    zone.extend(b"\0\0IST\0");
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), zone).unwrap();
+    let mut replay = replay(&recorded.path, &["-F", "jsonl", "--time", "local"]);
+    let lines = all_json_lines(&succeed(replay.env("TZ", file.path())));
+    let local = lines[1]["local"].as_str().unwrap();
+    assert!(local.ends_with("+05:30"), "{local}");
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
 fn a_truncated_recording_is_replayed_up_to_its_end() {
     let recorded = Recorded::make(&[WRITE], &writes(300));
     let whole = stdout(&recorded.replay(&["-F", "jsonl"]));

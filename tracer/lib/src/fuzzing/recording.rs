@@ -4,6 +4,7 @@ use crate::TraceEvent;
 use crate::output::{Format, Printer};
 use crate::recording::{Recorder, Recording, RecordingError};
 use probe_common::RawRecord;
+use probe_user::flight::Dump;
 use probe_user::{Consumer, CpuChange, Loss, Malformed};
 use std::io::{self, Write};
 use std::ops::ControlFlow;
@@ -70,6 +71,10 @@ impl Consumer for Log {
 
     fn cpu_changed(&mut self, change: CpuChange<'_>) {
         let _ = self.add(change.to_string());
+    }
+
+    fn dump(&mut self, dump: Dump) {
+        let _ = self.add(format!("{dump:?}"));
     }
 }
 

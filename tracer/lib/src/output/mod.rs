@@ -28,9 +28,9 @@ pub(crate) mod schema;
 mod stacks;
 mod table;
 mod value;
+mod wall_clock;
 
-pub(crate) use clock::{ClockChange, RunningOffset};
-pub use clock::{ClockChanges, Time};
+pub use clock::{Time, load_time_zone};
 pub use labels::{Beside, labels};
 pub use latency::LatencyFormat;
 pub(crate) use names::Names;
@@ -38,6 +38,10 @@ pub use origin::Origin;
 pub use printer::Printer;
 pub use record_lines::RecordLines;
 pub use stacks::StackFormat;
+#[cfg(test)]
+pub(crate) use wall_clock::ClockChange;
+pub use wall_clock::ClockChanges;
+pub(crate) use wall_clock::{ClockNotes, ClockWatch, not_watched};
 
 use probe_user::CpuChange;
 use serde::Serialize;

@@ -1,6 +1,6 @@
 //! The origin of a trace.
 
-use super::clock::realtime_offset;
+use super::wall_clock::realtime_offset;
 use serde::{Deserialize, Serialize};
 
 /// Where a trace was made, and with which clock.

@@ -1,11 +1,12 @@
 //! Writes the events of a drain in one of the formats.
 
-use super::clock::{ClockChanges, Offset, RunningOffset, Time, Times};
+use super::clock::{Time, Times};
 use super::form::{Form, Lost, Notice};
 use super::jsonl::Jsonl;
 use super::names::Names;
 use super::perfetto::Perfetto;
 use super::table::Table;
+use super::wall_clock::{ClockChanges, ClockWatch, not_watched};
 use super::{Format, Origin, log_cpu_change};
 use crate::output::pieces::Pieces;
 use crate::resolve::event::TraceEvent;
@@ -29,6 +30,10 @@ pub struct Printer<W> {
     times: Times,
     symbols: Symbols,
     origin: Origin,
+    /// Whether the events come from a recording.
+    is_replay: bool,
+    /// What follows this machine's wall clock, if its times are printed.
+    watch: Option<ClockWatch>,
 }
 
 impl<W: Write> Printer<W> {
@@ -41,10 +46,9 @@ impl<W: Write> Printer<W> {
             Format::Perfetto => Box::new(Perfetto::new(&probes)),
         };
         let origin = Origin::here();
-        let times =
-            Times::new(Time::Mono, Offset::Running(RunningOffset::new(origin.realtime_offset)));
+        let times = Times::new(Time::Mono, origin.realtime_offset);
         let (pieces, symbols) = (Pieces::new(writer), Symbols::none());
-        Self { pieces, form, probes, times, symbols, origin }
+        Self { pieces, form, probes, times, symbols, origin, is_replay: false, watch: None }
     }
 
     /// Stops after this many events.
@@ -64,9 +68,8 @@ impl<W: Write> Printer<W> {
     /// The origin of the events; by default, this process.
     #[must_use]
     pub fn origin(mut self, origin: Origin) -> Self {
-        let offset = Offset::Recorded(origin.realtime_offset, None);
-        self.times = Times::new(self.times.time, offset);
-        self.origin = origin;
+        self.times.begun = origin.realtime_offset;
+        (self.origin, self.is_replay) = (origin, true);
         self
     }
 
@@ -74,7 +77,7 @@ impl<W: Write> Printer<W> {
     /// beginning.
     #[must_use]
     pub fn clock_changes(mut self, changes: ClockChanges) -> Self {
-        self.times = self.times.following(changes);
+        self.times.follow(changes);
         self
     }
 
@@ -90,12 +93,21 @@ impl<W: Write> Printer<W> {
         self.pieces.events
     }
 
-    /// Writes what the format has before the events, if anything.
+    /// Writes what the format has before the events, if anything. Call this before any event arrives.
     ///
     /// # Errors
     ///
     /// If writing fails.
     pub fn start(&mut self) -> io::Result<()> {
+        if self.times.time == Time::Local && !self.is_replay {
+            match ClockWatch::start(self.origin.realtime_offset) {
+                Ok((watch, changes)) => {
+                    self.watch = Some(watch);
+                    self.times.follow(changes);
+                }
+                Err(error) => not_watched(&error),
+            }
+        }
         self.form.notice(&mut self.pieces.out, &Notice::start(&self.probes, &self.origin));
         self.pieces.start()
     }

@@ -62,6 +62,8 @@ pub(super) enum Tag {
     Ledger = 7,
     /// The wall clock was set, or the machine was suspended.
     Clock = 8,
+    /// A dump of a flight recorder, before its records.
+    Dump = 9,
 }
 
 impl Tag {
@@ -73,7 +75,7 @@ impl Tag {
             Self::Header | Self::Ledger => 64 << 20,
             // Those of one event.
             Self::Symbols => 4 << 20,
-            Self::Lost | Self::Malformed | Self::Cpu | Self::Clock => 64 << 10,
+            Self::Lost | Self::Malformed | Self::Cpu | Self::Clock | Self::Dump => 64 << 10,
         }
     }
 }

@@ -1,6 +1,7 @@
-//! The sections about losses, malformed data and CPUs.
+//! The sections about losses, malformed data, CPUs and dumps.
 
 use probe_common::{BlockError, RecordKind};
+use probe_user::flight::Dump;
 use probe_user::{CpuChange, Malformed, MalformedReason};
 use serde::{Deserialize, Serialize};
 
@@ -88,5 +89,23 @@ impl CpuNote {
             CpuChange::Uncovered { error, .. } => Self::Uncovered { why: error.to_string() },
             _ => Self::Uncovered { why: change.to_string() },
         }
+    }
+}
+
+/// A dump of a flight recorder.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct DumpNote {
+    number: u64,
+    records: u64,
+    overwritten: Option<u64>,
+}
+
+impl DumpNote {
+    pub(super) fn of(Dump { number, records, overwritten, .. }: Dump) -> Self {
+        Self { number, records, overwritten }
+    }
+
+    pub(super) fn dump(self) -> Dump {
+        Dump::new(self.number, self.records, self.overwritten)
     }
 }

@@ -4,8 +4,8 @@ use super::format::{BLOCK_AT, MAGIC, Preamble, Tag, VERSION};
 use super::header::Header;
 use super::input::{Input, RecordingError, Section, malformed};
 use super::name_sizes::NameSizes;
-use super::notes::{CpuNote, LossNote, MalformedNote};
-use crate::output::{ClockChange, ClockChanges, Origin};
+use super::notes::{CpuNote, DumpNote, LossNote, MalformedNote};
+use crate::output::{ClockChanges, ClockNotes, Origin};
 use crate::resolve::probe::Probe;
 use crate::session::ledger::Account;
 use crate::symbolize::{Learnt, Symbols};
@@ -30,7 +30,7 @@ pub struct Recording<R> {
     /// Receives names, if anything does.
     names: Option<Sender<Learnt>>,
     /// Receives changes of the wall clock, if anything does.
-    clock: Option<Sender<ClockChange>>,
+    clock: Option<ClockNotes>,
     /// The current section of records, and the bytes of it that were delivered, from the first record.
     block: Option<(Section, usize)>,
     ledger: Option<Account>,
@@ -130,7 +130,8 @@ impl<R: Read> Recording<R> {
 
     /// Like [`replay`](Self::replay), but merges the records of all CPUs by time, holding at most 64 MiB. A
     /// record that arrives too late to be ordered is still delivered, and counted in [`Account::late`]. Records
-    /// that are still held when `consumer` breaks are dropped. Losses and other notes are delivered at once.
+    /// that are still held when `consumer` breaks are dropped. Losses and other notes are delivered at once. Dumps of a
+    /// flight recorder are merged one by one.
     ///
     /// # Errors
     ///
@@ -187,8 +188,7 @@ impl<R: Read> Recording<R> {
             Tag::Clock => {
                 let change = input.json(section)?;
                 if let Some(clock) = &self.clock {
-                    // The receiver may be closed.
-                    let _ = clock.send(change);
+                    clock.note(change);
                 }
                 ControlFlow::Continue(())
             }
@@ -216,6 +216,10 @@ impl<R: Read> Recording<R> {
                         consumer.cpu_changed(CpuChange::Uncovered { cpu, error: &error });
                     }
                 }
+                ControlFlow::Continue(())
+            }
+            Tag::Dump => {
+                consumer.dump(input.json::<DumpNote>(section)?.dump());
                 ControlFlow::Continue(())
             }
             Tag::Ledger => {

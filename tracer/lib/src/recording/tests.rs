@@ -7,7 +7,7 @@ use crate::fuzzing;
 use crate::fuzzing::recording::{Log, replayed};
 use crate::output::pieces::tests::Full;
 use crate::output::tests::{probe, shapes};
-use crate::output::{Format, Printer, RunningOffset, Time};
+use crate::output::{ClockChange, ClockChanges, Format, Printer, Time};
 use crate::resolve::PlannedField;
 use crate::resolve::event::tests::Hit;
 use crate::resolve::event::{Addresses, Value};
@@ -18,6 +18,7 @@ use crate::session::ledger::TraceLedger;
 use crate::symbolize::{SymbolAccess, Symbols};
 use crate::{Account, Origin};
 use probe_common::{BlockError, RawRecord, RecordKind};
+use probe_user::flight::Dump;
 use probe_user::{Consumer, CpuChange, Loss, Malformed, MalformedReason, OpenError};
 use proptest::prelude::*;
 use std::io;
@@ -52,6 +53,7 @@ fn event(to: &mut impl Consumer, cpu: u32, time: u64) {
 
 /// Delivers a trace: events of two CPUs out of order, and everything else that may happen.
 fn give(to: &mut impl Consumer) {
+    to.dump(Dump::new(u64::MAX, 2, None));
     for time in [10, 11, 15] {
         event(to, 0, time);
     }
@@ -156,14 +158,15 @@ fn a_replay_prints_what_the_trace_printed() {
 
 #[test]
 fn a_replay_has_the_wall_clock_of_each_event() {
-    let origin = Origin { program: "p".into(), kernel: "k".into(), realtime_offset: 0 };
     let mut bytes = Vec::new();
-    // As if the wall clock had been set since the trace began, in 1970.
-    let mut recorder = Recorder::new(&mut bytes, probes(), Symbols::none())
-        .origin(origin)
-        .clock(RunningOffset::new(0));
+    let mut recorder = Recorder::new(&mut bytes, probes(), Symbols::none());
     recorder.start().unwrap();
-    event(&mut recorder, 0, probe_sys::clock::monotonic());
+    let (notes, changes) = ClockChanges::channel();
+    recorder.follow(changes);
+    // The events arrive after the change, like those in a ring that is read late.
+    notes.note(ClockChange { since: 150, realtime_offset: 0 });
+    event(&mut recorder, 0, 100);
+    event(&mut recorder, 0, 200);
     recorder.finish(&ledger()).unwrap();
     let mut recording = Recording::open(&*bytes).unwrap();
     let mut text = Vec::new();
@@ -174,7 +177,12 @@ fn a_replay_has_the_wall_clock_of_each_event() {
     assert!(recording.replay_by_time(&mut printer).unwrap().is_continue());
     printer.finish(recording.close().unwrap()).unwrap();
     let text = String::from_utf8(text).unwrap();
-    assert!(text.contains("\"local\":\"") && !text.contains("\"local\":\"1970"), "{text}");
+    let in_1970: Vec<_> = text
+        .lines()
+        .filter(|line| line.contains("\"local\":\""))
+        .map(|line| line.contains("\"local\":\"1970") || line.contains("\"local\":\"1969"))
+        .collect();
+    assert_eq!(in_1970, [false, true], "{text}");
 }
 
 #[test]
@@ -239,8 +247,8 @@ fn a_replay_continues_where_the_consumer_broke() {
     let bytes = recorded();
     let (whole, _) = replayed(&bytes);
     for at in 1..whole.len() {
-        // A consumer cannot break at a note about a CPU.
-        if whole[at - 1].starts_with("CPU") {
+        // A consumer cannot break at a note about a CPU or a dump.
+        if whole[at - 1].starts_with("CPU") || whole[at - 1].starts_with("Dump") {
             continue;
         }
         let mut recording = Recording::open(&*bytes).unwrap();
@@ -250,6 +258,32 @@ fn a_replay_continues_where_the_consumer_broke() {
         assert!(recording.replay(&mut log).unwrap().is_continue());
         assert_eq!(log.lines, whole);
     }
+}
+
+#[test]
+fn dumps_are_merged_one_by_one() {
+    let bytes = recording(probes(), Symbols::none(), Origin::here(), |recorder| {
+        for number in [0, 1] {
+            recorder.dump(Dump::new(number, 2, Some(0)));
+            for (cpu, time) in [(0, 12 + number), (1, 11 + number)] {
+                event(recorder, cpu, time);
+            }
+        }
+    });
+    let mut log = Log::default();
+    let mut recording = Recording::open(&*bytes).unwrap();
+    assert!(recording.replay_by_time(&mut log).unwrap().is_continue());
+    let order: Vec<_> = log
+        .lines
+        .iter()
+        .map(|line| match line.split_once("time: ") {
+            Some((_, rest)) => &rest[..2],
+            None => "dump",
+        })
+        .collect();
+    // An event of the second dump may be as old as the last one of the first.
+    assert_eq!(order, ["dump", "11", "12", "dump", "12", "13"]);
+    assert_eq!(recording.close().unwrap().late, 0);
 }
 
 #[test]
@@ -279,7 +313,8 @@ fn the_limit_is_the_number_of_events() {
     give(&mut recorder);
     assert_eq!(recorder.recorded(), 4);
     recorder.finish(&ledger()).unwrap();
-    assert_eq!(replayed(&bytes).0.len(), 4);
+    // They follow the dump.
+    assert_eq!(replayed(&bytes).0.len(), 5);
 }
 
 #[test]

@@ -2,9 +2,9 @@
 
 use super::format::{ALIGN, BLOCK_AT, MAGIC, Preamble, SectionHeader, Tag, VERSION};
 use super::header::Header;
-use super::notes::{CpuNote, LossNote, MalformedNote};
+use super::notes::{CpuNote, DumpNote, LossNote, MalformedNote};
 use crate::output::pieces::Pieces;
-use crate::output::{ClockChange, Names, Origin, RunningOffset, log_cpu_change};
+use crate::output::{ClockChanges, ClockWatch, Names, Origin, log_cpu_change, not_watched};
 use crate::resolve::event::{TraceEvent, Value};
 use crate::resolve::probe::Probe;
 use crate::session::ledger::Account;
@@ -13,6 +13,7 @@ use probe_common::block::record_span;
 use probe_common::limits::{MAX_PAYLOAD, RECORD_ALIGN};
 use probe_common::record::RecordHeader;
 use probe_common::{BlockPrefix, RawRecord};
+use probe_user::flight::Dump;
 use probe_user::{Consumer, CpuChange, Loss, Malformed};
 use serde::Serialize;
 use std::io::{self, Write};
@@ -31,10 +32,10 @@ pub struct Recorder<W> {
     probes: Vec<Probe>,
     symbols: Symbols,
     origin: Origin,
-    /// The wall clock, unless the events come from elsewhere.
-    clock: Option<RunningOffset>,
-    /// Whether the wall clock was looked at since the last wait for events.
-    has_time: bool,
+    /// Whether the events come from elsewhere.
+    is_copy: bool,
+    /// What follows this machine's wall clock, and what it has noted.
+    clock: Option<(ClockWatch, ClockChanges)>,
 }
 
 impl<W: Write> Recorder<W> {
@@ -42,10 +43,8 @@ impl<W: Write> Recorder<W> {
     /// addresses. `writer` receives many events at a time.
     pub fn new(writer: W, probes: Vec<Probe>, symbols: Symbols) -> Self {
         let (pieces, block) = (Pieces::new(writer), Block::default());
-        let origin = Origin::here();
-        let clock = Some(RunningOffset::new(origin.realtime_offset));
-        let symbols = symbols.noting();
-        Self { pieces, block, probes, symbols, origin, clock, has_time: false }
+        let (origin, symbols) = (Origin::here(), symbols.noting());
+        Self { pieces, block, probes, symbols, origin, is_copy: false, clock: None }
     }
 
     /// Stops after this many events.
@@ -58,16 +57,14 @@ impl<W: Write> Recorder<W> {
     /// The origin of the events; by default, this process.
     #[must_use]
     pub fn origin(mut self, origin: Origin) -> Self {
-        self.origin = origin;
-        self.clock = None;
+        (self.origin, self.is_copy) = (origin, true);
         self
     }
 
-    /// Follows the wall clock as if the trace had begun with this offset.
+    /// Follows these changes of the wall clock instead of this machine's.
     #[cfg(test)]
-    pub(super) fn clock(mut self, clock: RunningOffset) -> Self {
-        self.clock = Some(clock);
-        self
+    pub(super) fn follow(&mut self, changes: ClockChanges) {
+        self.clock = self.clock.take().map(|(watch, _)| (watch, changes));
     }
 
     /// The number of events recorded.
@@ -85,6 +82,12 @@ impl<W: Write> Recorder<W> {
         self.pieces.out.extend_from_slice(preamble.as_bytes());
         let header = Header::new(self.origin.clone(), &self.probes);
         self.section(Tag::Header, 0, &header)?;
+        if !self.is_copy {
+            match ClockWatch::start(self.origin.realtime_offset) {
+                Ok(clock) => self.clock = Some(clock),
+                Err(error) => not_watched(&error),
+            }
+        }
         self.pieces.start()
     }
 
@@ -125,16 +128,15 @@ impl<W: Write> Recorder<W> {
         }
     }
 
-    /// Notes a change of the wall clock before the first record after a wait, whose time is `since`.
-    fn look_at_clock(&mut self, since: u64) -> ControlFlow<()> {
-        if std::mem::replace(&mut self.has_time, true) {
-            return ControlFlow::Continue(());
-        }
-        match self.clock.as_mut().and_then(RunningOffset::change) {
-            Some(realtime_offset) => {
-                self.note(Tag::Clock, 0, &ClockChange { since, realtime_offset })
+    /// Notes the changes of the wall clock, before the records that need them.
+    fn look_at_clock(&mut self) -> ControlFlow<()> {
+        let Some((_, changes)) = &mut self.clock else { return ControlFlow::Continue(()) };
+        match changes.news() {
+            [] => ControlFlow::Continue(()),
+            news => {
+                let news = news.to_vec();
+                news.iter().try_for_each(|change| self.note(Tag::Clock, 0, change))
             }
-            None => ControlFlow::Continue(()),
         }
     }
 
@@ -174,7 +176,7 @@ impl<W: Write> Consumer for Recorder<W> {
             let what = "the record is longer than a ring can carry";
             return self.pieces.fail(io::Error::new(io::ErrorKind::InvalidInput, what));
         }
-        self.look_at_clock(record.time)?;
+        self.look_at_clock()?;
         let event = TraceEvent::decode(cpu, record);
         let event = event.filter(|event| (event.probe as usize) < self.probes.len());
         if let Some(event) = &event {
@@ -183,8 +185,6 @@ impl<W: Write> Consumer for Recorder<W> {
         if !self.block.has_room(cpu, &record) {
             self.block.write(&mut self.pieces.out);
             self.pieces.flush_piece()?;
-            // At full speed, nothing is ever caught up with.
-            self.has_time = false;
         }
         self.block.push(cpu, &record);
         if event.is_some() { self.pieces.count() } else { ControlFlow::Continue(()) }
@@ -209,8 +209,12 @@ impl<W: Write> Consumer for Recorder<W> {
         let _ = self.note(Tag::Cpu, change.cpu(), &CpuNote::of(&change));
     }
 
+    fn dump(&mut self, dump: Dump) {
+        // The next record breaks instead.
+        let _ = self.note(Tag::Dump, 0, &DumpNote::of(dump));
+    }
+
     fn caught_up(&mut self) -> ControlFlow<()> {
-        self.has_time = false;
         self.block.write(&mut self.pieces.out);
         self.pieces.flush()
     }

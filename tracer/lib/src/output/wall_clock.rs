@@ -1,0 +1,162 @@
+//! The wall clock, and its changes during a trace.
+
+use probe_sys::clock;
+use probe_sys::timer::Timer;
+use probe_user::Stop;
+use rustix::event::{PollFd, PollFlags, poll};
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+
+/// How far `CLOCK_REALTIME` is ahead of `CLOCK_MONOTONIC`, in nanoseconds.
+pub(super) fn realtime_offset() -> i64 {
+    // Of several tries, take the one with the shortest interruption.
+    let tries = (0..5).map(|_| {
+        let (before, real, after) = (clock::monotonic(), clock::realtime(), clock::monotonic());
+        let taken = after - before;
+        (taken, real as i64 - (before + taken / 2) as i64)
+    });
+    tries.min().map_or(0, |(_, offset)| offset)
+}
+
+/// A change of the wall clock during a trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ClockChange {
+    /// The time from which on events have the new offset, in nanoseconds of `CLOCK_MONOTONIC`.
+    pub(crate) since: u64,
+    pub(crate) realtime_offset: i64,
+}
+
+/// The changes of the wall clock during a trace, which become known while its events are printed.
+#[derive(Debug)]
+pub struct ClockChanges {
+    noted: Arc<Noted>,
+    known: Vec<ClockChange>,
+}
+
+/// Notes changes for [`ClockChanges`].
+#[derive(Debug)]
+pub(crate) struct ClockNotes(Arc<Noted>);
+
+#[derive(Debug, Default)]
+struct Noted {
+    changes: Mutex<Vec<ClockChange>>,
+    /// The number of changes, which is looked at for every event.
+    count: AtomicUsize,
+}
+
+impl ClockNotes {
+    pub(crate) fn note(&self, change: ClockChange) {
+        let mut changes = self.0.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        changes.push(change);
+        // ORDERING: the lock passes the changes on; the count only says when to take it.
+        self.0.count.store(changes.len(), Ordering::Relaxed);
+    }
+}
+
+impl ClockChanges {
+    pub(crate) fn channel() -> (ClockNotes, Self) {
+        let noted = Arc::<Noted>::default();
+        (ClockNotes(Arc::clone(&noted)), Self { noted, known: Vec::new() })
+    }
+
+    /// The changes since the last call.
+    pub(crate) fn news(&mut self) -> &[ClockChange] {
+        let known = self.known.len();
+        // ORDERING: see `ClockNotes::note`.
+        if self.noted.count.load(Ordering::Relaxed) != known {
+            let changes = self.noted.changes.lock().unwrap_or_else(PoisonError::into_inner);
+            self.known.extend_from_slice(&changes[known..]);
+        }
+        &self.known[known..]
+    }
+
+    /// The offset at a time, in nanoseconds, if it has changed by then.
+    pub(super) fn offset_at(&mut self, time: u64) -> Option<i64> {
+        self.news();
+        let latest = self.known.iter().rev().find(|change| change.since <= time);
+        latest.map(|change| change.realtime_offset)
+    }
+}
+
+/// A thread that notes the changes of this machine's wall clock when they happen: events may be printed or recorded much
+/// later. It ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct ClockWatch {
+    stop: Stop,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl ClockWatch {
+    /// Watches the wall clock for a trace that began when it had this offset.
+    pub(crate) fn start(begun: i64) -> io::Result<(Self, ClockChanges)> {
+        let (notes, changes) = ClockChanges::channel();
+        let (timer, stop) = (Timer::of_clock_changes()?, Stop::new()?);
+        let stopped = stop.clone();
+        let watch = move || {
+            // It may have been set before the timer was there. A smaller difference may be an error of measurement.
+            const LEAST: u64 = 1_000_000;
+            let change = now();
+            if change.realtime_offset.abs_diff(begun) > LEAST {
+                notes.note(change);
+            }
+            let mut waiting =
+                [PollFd::new(&timer, PollFlags::IN), PollFd::new(&stopped, PollFlags::IN)];
+            while !stopped.is_stopped() {
+                // It fails if a signal has interrupted it.
+                if poll(&mut waiting, None).is_ok() && !waiting[0].revents().is_empty() {
+                    timer.take();
+                    notes.note(now());
+                }
+            }
+        };
+        let thread = thread::Builder::new().name("clock".into()).spawn(watch)?;
+        Ok((Self { stop, thread: Some(thread) }, changes))
+    }
+}
+
+/// The offset from now on.
+fn now() -> ClockChange {
+    ClockChange { since: clock::monotonic(), realtime_offset: realtime_offset() }
+}
+
+/// Warns that nothing follows the wall clock.
+pub(crate) fn not_watched(error: &io::Error) {
+    log::warn!("changes of the wall clock are not noticed: {error}");
+}
+
+impl Drop for ClockWatch {
+    fn drop(&mut self) {
+        self.stop.stop();
+        // A panic has already printed its message.
+        self.thread.take().map(JoinHandle::join);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_difference_between_the_clocks_is_constant() {
+        let (one, other) = (realtime_offset(), realtime_offset());
+        assert!((one - other).abs() < 5_000_000, "{one} {other}");
+        let now = clock::monotonic() as i64 + one;
+        assert!((now - clock::realtime() as i64).abs() < 1_000_000_000);
+    }
+
+    #[test]
+    fn a_clock_that_was_set_before_the_watch_has_a_change() {
+        let hour = 3_600_000_000_000;
+        for (begun, is_changed) in [(realtime_offset(), false), (realtime_offset() - hour, true)] {
+            let (watch, mut changes) = ClockWatch::start(begun).unwrap();
+            // It looks before it ends.
+            drop(watch);
+            let offset = changes.offset_at(clock::monotonic());
+            assert_eq!(offset.is_some(), is_changed, "{offset:?}");
+            assert!(offset.is_none_or(|offset| offset.abs_diff(begun + hour) < 5_000_000));
+        }
+    }
+}
