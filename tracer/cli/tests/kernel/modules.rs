@@ -1,10 +1,15 @@
-//! Raw tracepoints of modules, whose types are the modules' own. In virtual machines, the root is a file system of the module
-//! `9p`, and every access to a file is a request with a tracepoint in `9pnet`.
+//! Modules: their raw tracepoints, whose types are the modules' own, and names of functions of those that are loaded during a
+//! trace. In virtual machines, the root is a file system of the module `9p`, and every access to a file is a request with a
+//! tracepoint in `9pnet`.
 
-use crate::probe::{events, printed};
+use crate::probe::chain::functions;
+use crate::probe::{binary, events, printed};
+use probe_testing::aux_module::MISSING;
 use probe_testing::skip::skip;
 use probe_testing::version;
+use std::ffi::OsString;
 use std::path::Path;
+use std::process::Command;
 
 const FORMATTED: &str = "tracepoint:9p:9p_client_req";
 const RAW: &str = "rawtp:9p_client_req";
@@ -39,4 +44,21 @@ fn raw_tracepoints_of_modules_have_the_values_of_their_tracepoints() {
         assert_eq!(one["clnt.trans_mod.name"], "virtio", "{one}");
         assert!(one["clnt.msize"].as_u64().is_some_and(|size| size >= 4096), "{one}");
     }
+}
+
+#[test]
+#[ignore = "needs root and a kernel module: cargo xtask test"]
+fn functions_of_a_module_that_is_loaded_during_the_trace_have_names() {
+    let Some(module) = std::env::var_os("PROBE_AUX_MODULE") else { return skip(MISSING) };
+    // Other tests may have loaded it.
+    let _ = Command::new("rmmod").arg("probe_aux").output().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    // The PMU calls the function when its event is read.
+    let script = "insmod $0 && exec $1 sample -e probe_aux/config=100/ --aux $2 -m 32K -a -d 1s";
+    let command = ["sh", "-c", script].map(OsString::from).into_iter();
+    let command = command.chain([module, binary().into(), dir.path().into()]);
+    let all = events(["kprobe:perf_aux_output_begin", "-K", "-a"], command);
+    let stacks: Vec<_> = all.iter().map(|event| functions(event, "kstack")).collect();
+    let has_name = |stack: &Vec<&str>| stack.contains(&"event_read");
+    assert!(!stacks.is_empty() && stacks.iter().all(has_name), "{stacks:?}");
 }

@@ -3,6 +3,7 @@
 mod files;
 mod frame;
 mod images;
+mod kernel_names;
 mod known;
 mod mappings;
 pub(crate) mod sampled;

@@ -2,6 +2,7 @@
 
 use super::files::{self, Opened, Root};
 use super::images::ElfFile;
+use super::kernel_names::KernelNames;
 use super::known::{Known, Space};
 use super::mappings::{self, Mapped, Mapping};
 use super::watch::Watch;
@@ -11,9 +12,6 @@ use crate::binary::reader::{Function, Kind, Lookup, Reader, ReaderState};
 use crate::kernel::capabilities::Capabilities;
 use crate::kernel::identity::{TO_READ_AS_ROOT, leave_root_in_thread};
 use crate::session::interrupt::Interrupt;
-use blazesym::MaybeDefault;
-use blazesym::symbolize::source::{Kernel, Source};
-use blazesym::symbolize::{Input, Sym, Symbolized, Symbolizer};
 use probe_sys::clock::monotonic;
 use rustix::fs::{MemfdFlags, memfd_create};
 use std::collections::{BTreeMap, HashMap};
@@ -53,7 +51,7 @@ pub(super) struct Answer {
     pub(super) between: [u64; 2],
 }
 
-type Found = Vec<Arc<[Frame]>>;
+pub(super) type Found = Vec<Arc<[Frame]>>;
 
 /// How often the rings of a watch are emptied, at least.
 const LOOK: Duration = Duration::from_millis(50);
@@ -108,8 +106,6 @@ impl Service {
         let readers = reader.as_ref().map(|reader| Arc::clone(reader.state())).unwrap_or_default();
         let run = move || {
             let mut names = Names::new(reader);
-            // The kernel's symbols are cached on first use, so read them while the thread has its privileges.
-            names.of_kernel(&[Address { at: u64::MAX, is_return: false }]);
             let kept = match access {
                 SymbolAccess::Kernel => Capabilities::NONE,
                 SymbolAccess::Processes => TO_READ_AS_ROOT | Capabilities::CHECKPOINT_RESTORE,
@@ -181,8 +177,7 @@ impl Drop for Service {
 }
 
 struct Names {
-    /// For the kernel only: it parses files in this process.
-    symbolizer: Symbolizer,
+    of_kernel: KernelNames,
     reader: Option<Reader>,
     /// Processes whose mappings are remembered.
     remembered: HashMap<u32, Remembered>,
@@ -212,9 +207,9 @@ impl Remembered {
 
 impl Names {
     fn new(reader: Option<Reader>) -> Self {
-        let symbolizer = Symbolizer::new();
+        let of_kernel = KernelNames::open();
         let (remembered, taken, known, vdso) = (HashMap::new(), 0, Known::default(), None);
-        Self { symbolizer, reader, remembered, taken, known, vdso }
+        Self { of_kernel, reader, remembered, taken, known, vdso }
     }
 
     fn answer(&mut self, asked: &Receiver<Question>, watch: Option<&Mutex<Watch>>) {
@@ -233,31 +228,13 @@ impl Names {
             };
             let of = |found| Answer { found, ..Answer::default() };
             let found = match place {
-                Place::Kernel => of(self.of_kernel(&addresses)),
+                Place::Kernel => of(self.of_kernel.look_up(&addresses)),
                 Place::Process(owner) => self.of_process(owner, &addresses, watch),
                 Place::File(file) => of(self.of_file(&file, &addresses)),
             };
             // The asker may have stopped waiting.
             let _ = answer.send(found);
         }
-    }
-
-    fn of_kernel(&self, addresses: &[Address]) -> Found {
-        let kernel = Kernel { vmlinux: MaybeDefault::None, ..Kernel::default() };
-        let calls: Vec<u64> = addresses.iter().map(|address| address.instruction()).collect();
-        let found = match self.symbolizer.symbolize(&Source::Kernel(kernel), Input::AbsAddr(&calls))
-        {
-            Ok(found) => found,
-            Err(error) => {
-                log::debug!("cannot look up addresses: {error}");
-                return vec![Arc::default(); addresses.len()];
-            }
-        };
-        let frames = |(address, one): (&Address, &Symbolized<'_>)| match one {
-            Symbolized::Sym(symbol) if is_certain(address, symbol) => frame(symbol, address.back()),
-            _ => Arc::default(),
-        };
-        addresses.iter().zip(&found).map(frames).collect()
     }
 
     fn of_process(
@@ -457,44 +434,12 @@ fn vdso() -> io::Result<Opened> {
     Ok(Opened::trusted(file, "[vdso]"))
 }
 
-/// The function of the kernel at an address that was looked up `back` bytes before the requested one.
-fn frame(symbol: &Sym<'_>, back: u64) -> Arc<[Frame]> {
-    let (name, offset) = (symbol.name.to_string(), Some(symbol.offset as u64 + back));
-    Arc::new([Frame { name, offset, module: None, source: None }])
-}
-
-/// How far behind the beginning of a symbol of the kernel an address may be, in bytes. The kernel's table has no sizes, so the
-/// last symbol before a gap seems to go on to the next one.
-const FAR: usize = 1 << 16;
-
-/// Whether an address in the kernel belongs to the symbol that was found for it. The symbols of variables of each CPU are
-/// offsets, which are addresses of processes.
-fn is_certain(address: &Address, symbol: &Sym<'_>) -> bool {
-    let is_in_kernel = address.at.cast_signed() < 0;
-    is_in_kernel && symbol.offset < FAR
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::symbols;
     use probe_perf::Target;
     use std::io::Read;
     use std::process::{Command, Stdio};
-
-    #[test]
-    fn addresses_far_from_every_symbol_have_no_names() {
-        let names = Names::new(None);
-        let of = |at| names.of_kernel(&[Address { at, is_return: false }]).remove(0);
-        // Pages of processes, the gap in front of the kernel's code, and what is behind its last symbol.
-        for at in [0x1000, 0x5581_2345_6000, (1 << 47) - 1, 1 << 63, u64::MAX - 0xfff, u64::MAX] {
-            assert!(of(at).is_empty(), "{at:#x}: {:?}", of(at));
-        }
-        let known = symbols::extents("schedule", None).unwrap();
-        if let Some(schedule) = known.first().filter(|known| known.begin != 0) {
-            assert_eq!(of(schedule.begin + 1)[0].name, "schedule");
-        }
-    }
 
     #[test]
     fn mappings_are_read_again_only_if_something_was_mapped() {

@@ -1,0 +1,161 @@
+//! Names of functions in the kernel and its modules.
+
+use super::service::Found;
+use super::{Address, Frame};
+use blazesym::MaybeDefault;
+use blazesym::symbolize::source::{Kernel, Source};
+use blazesym::symbolize::{Input, Sym, Symbolized, Symbolizer};
+use rustix::fs::{MemfdFlags, memfd_create};
+use std::fs::File;
+use std::io::{self, Read, Seek};
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// The kernel's table of symbols. It is read again when modules have been loaded or unloaded.
+pub(super) struct KernelNames {
+    symbolizer: Symbolizer,
+    table: PathBuf,
+    /// Where `table` is, unless it is the kernel's own file.
+    _copy: Option<File>,
+    /// The kernel's own file, and its list of modules. They show what they would have shown when they were opened: addresses,
+    /// which take privileges.
+    files: io::Result<[File; 2]>,
+    /// The modules in the table, and their addresses.
+    loaded: Vec<String>,
+}
+
+impl KernelNames {
+    /// Opens the kernel's files with the privileges of this thread.
+    pub(super) fn open() -> Self {
+        Self::of("/proc/kallsyms".into(), "/proc/modules".into())
+    }
+
+    fn of(table: PathBuf, modules: PathBuf) -> Self {
+        let files = File::open(&table).and_then(|symbols| Ok([symbols, File::open(modules)?]));
+        let mut this =
+            Self { symbolizer: Symbolizer::new(), table, _copy: None, files, loaded: Vec::new() };
+        // A module that is loaded meanwhile is noticed later.
+        this.loaded = this.modules().unwrap_or_default();
+        // It reads the table on first use.
+        this.look_up(&[Address { at: u64::MAX, is_return: false }]);
+        this
+    }
+
+    /// The modules that are loaded now.
+    fn modules(&mut self) -> io::Result<Vec<String>> {
+        let Ok([_, modules]) = &mut self.files else { return Ok(Vec::new()) };
+        let mut text = String::new();
+        modules.rewind()?;
+        modules.read_to_string(&mut text)?;
+        // "name size uses users state address": uses change often.
+        let module = |line: &str| {
+            let mut words = line.split_ascii_whitespace();
+            let name = words.next().unwrap_or_default();
+            format!("{name} {}", words.nth(4).unwrap_or_default())
+        };
+        Ok(text.lines().map(module).collect())
+    }
+
+    /// Reads the table again if it has changed.
+    fn refresh(&mut self) -> io::Result<()> {
+        let loaded = self.modules()?;
+        if loaded == self.loaded {
+            return Ok(());
+        }
+        if let Ok([symbols, _]) = &mut self.files {
+            symbols.rewind()?;
+            let mut copy = File::from(memfd_create("kallsyms", MemfdFlags::CLOEXEC)?);
+            io::copy(symbols, &mut copy)?;
+            self.table = format!("/proc/self/fd/{}", copy.as_raw_fd()).into();
+            (self.symbolizer, self._copy) = (Symbolizer::new(), Some(copy));
+        }
+        self.loaded = loaded;
+        Ok(())
+    }
+
+    /// The function at each address.
+    pub(super) fn look_up(&mut self, addresses: &[Address]) -> Found {
+        if let Err(error) = self.refresh() {
+            log::debug!("functions of modules that were loaded later have no names: {error}");
+        }
+        let kallsyms = MaybeDefault::Some(self.table.clone());
+        let kernel = Kernel { kallsyms, vmlinux: MaybeDefault::None, ..Kernel::default() };
+        let calls: Vec<u64> = addresses.iter().map(|address| address.instruction()).collect();
+        let found = match self.symbolizer.symbolize(&Source::Kernel(kernel), Input::AbsAddr(&calls))
+        {
+            Ok(found) => found,
+            Err(error) => {
+                log::debug!("cannot look up addresses: {error}");
+                return vec![Arc::default(); addresses.len()];
+            }
+        };
+        let frames = |(address, one): (&Address, &Symbolized<'_>)| match one {
+            Symbolized::Sym(symbol) if is_certain(address, symbol) => frame(symbol, address.back()),
+            _ => Arc::default(),
+        };
+        addresses.iter().zip(&found).map(frames).collect()
+    }
+}
+
+/// The function of the kernel at an address that was looked up `back` bytes before the requested one.
+fn frame(symbol: &Sym<'_>, back: u64) -> Arc<[Frame]> {
+    let (name, offset) = (symbol.name.to_string(), Some(symbol.offset as u64 + back));
+    Arc::new([Frame { name, offset, module: None, source: None }])
+}
+
+/// How far behind the beginning of a symbol of the kernel an address may be, in bytes. The kernel's table has no sizes, so the
+/// last symbol before a gap seems to go on to the next one.
+const FAR: usize = 1 << 16;
+
+/// Whether an address in the kernel belongs to the symbol that was found for it. The symbols of variables of each CPU are
+/// offsets, which are addresses of processes.
+fn is_certain(address: &Address, symbol: &Sym<'_>) -> bool {
+    let is_in_kernel = address.at.cast_signed() < 0;
+    is_in_kernel && symbol.offset < FAR
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::symbols;
+    use std::fs;
+
+    fn name(names: &mut KernelNames, at: u64) -> Option<String> {
+        let found = names.look_up(&[Address { at, is_return: false }]).remove(0);
+        found.first().map(|frame| frame.name.clone())
+    }
+
+    #[test]
+    fn addresses_far_from_every_symbol_have_no_names() {
+        let mut names = KernelNames::open();
+        // Pages of processes, the gap in front of the kernel's code, and what is behind its last symbol.
+        for at in [0x1000, 0x5581_2345_6000, (1 << 47) - 1, 1 << 63, u64::MAX - 0xfff, u64::MAX] {
+            assert_eq!(name(&mut names, at), None, "{at:#x}");
+        }
+        let known = symbols::extents("schedule", None).unwrap();
+        if let Some(schedule) = known.first().filter(|known| known.begin != 0) {
+            assert_eq!(name(&mut names, schedule.begin + 1).as_deref(), Some("schedule"));
+        }
+    }
+
+    #[test]
+    fn modules_that_are_loaded_later_have_names() {
+        let dir = tempfile::tempdir().unwrap();
+        let [table, modules] = ["kallsyms", "modules"].map(|name| dir.path().join(name));
+        let old = "ffffffff81000000 T start\nffffffffc0001000 t first\t[old]\n";
+        let live = |uses| format!("old 4096 {uses} - Live 0xffffffffc0001000\n");
+        fs::write(&table, old).unwrap();
+        fs::write(&modules, live(0)).unwrap();
+        let mut names = KernelNames::of(table.clone(), modules.clone());
+        let at = 0xffff_ffff_c000_2004;
+        assert_eq!(name(&mut names, at).as_deref(), Some("first"));
+        fs::write(&table, format!("{old}ffffffffc0002000 t second\t[new]\n")).unwrap();
+        fs::write(&modules, live(1) + "new 4096 0 - Loading 0xffffffffc0002000 (OE+)\n").unwrap();
+        assert_eq!(name(&mut names, at).as_deref(), Some("second"));
+        let copy = names.table.clone();
+        fs::write(&modules, live(2) + "new 4096 7 - Live 0xffffffffc0002000 (OE)\n").unwrap();
+        assert_eq!(name(&mut names, at + 1).as_deref(), Some("second"));
+        assert_eq!(names.table, copy, "its uses do not change the table");
+    }
+}
