@@ -344,6 +344,16 @@ pub enum TraceError {
     /// There is no such process.
     #[error("there is no process {0}")]
     NoProcess(u32),
+    /// The id is that of a thread, not of a process.
+    #[error(
+        "{tid} is a thread of process {process}: trace the process, or only the thread (-p {process} or -t {tid})"
+    )]
+    AThread {
+        /// The id.
+        tid: u32,
+        /// The id of its process.
+        process: u32,
+    },
     /// `/proc` cannot be read.
     #[error("cannot read /proc/self: {0}; mount it: `mount -t proc proc /proc`")]
     NoProc(#[source] io::Error),

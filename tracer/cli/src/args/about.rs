@@ -1,6 +1,6 @@
 //! Commands that describe probes and this machine.
 
-use super::complete;
+use super::{complete, value};
 use clap::ValueEnum;
 use clap_complete::engine::ArgValueCompleter;
 use probe_tracer::ProbeSpec;
@@ -20,7 +20,7 @@ Examples:
 pub(crate) struct List {
     /// A name, or a pattern with * and ?, optionally after kprobe:, tracepoint:, rawtp: or
     /// uprobe:FILE:
-    #[arg(default_value = "*")]
+    #[arg(default_value = "*", value_parser = value::names)]
     pub(crate) pattern: String,
 
     /// Print one JSON object

@@ -187,6 +187,9 @@ const FORKS: &str =
 
 const FORKS_OR_FORMAT: &str = "descendants of a command are always traced, and those of a process with -p PID --children; -F chooses the format";
 
+const TIMED: &str = "name a function, as in `probe latency vfs_read`, `probe latency ksyscall:openat` or `probe latency \
+                     uprobe:libc:getaddrinfo`";
+
 const SCRIPTS: &str = "there are no scripts: probes, their fields and conditions are the arguments, as in `probe trace \
                        'PROBE(FIELD)/FIELD > 0/'`";
 
@@ -297,7 +300,9 @@ fn answer_to(error: &clap::Error, args: &[String]) -> Option<String> {
                 return Some(format!("`probe trace {ALL_SYSTEM_CALLS} -p {process}`"));
             }
             let unexpected = args.iter().position(|arg| arg == option && is_program(arg));
-            if let Some(at) = unexpected.or_else(|| unmarked_command(args)) {
+            if let Some(at) = unexpected.or_else(|| unmarked_command(args))
+                && (TRACING.contains(&command) || command == "sample")
+            {
                 return Some(marked(args, at));
             }
             let (_, answers) = OPTIONS.iter().find(|(names, _)| names.contains(&option))?;
@@ -330,6 +335,7 @@ fn answer_to(error: &clap::Error, args: &[String]) -> Option<String> {
         ErrorKind::MissingRequiredArgument if command == "record" && !args.iter().any(|arg| arg == "-o") => {
             Some("`probe record -o FILE PROBE` records every hit of a probe; `probe sample` samples, as perf record does".to_owned())
         }
+        ErrorKind::MissingRequiredArgument if command == "latency" => Some(TIMED.to_owned()),
         ErrorKind::MissingRequiredArgument if args.iter().any(|arg| arg == "--") => Some(
             "name what to trace in the command: 'tracepoint:syscalls:sys_enter_*' stands for all system calls".to_owned(),
         ),
@@ -358,17 +364,39 @@ fn event(args: &[String]) -> String {
     if event.contains('{') {
         return SCRIPTS.to_owned();
     }
-    let (probes, note) = probes_of(event);
-    let probes = quoted(&probes);
+    if command == "latency" {
+        return TIMED.to_owned();
+    }
+    let (mut line, note) = probes_of(event);
+    let at = position(args, EVENT);
     // The words behind the event.
-    let rest = position(args, EVENT).and_then(|at| args.get(at + 2..)).unwrap_or_default();
-    let traced = match rest {
-        [dashes, command @ ..] if dashes == "--" => format!(" -- {}", quoted(command)),
-        [first, ..] if is_program(first) => format!(" -- {}", quoted(rest)),
-        _ => String::new(),
+    let rest = at.and_then(|at| args.get(at + 2..)).unwrap_or_default();
+    let is_command =
+        |at: &usize| rest[*at] == "--" || is_value_free(rest, *at) && is_program(&rest[*at]);
+    let (options, traced) = rest.split_at((0..rest.len()).find(is_command).unwrap_or(rest.len()));
+    if args.get(1).is_some_and(|first| first == command) {
+        let before = at.and_then(|at| args.get(2..at)).unwrap_or_default();
+        line.extend(before.iter().chain(options).cloned());
+    } else if let Some(process) = value_of(args, PROCESS) {
+        // The other options are those of strace or perf.
+        line.extend(["-p", process].map(str::to_owned));
+    }
+    let traced = match traced.strip_prefix(&["--".to_owned()]).unwrap_or(traced) {
+        [] => String::new(),
+        traced => format!(" -- {}", quoted(traced)),
     };
-    let command = if command == "record" { "record -o FILE" } else { command };
-    format!("name events as probes, without an option: `probe {command} {probes}{traced}`; {note}")
+    let command = match command {
+        "record" if !line.iter().any(|word| word == "-o") => "record -o FILE",
+        command => command,
+    };
+    let line = quoted(&line);
+    format!("name events as probes, without an option: `probe {command} {line}{traced}`; {note}")
+}
+
+/// Whether a word is neither an option nor behind one, whose value it may be.
+fn is_value_free(words: &[String], at: usize) -> bool {
+    let is_option = |at: usize| words[at].starts_with('-');
+    !is_option(at) && (at == 0 || !is_option(at - 1))
 }
 
 /// The arguments for a list of perf's events or of strace's system calls, and a note.
@@ -422,8 +450,7 @@ fn unmarked_command(args: &[String]) -> Option<usize> {
     if args.iter().any(|arg| arg == "--") {
         return None;
     }
-    let is_value = |at: usize| args[at - 1].starts_with('-');
-    let mut words = (2..args.len()).filter(|&at| !args[at].starts_with('-') && !is_value(at));
+    let mut words = (2..args.len()).filter(|&at| is_value_free(args, at));
     if args.get(1).is_some_and(|command| command != "sample") {
         words.next()?;
     }
@@ -461,6 +488,25 @@ mod tests {
                 "`probe trace tracepoint:syscalls:sys_enter_openat -- cat x`",
             ),
             ("probe count -e sched:sched_switch", "`probe count sched:sched_switch`"),
+            (
+                "probe trace -e openat -p 17 -M 3",
+                "`probe trace tracepoint:syscalls:sys_enter_openat -p 17 -M 3`",
+            ),
+            (
+                "probe trace -n sh -e read,write -d 1s sh -c true",
+                "`probe trace tracepoint:syscalls:sys_enter_read tracepoint:syscalls:sys_enter_write -n sh -d 1s -- sh -c true`",
+            ),
+            (
+                "probe -f -e trace=openat -p 17",
+                "`probe trace tracepoint:syscalls:sys_enter_openat -p 17`",
+            ),
+            (
+                "probe record -o f -e openat",
+                "`probe record tracepoint:syscalls:sys_enter_openat -o f`",
+            ),
+            ("probe latency -e openat", "`probe latency ksyscall:openat`"),
+            ("probe latency", "`probe latency vfs_read`"),
+            ("probe latency -- ls", "`probe latency vfs_read`"),
             ("probe -p 17", "`probe trace 'tracepoint:syscalls:sys_enter_*' -p 17`"),
             ("probe trace -p 17", "`probe trace 'tracepoint:syscalls:sys_enter_*' -p 17`"),
             ("probe count", "`probe count tracepoint:sched:sched_process_exec`"),
@@ -516,5 +562,9 @@ mod tests {
         assert!(shown("probe tracee f").contains("'trace'"));
         assert!(shown("probe trace f --ordere").contains("--ordered"));
         assert!(!shown("probe trace f --zzz").contains("to pass '-"));
+        // These take no command.
+        for args in ["probe list f sh", "probe completions bash sh", "probe replay f sh"] {
+            assert!(!shown(args).contains(" -- "), "{args}");
+        }
     }
 }

@@ -41,11 +41,13 @@ impl Args {
     /// Parses a command line. A command that is announced has to follow: without one, the whole system would be traced.
     pub(crate) fn of<A: AsRef<OsStr>>(args: &[A]) -> Result<Self, clap::Error> {
         let parsed = Self::try_parse_from(args.iter().map(AsRef::as_ref))?;
-        match args.iter().position(|arg| arg.as_ref() == "--") {
-            Some(at) if at + 1 == args.len() => {
-                Err(Self::command().error(ErrorKind::TooFewValues, "no command follows --"))
-            }
-            _ => Ok(parsed),
+        let refused = |kind, why| Err(Self::command().error(kind, why));
+        if args.iter().position(|arg| arg.as_ref() == "--").is_some_and(|at| at + 1 == args.len()) {
+            return refused(ErrorKind::TooFewValues, "no command follows --");
+        }
+        match parsed.command.check() {
+            Err(why) => refused(ErrorKind::ArgumentConflict, why),
+            Ok(()) => Ok(parsed),
         }
     }
 }
@@ -63,6 +65,23 @@ pub(crate) enum Command {
     Sample(Sample),
     Check(Check),
     Completions(Completions),
+}
+
+impl Command {
+    /// Checks what clap cannot.
+    fn check(&self) -> Result<(), &'static str> {
+        match self {
+            Self::Trace(Trace { traced, .. }) | Self::Record(Record { traced, .. }) => {
+                traced.check()
+            }
+            Self::Count(Count { probes, .. })
+            | Self::Latency(Latency { probes, .. })
+            | Self::Stack(Stack { probes, .. }) => probes.target.check(),
+            Self::Sample(sample) => sample.check(),
+            Self::Replay(_) | Self::List(_) | Self::Info(_) | Self::Check(_) => Ok(()),
+            Self::Completions(_) => Ok(()),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -133,6 +152,34 @@ mod tests {
         let of = |rest: &[&str]| Args::of(&[&["probe", "trace", "f"], rest].concat()).is_ok();
         assert!(of(&[]) && of(&["--", "git", "log", "--"]) && of(&["--", "--"]));
         assert!(!of(&["--"]));
+    }
+
+    #[test]
+    fn options_that_say_nothing_together_are_refused() {
+        let error = |args: &str| {
+            let args: Vec<_> = args.split(' ').collect();
+            Args::of(&args).err().map(|error| (error.exit_code(), error.to_string()))
+        };
+        for (args, why) in [
+            ("probe trace f --children -p 1,2", "one process"),
+            ("probe count f -t 17 -- true", "-a"),
+            ("probe trace f --counter faults", "--ret"),
+            ("probe sample --per-thread", "--pid"),
+            ("probe trace f -x [", "'['"),
+            ("probe list f(", "f("),
+        ] {
+            let (code, shown) = error(args).unwrap();
+            assert!(code == 2 && shown.contains(why), "{args}: {shown}");
+        }
+        for args in [
+            "probe trace f --children -p 1",
+            "probe trace f -a -t 17 -- true",
+            "probe trace f --longer 1ms --counter faults",
+            "probe sample --per-thread -- true",
+            "probe sample --per-thread -p 17",
+        ] {
+            assert_eq!(error(args), None, "{args}");
+        }
     }
 
     #[test]

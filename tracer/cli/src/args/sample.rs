@@ -131,6 +131,17 @@ impl Sample {
         }
     }
 
+    /// Checks what clap cannot.
+    pub(super) fn check(&self) -> Result<(), &'static str> {
+        let has_target = self.pid.is_some() || self.tid.is_some() || !self.command.is_empty();
+        match self.per_thread && !has_target {
+            true => {
+                Err("--per-thread samples the threads of a process: give --pid PID, or a command")
+            }
+            false => Ok(()),
+        }
+    }
+
     /// For a command, enables the events when it executes its program. Otherwise the caller enables them.
     pub(crate) fn on_exec(&self, command: Option<u32>) -> Flags {
         let is_of_command = command.is_some() && self.cpus.is_none() && !self.all_cpus;

@@ -79,9 +79,16 @@ impl TargetArgs {
     }
 
     /// Checks what clap cannot.
-    pub(crate) fn check(&self) -> anyhow::Result<()> {
-        let one = !self.children || self.pids().len() == 1;
-        anyhow::ensure!(one, "--children takes one process: give --pid one PID");
+    pub(super) fn check(&self) -> Result<(), &'static str> {
+        if self.children && self.pids().len() != 1 {
+            return Err("--children takes one process: give --pid one PID");
+        }
+        // The command's own threads do not exist yet.
+        if self.tid.is_some() && !self.command.is_empty() && !self.all {
+            return Err(
+                "--tid selects a thread outside the command: give -a to trace it while the command runs",
+            );
+        }
         Ok(())
     }
 
@@ -110,7 +117,7 @@ impl TargetArgs {
 #[derive(Debug, clap::Args)]
 pub(crate) struct Choice {
     /// Exclude matches of patterns that also match this
-    #[arg(short = 'x', long, value_name = "GLOB")]
+    #[arg(short = 'x', long, value_name = "GLOB", value_parser = value::glob)]
     pub(crate) exclude: Vec<String>,
 
     /// Lift the limit of 10,000 functions, of 1,000 if they are attached one by one, or of 500 if each needs a program

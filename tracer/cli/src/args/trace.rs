@@ -50,7 +50,7 @@ pub(crate) struct Trace {
     #[arg(short = 'F', long, value_parser = one_of(format::EVENTS), default_value = "table")]
     pub(crate) format: Format,
 
-    /// Clock to show times with
+    /// Clock to show times with, in tables and JSON lines
     #[arg(long, value_name = "CLOCK", value_parser = one_of(format::CLOCKS), default_value = "mono")]
     pub(crate) time: Time,
 
@@ -120,7 +120,7 @@ pub(crate) struct Replay {
     #[arg(short = 'F', long, value_parser = one_of(format::REPLAY), default_value = "table")]
     pub(crate) format: ReplayFormat,
 
-    /// Clock to show times with
+    /// Clock to show times with, in tables and JSON lines
     #[arg(long, value_name = "CLOCK", value_parser = one_of(format::CLOCKS), default_value = "mono")]
     pub(crate) time: Time,
 
@@ -207,6 +207,14 @@ impl Traced {
     /// All events to count during calls.
     pub(crate) fn counters(&self) -> impl Iterator<Item = Event> {
         value::each_of(&self.counters)
+    }
+
+    /// Checks what clap cannot.
+    pub(super) fn check(&self) -> Result<(), &'static str> {
+        if !self.counters.is_empty() && !self.ret && self.longer.is_none() {
+            return Err("--counter counts during calls: give --ret, too");
+        }
+        self.target.check()
     }
 
     /// The options of the pipe of this trace.

@@ -1,8 +1,9 @@
 //! Parsers of option values.
 
+use probe_perf::pattern::Glob;
 use probe_perf::{Event, EventError};
 use probe_sys::cpus;
-use probe_tracer::User;
+use probe_tracer::{ProbeSpec, User};
 use probe_tracer_common::trace::COMM_LEN;
 use std::io;
 use std::num::NonZeroU64;
@@ -60,6 +61,16 @@ pub(super) fn any_pids(text: &str) -> Result<PidList, String> {
 
 fn above_0(text: &str) -> Option<u32> {
     text.parse().ok().filter(|number| *number > 0)
+}
+
+/// Checks a pattern of names.
+pub(super) fn glob(text: &str) -> Result<String, String> {
+    Glob::new(text).map(|_| text.to_owned()).map_err(|error| error.what.to_owned())
+}
+
+/// Checks a name or a pattern of probes.
+pub(super) fn names(text: &str) -> Result<String, String> {
+    text.parse::<ProbeSpec>().map(|_| text.to_owned()).map_err(|error| error.to_string())
 }
 
 /// Reads `1/100`.

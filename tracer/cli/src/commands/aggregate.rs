@@ -4,7 +4,7 @@ use crate::args::{Aggregate, Count, CountFormat, Latency};
 use crate::output::ledger::{follow_returns, not_counted, report_left_out, skipped};
 use crate::output::print::{report, written};
 use crate::output::progress;
-use crate::running::ending::Ending;
+use crate::running::ending::{Ending, Watched};
 use crate::running::privileges::{self, Running};
 use anyhow::Result;
 use probe_sys::escape::Escaped;
@@ -28,8 +28,9 @@ fn run<A: Armed>(
     let ending = Ending::prepare(&args.target)?;
     let attached = attach(args.choose(ending.narrow(&args.target))?)?;
     report_left_out(left_out(&attached));
+    let watched = Watched::open(&args.target)?;
     privileges::give_up_but_to_finish(&attached, args.seal, Running::of(&args.target.command))?;
-    ending.watch(&args.target)?;
+    ending.watch(watched)?;
     ending.watch_output()?;
     let begun = ending.begin(args.duration)?;
     begun.announce();
@@ -60,9 +61,9 @@ pub(crate) fn count(args: &Count) -> Result<ExitCode> {
     let attach = |builder: TracerBuilder| builder.count_with(progress::bar());
     run(&args.probes, attach, HitCounter::left_out, |counter| {
         let (counts, detaching) = counter.finish()?;
-        written(print_counts(&counts, args.format), "counts")?;
+        let printed = print_counts(&counts, args.format);
         summarize_counts(&counts);
-        Ok(detaching)
+        written(printed, "counts").map(|()| detaching)
     })
 }
 
@@ -127,9 +128,9 @@ pub(crate) fn latency(args: &Latency) -> Result<ExitCode> {
     let attach = |builder: TracerBuilder| builder.time_with(progress::bar());
     run(&args.probes, attach, Stopwatch::left_out, |stopwatch| {
         let (latencies, detaching) = stopwatch.finish()?;
-        written(print_latencies(&latencies, args.format), "latencies")?;
+        let printed = print_latencies(&latencies, args.format);
         summarize_latencies(&latencies);
-        Ok(detaching)
+        written(printed, "latencies").map(|()| detaching)
     })
 }
 

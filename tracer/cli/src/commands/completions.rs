@@ -9,6 +9,7 @@ use anyhow::Result;
 use clap::CommandFactory;
 use clap_complete::CompleteEnv;
 use clap_complete::env::{Bash, EnvCompleter, Fish, Zsh};
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 const VARIABLE: &str = "COMPLETE";
@@ -37,7 +38,9 @@ complete -o nospace -o bashdefault -F _probe_with_colons probe
 
 /// If a shell asks for completions, answers it and exits.
 pub(crate) fn answer() {
-    if std::env::var_os(VARIABLE).is_some() {
+    // clap takes these values for no request, too.
+    let is_asked = |shell: OsString| !shell.is_empty() && shell != "0";
+    if std::env::var_os(VARIABLE).is_some_and(is_asked) {
         // Completions of names are lists. There is nobody to report an error to.
         let _ = privileges::give_up_but_to_look();
     }

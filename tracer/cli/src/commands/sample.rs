@@ -3,7 +3,7 @@
 use super::aux;
 use crate::args::{Sample, TargetArgs};
 use crate::output::directory::Sharing;
-use crate::output::file::{Appears, OutputFile};
+use crate::output::file::OutputFile;
 use crate::output::print::{report, written};
 use crate::output::stacks::titled;
 use crate::running::ending::{Begun, Ending};
@@ -19,6 +19,9 @@ use std::time::Duration;
 const LOOK: Duration = Duration::from_millis(100);
 
 pub(crate) fn run(args: &Sample) -> Result<ExitCode> {
+    let out =
+        args.output.as_deref().map(|path| OutputFile::open(path, Sharing::forced(args.force)));
+    let out = out.transpose()?;
     let (command, user, at_end) = (args.command.clone(), args.user.clone(), args.at_end);
     let target = TargetArgs { command, user, at_end, ..TargetArgs::default() };
     let ending = Ending::prepare(&target)?;
@@ -36,10 +39,7 @@ pub(crate) fn run(args: &Sample) -> Result<ExitCode> {
     if !args.include_self {
         stacks = stacks.without_process(std::process::id());
     }
-    let mut out = match &args.output {
-        None => OutputFile::stdout()?,
-        Some(path) => OutputFile::open(path, Appears::Whole, Sharing::forced(args.force))?,
-    };
+    let mut out = out.map_or_else(OutputFile::stdout, Ok)?;
     OutputFile::named_by_a_process(&mut [&mut out]);
     privileges::give_up_but_for_samples(
         &sampler,
@@ -47,11 +47,11 @@ pub(crate) fn run(args: &Sample) -> Result<ExitCode> {
         args.seal,
         Running::of(&args.command),
     )?;
-    let begun = ending.begin(args.duration)?;
-    begun.announce();
     if args.on_exec(command).is_empty() {
         sampler.enable()?;
     }
+    let begun = ending.begin(args.duration)?;
+    begun.announce();
     follow(&mut sampler, &begun, &mut stacks)?;
     let counts = sampler.counts()?;
     let printed = print(args, &mut stacks, &sampler, &mut out);

@@ -3,7 +3,7 @@
 use crate::args::{Record, Trace, Traced};
 use crate::output::Output;
 use crate::output::directory::Sharing;
-use crate::output::file::{self, Appears, OutputFile};
+use crate::output::file::{self, OutputFile};
 use crate::output::progress;
 use crate::running::follow::{Extent, follow};
 use anyhow::{Result, ensure};
@@ -36,18 +36,12 @@ pub(super) fn shown(probes: Vec<Probe>, raw_values: bool) -> Vec<Probe> {
 pub(crate) fn record(args: &Record, level: LevelFilter) -> Result<ExitCode> {
     // Record in the order of each CPU: names are looked up as early as possible, and a replay can sort by time.
     let to_stdout = file::is_stdout(&args.output);
-    traced(&args.traced, to_stdout, false, level, |probes, symbols| {
-        let writer = create(args)?;
-        Ok(Recorder::new(writer, probes, symbols).limit(args.traced.max_events))
-    })
-}
-
-/// Opens the recording, which can be replayed as far as it goes.
-fn create(args: &Record) -> Result<OutputFile> {
-    let sharing = Sharing::forced(args.force);
-    let file = OutputFile::open(&args.output, Appears::AtOnce, sharing)?;
+    let file = OutputFile::open(&args.output, Sharing::forced(args.force))?;
     ensure!(!file.is_terminal(), "a recording cannot be written to a terminal; write it to a file");
-    Ok(file)
+    traced(&args.traced, to_stdout, false, level, |probes, symbols| {
+        // It can be replayed as far as it goes.
+        Ok(Recorder::new(file.named()?, probes, symbols).limit(args.traced.max_events))
+    })
 }
 
 /// Traces, and passes everything to an output.

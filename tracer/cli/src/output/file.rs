@@ -17,16 +17,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// When a file appears under its name, in place of the one that had the name before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Appears {
-    /// When it is created: its beginning is of use without the rest.
-    AtOnce,
-    /// When it is [finished](OutputFile::finish), or never.
-    Whole,
-}
-
-/// A file that only its owner can read, or what stands in its place: standard output, a FIFO or a device.
+/// A file that only its owner can read, or what stands in its place: standard output, a FIFO or a device. It appears under
+/// its name, in place of the file that has it, when it is [named](Self::named) or [finished](Self::finish), or never.
 #[derive(Debug)]
 pub(crate) struct OutputFile {
     path: PathBuf,
@@ -41,13 +33,13 @@ pub(crate) fn is_stdout(path: &Path) -> bool {
 }
 
 impl OutputFile {
-    /// Opens the output that the user names.
-    pub(crate) fn open(path: &Path, appears: Appears, sharing: Sharing) -> Result<Self> {
+    /// Opens the output that the user names. Waits for the reader of a FIFO: signals must still end the process.
+    pub(crate) fn open(path: &Path, sharing: Sharing) -> Result<Self> {
         if is_stdout(path) {
             return Self::stdout();
         }
         let name = path.file_name().ok_or_else(|| failed(path, Errno::ISDIR))?;
-        Self::create(&Arc::new(Directory::of(path, sharing)?), name, appears)
+        Self::create(&Arc::new(Directory::of(path, sharing)?), name)
     }
 
     /// Standard output.
@@ -57,11 +49,7 @@ impl OutputFile {
     }
 
     /// Creates a file in a directory, or replaces an existing one.
-    pub(crate) fn create(
-        directory: &Arc<Directory>,
-        name: impl AsRef<OsStr>,
-        appears: Appears,
-    ) -> Result<Self> {
+    pub(crate) fn create(directory: &Arc<Directory>, name: impl AsRef<OsStr>) -> Result<Self> {
         let name = name.as_ref();
         let path = directory.path_of(name);
         let existing = existing(directory, name).map_err(|error| failed(&path, error))?;
@@ -70,11 +58,7 @@ impl OutputFile {
         }
         let (file, hidden) =
             Hidden::create(directory, name).map_err(|error| failed(&path, error))?;
-        let file = Self { path, file, hidden: Some(hidden) };
-        match appears {
-            Appears::AtOnce => file.named(),
-            Appears::Whole => Ok(file),
-        }
+        Ok(Self { path, file, hidden: Some(hidden) })
     }
 
     /// Says that the file is whole.
@@ -115,7 +99,8 @@ impl OutputFile {
         self.file.is_terminal()
     }
 
-    fn named(mut self) -> Result<Self> {
+    /// Gives the file its name now: its beginning is of use without the rest.
+    pub(crate) fn named(mut self) -> Result<Self> {
         if let Some(mut hidden) = self.hidden.take() {
             hidden.appear(&self.file).map_err(|error| failed(&self.path, error))?;
         }

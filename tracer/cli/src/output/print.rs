@@ -35,9 +35,14 @@ pub(crate) fn report(line: impl Display) {
 /// Checks the result of a write. Errors call the data `what`.
 pub(crate) fn written(result: io::Result<()>, what: &str) -> Result<()> {
     match result {
-        // The reader closed the pipe, so it needs no more.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        // It needs no more.
+        result if is_closed(&result) => Ok(()),
         Err(error) => anyhow::bail!("cannot write {what}: {error}"),
         Ok(()) => Ok(()),
     }
+}
+
+/// Whether a write failed because the reader has closed the pipe.
+pub(crate) fn is_closed(result: &io::Result<()>) -> bool {
+    result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }

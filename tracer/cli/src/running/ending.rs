@@ -6,12 +6,14 @@ use anyhow::Result;
 use probe_tracer::{TracedCommand, Tracer, TracerBuilder};
 use probe_user::Stop;
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, IsTerminal, Write};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ExitCode, ExitStatus};
 use std::sync::atomic::AtomicUsize;
@@ -68,7 +70,6 @@ pub(crate) struct Ending {
 impl Ending {
     /// Stops the command, if there is one, before its first instruction.
     pub(crate) fn prepare(target: &TargetArgs) -> Result<Self> {
-        target.check()?;
         let end = End { stop: Stop::new()?, cause: Arc::default() };
         let signals = Signals::new([SIGINT, SIGTERM])?;
         let interrupted = Arc::<AtomicUsize>::default();
@@ -96,14 +97,15 @@ impl Ending {
     }
 
     /// Ends the trace together with the traced processes or the traced thread, if there are any.
-    pub(crate) fn watch(&self, target: &TargetArgs) -> Result<()> {
-        if let Some(tid) = target.tid {
-            with_thread(tid, self.end.clone())?;
+    pub(crate) fn watch(&self, watched: Watched) -> Result<()> {
+        let Watched { thread, processes } = watched;
+        if let Some(thread) = thread {
+            with_thread(thread, self.end.clone())?;
         }
-        match target.pids() {
-            [] => Ok(()),
-            pids => with_processes(pids, self.end.clone()),
+        if !processes.is_empty() {
+            with_processes(processes, self.end.clone())?;
         }
+        Ok(())
     }
 
     /// Ends the trace as soon as nobody reads its standard output any more, even if there is nothing to print.
@@ -129,6 +131,26 @@ impl Ending {
             after(duration, end.clone())?;
         }
         Ok(Begun { end, command, at_end, is_endless })
+    }
+}
+
+/// What ends a trace when it exits.
+pub(crate) struct Watched {
+    thread: Option<File>,
+    processes: Vec<OwnedFd>,
+}
+
+impl Watched {
+    /// Opens the traced processes or the traced thread. With the option `hidepid`, `/proc` takes privileges.
+    pub(crate) fn open(target: &TargetArgs) -> Result<Self> {
+        let thread = |tid: u32| {
+            File::open(format!("/proc/{tid}/stat")).map_err(|error| match error.kind() {
+                io::ErrorKind::NotFound => anyhow::anyhow!("there is no thread {tid}"),
+                _ => anyhow::anyhow!("cannot watch thread {tid}: {error}"),
+            })
+        };
+        let processes = target.pids().iter().map(|&pid| pidfd_of(pid)).collect::<Result<_>>()?;
+        Ok(Self { thread: target.tid.map(thread).transpose()?, processes })
     }
 }
 
@@ -163,13 +185,28 @@ impl Begun {
 
     /// Deals with the command, now that the trace has ended, and returns the exit status of this process. `is_enough` says that
     /// the output takes no more, whether or not the command has exited since.
-    pub(crate) fn exit_code(self, is_enough: bool) -> Result<ExitCode> {
-        let cause = self.end.cause.get().copied().filter(|_| !is_enough).unwrap_or(Cause::Limit);
-        let status = self.command.map(|command| command.settle(cause, self.at_end));
+    pub(crate) fn exit_code(mut self, is_enough: bool) -> Result<ExitCode> {
+        let cause = self.cause().filter(|_| !is_enough).unwrap_or(Cause::Limit);
+        let status = self.command.take().map(|command| command.settle(cause, self.at_end));
         Ok(match status.transpose()?.flatten() {
             Some(status) if cause != Cause::Limit || self.at_end == AtEnd::Wait => code_of(status),
             _ => ExitCode::SUCCESS,
         })
+    }
+
+    fn cause(&self) -> Option<Cause> {
+        self.end.cause.get().copied()
+    }
+}
+
+/// An error ends the trace, too.
+impl Drop for Begun {
+    fn drop(&mut self) {
+        let cause = self.cause().unwrap_or(Cause::Limit);
+        if let Some(command) = self.command.take() {
+            // The error that ends the trace is reported.
+            let _ = command.settle(cause, self.at_end);
+        }
     }
 }
 
@@ -259,13 +296,14 @@ fn with_signals(mut signals: Signals, end: End) {
 fn pidfd_of(pid: u32) -> Result<OwnedFd> {
     let process = i32::try_from(pid).ok().and_then(Pid::from_raw);
     let Some(process) = process else { anyhow::bail!("there is no process {pid}") };
-    pidfd_open(process, PidfdFlags::empty())
-        .map_err(|errno| anyhow::anyhow!("cannot watch process {pid}: {errno}"))
+    pidfd_open(process, PidfdFlags::empty()).map_err(|errno| match errno {
+        Errno::SRCH => anyhow::anyhow!("there is no process {pid}"),
+        errno => anyhow::anyhow!("cannot watch process {pid}: {errno}"),
+    })
 }
 
 /// Stops the trace when all processes have exited.
-fn with_processes(pids: &[u32], end: End) -> Result<()> {
-    let pidfds = pids.iter().map(|&pid| pidfd_of(pid)).collect::<Result<Vec<_>>>()?;
+fn with_processes(pidfds: Vec<OwnedFd>, end: End) -> Result<()> {
     thread::Builder::new().name("process".into()).spawn(move || {
         for pidfd in &pidfds {
             while poll(&mut [PollFd::new(pidfd, PollFlags::IN)], None).is_err() {}
@@ -275,21 +313,28 @@ fn with_processes(pids: &[u32], end: End) -> Result<()> {
     Ok(())
 }
 
-/// Stops the trace when a thread has exited. Before 6.9, the kernel does not notify anybody of that.
-fn with_thread(tid: u32, end: End) -> Result<()> {
+/// Stops the trace when a thread has exited, whose `stat` in `/proc` this is. Before 6.9, the kernel does not notify anybody
+/// of that.
+fn with_thread(stat: File, end: End) -> Result<()> {
     const PAUSE: Duration = Duration::from_millis(100);
-    let thread = File::open(format!("/proc/{tid}"))
-        .map_err(|error| anyhow::anyhow!("there is no thread {tid}: {error}"))?;
-    // In the open folder, the thread's files never become those of a later thread with this number.
-    let status = format!("/proc/self/fd/{}/stat", thread.as_raw_fd());
     thread::Builder::new().name("thread".into()).spawn(move || {
-        let _open = thread;
-        while fs::metadata(&status).is_ok() {
+        // The file never becomes that of a later thread with this number.
+        while is_running(&stat) {
             thread::sleep(PAUSE);
         }
         end.because(Cause::Limit);
     })?;
     Ok(())
+}
+
+/// Whether a thread runs, by its `stat` in `/proc`, and is not a zombie, which its parent may leave for ever.
+fn is_running(stat: &File) -> bool {
+    let mut text = [0; 64];
+    let Ok(read) = stat.read_at(&mut text, 0) else { return false };
+    // "PID (NAME) STATE": the name may contain anything.
+    let text = &text[..read];
+    let end = text.iter().rposition(|&byte| byte == b')');
+    end.and_then(|end| text.get(end + 2)).is_some_and(|state| !b"ZX".contains(state))
 }
 
 /// Stops the trace after this time.

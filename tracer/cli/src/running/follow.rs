@@ -3,8 +3,8 @@
 use crate::args::{Flight, Seal, TargetArgs};
 use crate::output::Output;
 use crate::output::ledger::{report_ledger, report_left_out, report_not_shown};
-use crate::output::print::written;
-use crate::running::ending::Ending;
+use crate::output::print::{is_closed, written};
+use crate::running::ending::{Ending, Watched};
 use crate::running::flight::{Reported, Triggers};
 use crate::running::privileges::{self, Running};
 use anyhow::Result;
@@ -45,9 +45,10 @@ pub(crate) fn follow<O: Output>(
     let symbols = symbols_of(tracer.probes(), seal)?.interrupted_by(ending.interrupted());
     symbols.leave_out_readers(&tracer)?;
     tracer.begin()?;
+    let watched = Watched::open(target)?;
     let mut output = open(tracer.probes().to_vec(), symbols)?;
     privileges::give_up(&tracer, seal, Running::of(&target.command))?;
-    ending.watch(target)?;
+    ending.watch(watched)?;
     if to_stdout {
         ending.watch_output()?;
     }
@@ -72,10 +73,12 @@ pub(crate) fn follow<O: Output>(
     let finished = started.and_then(|()| output.finish(&account));
     report_ledger(&output.amount(), &probes, &account);
     let code = begun.exit_code(is_enough)?;
+    let is_cut = is_closed(&finished);
     written(finished, O::WHAT)?;
     Ok(match account.verdict {
-        Verdict::Complete => code,
         _ if !extent.requires_complete => code,
+        _ if is_cut => ExitCode::from(4),
+        Verdict::Complete => code,
         Verdict::ExceptSkipped => ExitCode::from(3),
         _ => ExitCode::from(4),
     })

@@ -317,6 +317,15 @@ fn a_killed_tracer_leaves_no_child_waiting() {
 
 #[test]
 #[ignore = "needs root and BPF: cargo xtask test"]
+fn only_a_shell_asks_for_completions() {
+    for value in ["", "0"] {
+        let args = ["trace", EXEC, "-F", "jsonl", "--", "true"];
+        succeed(probe(args).env("COMPLETE", value));
+    }
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
 fn the_verdict_is_the_exit_status_if_it_is_required() {
     let run = |more: &[&str]| {
         let trace = ["trace", "rawtp:sys_enter", "--require-complete"];
@@ -330,4 +339,13 @@ fn the_verdict_is_the_exit_status_if_it_is_required() {
     let output = run(&["-M", "1", "--at-end", "wait"]);
     assert!(stderr(&output).ends_with("; incomplete\n"), "{}", stderr(&output));
     assert_eq!(output.status.code(), Some(4));
+    // Nobody reads the lines after the first one.
+    for (required, status) in [(&["--require-complete"][..], 4), (&[], 0)] {
+        let mut trace = Run::spawn(["trace", EXEC, "-F", "jsonl"].iter().chain(required));
+        trace.read_line();
+        let Run { child, stdout, .. } = trace;
+        drop(stdout);
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(status), "{}", stderr(&output));
+    }
 }

@@ -3,6 +3,7 @@
 use crate::probe::{EXEC, Run, binary, ledger, probe, stderr, stdout, succeed};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::Read;
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::channel;
 use std::thread;
@@ -10,6 +11,12 @@ use std::time::{Duration, Instant};
 
 /// A command that runs for a minute, and says so when it ends by itself.
 const MINUTE: [&str; 3] = ["sh", "-c", "sleep 60 >/dev/null 2>&1; echo finished >&2"];
+
+/// Other architectures have `openat` only.
+#[cfg(target_arch = "x86_64")]
+const SYS_OPEN: libc::c_long = libc::SYS_open;
+#[cfg(not(target_arch = "x86_64"))]
+const SYS_OPEN: libc::c_long = libc::SYS_openat;
 
 fn start(args: &[&str], command: &[&str]) -> Child {
     let mut run = probe(args.iter().chain(&["--"]).chain(command));
@@ -52,6 +59,113 @@ fn a_limit_ends_the_trace_before_the_command() {
         }
     }
     succeed(&mut probe(["replay", recording]));
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_signal_ends_the_wait_for_the_reader_of_a_fifo() {
+    let dir = tempfile::tempdir().unwrap();
+    let fifo = dir.path().join("fifo");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR)
+        .unwrap();
+    let fifo = fifo.to_str().unwrap();
+    for args in [&["record", EXEC, "-o", fifo][..], &["sample", "-o", fifo]] {
+        let run = Run::spawn(args);
+        let opens = [libc::SYS_openat, SYS_OPEN].map(|call| format!("{call} "));
+        let waits = run.wait_for_threads("syscall", |calls| {
+            calls.iter().any(|one| opens.iter().any(|call| one.starts_with(call)))
+        });
+        assert!(waits, "{args:?} does not wait");
+        run.signal(Signal::INT);
+        let output = run.finish();
+        assert_eq!(output.status.signal(), Some(libc::SIGINT), "{args:?}: {}", stderr(&output));
+    }
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_recording_is_replaced_only_by_a_trace_that_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, file) = (dir.path().join("recording"), dir.path().join("file"));
+    let path = path.to_str().unwrap();
+    std::fs::write(&file, "").unwrap();
+    let file = file.to_str().unwrap();
+    let several = format!("{},4194304", std::process::id());
+    for (args, why) in [
+        (&["--", "no-such-program"][..], "No such file"),
+        (&["--", "/no/such/program"], "No such file"),
+        (&["--", file], "Permission denied"),
+        (&["--", "/tmp"], "Permission denied"),
+        (&["-p", &several], "no process"),
+        (&["-t", "4194304"], "thread 4194304"),
+    ] {
+        std::fs::write(path, "before").unwrap();
+        let output = probe(["record", "-o", path, EXEC]).args(args).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{args:?}");
+        assert!(stderr(&output).contains(why), "{args:?}: {}", stderr(&output));
+        assert_eq!(std::fs::read_to_string(path).unwrap(), "before", "{args:?}");
+    }
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_thread_is_not_traced_as_a_process() {
+    let (go, wait) = channel::<()>();
+    let (id, its_id) = channel();
+    let thread = thread::spawn(move || {
+        id.send(rustix::thread::gettid()).unwrap();
+        // Until the other end is gone.
+        let _ = wait.recv();
+    });
+    let tid = its_id.recv().unwrap().as_raw_nonzero().to_string();
+    let output = probe(["trace", EXEC, "-p", &tid]).output().unwrap();
+    let expected = format!("{tid} is a thread of process {}", std::process::id());
+    assert!(stderr(&output).contains(&expected), "{}", stderr(&output));
+    drop(go);
+    thread.join().unwrap();
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_thread_is_watched_where_proc_hides_it() {
+    let script = "mount -t proc -o hidepid=2 proc /proc && exec \"$@\"";
+    let mut sleeping = Command::new("sleep").arg("0.7").spawn().unwrap();
+    let tid = sleeping.id().to_string();
+    let mut hidden = Command::new("unshare");
+    hidden.args(["--mount", "sh", "-c", script, "sh"]).arg(binary());
+    let output = hidden.args(["trace", EXEC, "-t", &tid]).output().unwrap();
+    // It ends with the thread, and not before.
+    assert!(output.status.success(), "{}", stderr(&output));
+    let has_exited = std::fs::read_to_string(format!("/proc/{tid}/stat")).unwrap();
+    assert!(has_exited.contains(") Z "), "{has_exited}");
+    sleeping.wait().unwrap();
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn an_error_ends_the_command_too() {
+    for args in [&["count", EXEC][..], &["latency", "uprobe:libc:getenv"]] {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let mut run = probe(args.iter().chain(&["-d", "300ms", "--"]).chain(&MINUTE));
+        let begun = Instant::now();
+        let output = run.stdout(full).stderr(Stdio::piped()).spawn().unwrap();
+        // The command has standard error, too, so this ends with it.
+        let output = output.wait_with_output().unwrap();
+        let errors = stderr(&output);
+        assert!(begun.elapsed() < Duration::from_secs(30), "{args:?}: {errors}");
+        assert_eq!(output.status.code(), Some(1), "{args:?}: {errors}");
+        assert!(errors.contains("cannot write") && errors.contains(" of 1 "), "{args:?}: {errors}");
+    }
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_command_runs_only_once_samples_are_taken() {
+    for _ in 0..5 {
+        let args = ["sample", "-a", "-e", "sched:sched_process_exec", "-f", "folded", "--", "true"];
+        let printed = stdout(&succeed(&mut probe(args)));
+        assert!(printed.lines().any(|line| line.starts_with("true;")), "{printed}");
+    }
 }
 
 #[test]

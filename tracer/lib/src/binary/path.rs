@@ -57,7 +57,8 @@ pub(crate) fn program(name: &str) -> Option<PathBuf> {
         fs::metadata(path)
             .is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
     };
-    let path = env::var_os("PATH")?;
+    // The C library's default.
+    let path = env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
     env::split_paths(&path).map(|directory| directory.join(name)).find(is_program)
 }
 

@@ -6,6 +6,7 @@ use crate::kernel::capabilities::Capabilities;
 use crate::object::namespaces;
 use probe_sys::escape::Escaped;
 use probe_sys::process::{HeldChild, Identity, User};
+use rustix::fs::{Access, access};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -51,10 +52,11 @@ impl TracedCommand {
         let by_name = program.to_str().filter(|name| !name.contains('/'));
         let path = match by_name.map(binary::program) {
             Some(Some(found)) => found.into(),
-            // The child would report that the user may not search some folder.
-            Some(None) if user.is_some() => return Err(failed(program, Errno::NOENT.into())),
-            _ => program.clone(),
+            Some(None) => return Err(failed(program, Errno::NOENT.into())),
+            None => program.clone(),
         };
+        // The child would report the same, but only when everything is attached and the output has begun.
+        can_run(Path::new(&path)).map_err(|error| failed(program, error))?;
         // A user may not be able to execute what is found here, and something else of that name.
         let shown = if user.is_some() { &path } else { program };
         let mut child = Command::new(&path);
@@ -84,6 +86,12 @@ impl TracedCommand {
         let Self { child, program, user, .. } = self;
         child.release().map_err(|source| failed_to_run(&program, user.as_deref(), source))
     }
+}
+
+/// Checks that a file can be executed.
+fn can_run(file: &Path) -> io::Result<()> {
+    access(file, Access::EXEC_OK)?;
+    if file.is_dir() { Err(Errno::ACCESS.into()) } else { Ok(()) }
 }
 
 /// What the command runs as. An error here is easier to understand than one of the child.

@@ -2,7 +2,7 @@
 
 use crate::commands::aux::records::Records;
 use crate::output::directory::Directory;
-use crate::output::file::{Appears, OutputFile};
+use crate::output::file::OutputFile;
 use anyhow::{Result, anyhow};
 use probe_perf::{AuxFlags, AuxPiece, AuxTrace, AuxTraces};
 use signal_hook::consts::SIGUSR2;
@@ -38,7 +38,7 @@ pub(crate) struct Output {
 
 impl Output {
     pub(crate) fn create(dir: &Arc<Directory>, name: &str) -> Result<Self> {
-        let file = OutputFile::create(dir, format!("{name}.aux"), Appears::Whole)?;
+        let file = OutputFile::create(dir, format!("{name}.aux"))?;
         let [bytes, pieces, skipped, lost, truncated, partial, collided] = [0; 7];
         Ok(Self { file, bytes, pieces, skipped, lost, truncated, partial, collided })
     }
@@ -132,7 +132,7 @@ impl Snapshots {
         for trace in traces.traces() {
             let of = name(trace);
             let name = format!("{of}.{}.aux", self.count);
-            let mut file = OutputFile::create(&self.dir, name, Appears::Whole)?;
+            let mut file = OutputFile::create(&self.dir, name)?;
             let path = file.path().to_owned();
             let write = |piece: AuxPiece<'_>| {
                 write(&mut file, &piece)?;

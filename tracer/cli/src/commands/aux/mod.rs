@@ -55,12 +55,12 @@ pub(crate) fn run(args: &Sample, dir: &Path, ending: Ending) -> Result<ExitCode>
         args.seal,
         Running::of(&args.command),
     )?;
-    let begun = ending.begin(args.duration)?;
-    begun.announce();
     if !begins_itself {
         tasks.enable()?;
         traces.enable()?;
     }
+    let begun = ending.begin(args.duration)?;
+    begun.announce();
     while !begun.stop().is_stopped() {
         read_events(&mut traces)?;
         written.look(&mut traces, &mut records)?;

@@ -1,7 +1,7 @@
 //! The file of `probe sample --aux` that describes tasks and their mappings.
 
 use crate::output::directory::Directory;
-use crate::output::file::{Appears, OutputFile};
+use crate::output::file::OutputFile;
 use anyhow::{Result, anyhow};
 use probe_perf::record::Record;
 use probe_perf::{Flags, Sampler, Software, Target};
@@ -33,7 +33,7 @@ impl Records {
 
     pub(crate) fn create(dir: &Arc<Directory>) -> Result<Self> {
         // Each line is of use by itself.
-        let file = OutputFile::create(dir, "records.jsonl", Appears::AtOnce)?;
+        let file = OutputFile::create(dir, "records.jsonl")?.named()?;
         let path = file.path().to_owned();
         let lines = RecordLines::new(BufWriter::new(file));
         Ok(Self { path, lines, written: Ok(()) })

@@ -7,8 +7,8 @@ use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::os::unix::net::UnixListener;
 use tempfile::{TempDir, tempdir};
 
-fn open_in(dir: &TempDir, appears: Appears) -> Result<OutputFile> {
-    OutputFile::open(&dir.path().join("file"), appears, Sharing::Refused)
+fn open_in(dir: &TempDir) -> Result<OutputFile> {
+    OutputFile::open(&dir.path().join("file"), Sharing::Refused)
 }
 
 fn names(dir: &TempDir) -> Vec<String> {
@@ -20,11 +20,14 @@ fn names(dir: &TempDir) -> Vec<String> {
 fn only_the_owner_reads_a_file() {
     let dir = tempdir().unwrap();
     let path = dir.path().join("file");
-    for appears in [Appears::AtOnce, Appears::Whole] {
+    for is_named_first in [true, false] {
         fs::write(&path, "old").unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
         let mut reader = File::open(&path).unwrap();
-        let mut file = open_in(&dir, appears).unwrap();
+        let mut file = open_in(&dir).unwrap();
+        if is_named_first {
+            file = file.named().unwrap();
+        }
         file.write_all(b"new").unwrap();
         file.finish().unwrap();
         assert_eq!(read_to_string(&path).unwrap(), "new");
@@ -40,10 +43,10 @@ fn only_the_owner_reads_a_file() {
 #[test]
 fn a_file_appears_at_once_or_whole_or_never() {
     let dir = tempdir().unwrap();
-    drop(open_in(&dir, Appears::AtOnce).unwrap());
+    drop(open_in(&dir).unwrap().named().unwrap());
     assert_eq!(names(&dir), ["file"]);
     fs::write(dir.path().join("file"), "old").unwrap();
-    let mut file = open_in(&dir, Appears::Whole).unwrap();
+    let mut file = open_in(&dir).unwrap();
     file.write_all(b"half").unwrap();
     assert_eq!(read_to_string(dir.path().join("file")).unwrap(), "old");
     drop(file);
@@ -55,7 +58,7 @@ fn a_file_appears_at_once_or_whole_or_never() {
 fn another_process_names_files_that_appear_whole() {
     let dir = tempdir().unwrap();
     let directory = Arc::new(Directory::create(dir.path(), Sharing::Refused).unwrap());
-    let create = |name: &str| OutputFile::create(&directory, name, Appears::Whole).unwrap();
+    let create = |name: &str| OutputFile::create(&directory, name).unwrap();
     let mut files = ["first", "second"].map(create);
     files[0].write_all(b"whole").unwrap();
     OutputFile::named_by_a_process(&mut files.each_mut());
@@ -91,7 +94,7 @@ fn a_file_is_created_in_the_directory_that_was_checked() {
     let directory = Arc::new(Directory::create(&path, Sharing::Refused).unwrap());
     fs::rename(&path, dir.path().join("moved")).unwrap();
     symlink(other.path(), &path).unwrap();
-    OutputFile::create(&directory, "file", Appears::Whole).unwrap().finish().unwrap();
+    OutputFile::create(&directory, "file").unwrap().finish().unwrap();
     assert!(dir.path().join("moved/file").exists());
     assert_eq!(names(&other), [""; 0]);
 }
@@ -112,12 +115,9 @@ fn what_is_no_file_of_ones_own_is_neither_replaced_nor_written() {
         let (path, other) = (dir.path().join("file"), dir.path().join("other"));
         fs::write(&other, "other").unwrap();
         place(&path, &other);
-        for appears in [Appears::AtOnce, Appears::Whole] {
-            let error = open_in(&dir, appears).unwrap_err().to_string();
-            let whole =
-                format!("{}: it is {what}; delete it, or choose another name", path.display());
-            assert!(error.ends_with(&whole), "{error}");
-        }
+        let error = open_in(&dir).unwrap_err().to_string();
+        let whole = format!("{}: it is {what}; delete it, or choose another name", path.display());
+        assert!(error.ends_with(&whole), "{error}");
         assert_eq!(read_to_string(&other).unwrap(), "other");
     }
 }
@@ -137,7 +137,7 @@ fn a_file_of_another_user_is_not_replaced() {
             false => make_fifo(&path),
         }
         chown(&path, Some(65534), None).unwrap();
-        let error = open_in(&dir, Appears::AtOnce).unwrap_err().to_string();
+        let error = open_in(&dir).unwrap_err().to_string();
         assert!(error.contains(what), "{error}");
         fs::remove_file(&path).unwrap();
     }
@@ -156,12 +156,12 @@ fn fifos_and_devices_are_written_in_place() {
         let path = path.clone();
         move || read_to_string(path).unwrap()
     });
-    let mut file = open_in(&dir, Appears::Whole).unwrap();
+    let mut file = open_in(&dir).unwrap();
     file.write_all(b"through").unwrap();
     file.finish().unwrap();
     assert_eq!(reader.join().unwrap(), "through");
     assert_eq!(names(&dir), ["file"]);
-    let open = |path| OutputFile::open(Path::new(path), Appears::Whole, Sharing::Refused);
+    let open = |path| OutputFile::open(Path::new(path), Sharing::Refused);
     open("/dev/null").unwrap().write_all(b"nowhere").unwrap();
     assert!(open("/dev/full").unwrap().write_all(b"nowhere").is_err());
 }
@@ -172,7 +172,7 @@ fn a_descriptor_of_this_process_is_written_in_place() {
     let dir = tempdir().unwrap();
     let target = File::create(dir.path().join("target")).unwrap();
     let path = format!("/dev/fd/{}", target.as_raw_fd());
-    let mut file = OutputFile::open(Path::new(&path), Appears::Whole, Sharing::Refused).unwrap();
+    let mut file = OutputFile::open(Path::new(&path), Sharing::Refused).unwrap();
     file.write_all(b"in place").unwrap();
     file.finish().unwrap();
     assert_eq!(read_to_string(dir.path().join("target")).unwrap(), "in place");
