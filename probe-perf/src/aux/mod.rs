@@ -337,7 +337,7 @@ impl AsFd for AuxTrace {
 
 /// Opens an event at a site, disabled, and returns the layout of its records.
 fn open(event: &Event, site: &Site, flags: Flags) -> Result<(PerfEvent, Layout), PerfError> {
-    let mut attr = event.attr()?;
+    let mut attr = event.counting_attr()?;
     let ids = SampleType::IDENTIFIER | SampleType::TID | SampleType::TIME | SampleType::CPU;
     attr.sample_type |= ids.bits();
     attr.flags |= (Flags::DISABLED | Flags::SAMPLE_ID_ALL | flags).bits();

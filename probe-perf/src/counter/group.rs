@@ -90,7 +90,7 @@ impl Group {
     /// report this: such a group is [never counted](GroupReading::scaled).
     pub fn open(events: &[Event], target: &Target) -> Result<Self, PerfError> {
         let names: Vec<_> = events.iter().map(Event::described).collect();
-        let attrs = events.iter().map(Event::attr).collect::<Result<Vec<_>, _>>()?;
+        let attrs = events.iter().map(Event::counting_attr).collect::<Result<Vec<_>, _>>()?;
         if attrs.is_empty() {
             return Err(PerfError::EmptyGroup);
         }

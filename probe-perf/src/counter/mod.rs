@@ -225,7 +225,7 @@ impl CounterBuilder {
     ///
     /// If the event or the target does not exist, or you lack the privileges.
     pub fn open(self, event: &Event, target: &Target) -> Result<Counter, PerfError> {
-        let mut attr = event.attr()?;
+        let mut attr = event.counting_attr()?;
         if self.period != 0 {
             attr.sample_period = self.period;
         }

@@ -27,6 +27,9 @@ pub enum EventError {
     /// The named PMU has no such event.
     #[error(transparent)]
     Pmu(#[from] PmuError),
+    /// The event's terms set a rate of samples, but it takes none.
+    #[error("`{0}` takes no samples here, so leave out the term `freq`")]
+    NotSampled(String),
     /// Reading the id of a tracepoint failed.
     #[error("cannot read the tracepoint's id: {}{}", .0, tracefs_hint(.0))]
     Tracefs(io::Error),

@@ -198,6 +198,14 @@ impl Event {
         self.pmu().is_none_or(|event| event.is_observed_on(DEVICES.as_ref(), cpu))
     }
 
+    /// The attributes of the event if it takes no samples.
+    pub(crate) fn counting_attr(&self) -> Result<Attr, EventError> {
+        match self.rate() {
+            Some(Rate::Frequency(_)) => Err(EventError::NotSampled(self.notation())),
+            _ => self.attr(),
+        }
+    }
+
     /// The attributes of the event, with its period if it has one. Looks up the id of a tracepoint.
     pub(crate) fn attr(&self) -> Result<Attr, EventError> {
         let of =
@@ -292,6 +300,18 @@ mod tests {
     fn config(text: &str) -> (u32, u64, u64) {
         let attr = text.parse::<Event>().unwrap().attr().unwrap();
         (attr.kind, attr.config, attr.flags)
+    }
+
+    #[test]
+    fn what_takes_no_samples_has_no_frequency() {
+        let attr = |text: &str| text.parse::<Event>().unwrap().counting_attr();
+        let period = attr("software/config=0,period=7/").unwrap();
+        assert_eq!(period.sample_period, 7);
+        let refused = attr("software/config=0,freq=7/").unwrap_err().to_string();
+        assert!(
+            refused.starts_with("`software/config=0") && refused.ends_with("`freq`"),
+            "{refused}"
+        );
     }
 
     #[test]
