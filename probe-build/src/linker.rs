@@ -75,11 +75,10 @@ fn build(rustc: &Rustc, path: &Path, begin: Begin) -> Result<(), Error> {
 
     let show = begin(&format!("building bpf-linker {VERSION} (about a minute, once)"));
     let target = path.join("target");
-    let flags = format!(
-        "-L native={}/lib -C link-arg=-Wl,-rpath,{}",
-        prefix.display(),
-        libraries.display()
-    );
+    let flags = [
+        format!("-Lnative={}/lib", prefix.display()),
+        format!("-Clink-arg=-Wl,-rpath,{}", libraries.display()),
+    ];
     let mut install = object::cargo();
     install
         .args(["install", "bpf-linker", "--version", VERSION, "--locked"])
@@ -91,7 +90,8 @@ fn build(rustc: &Rustc, path: &Path, begin: Begin) -> Result<(), Error> {
         // Outside of any project, so that no project's settings apply.
         .current_dir(path)
         .env("LLVM_PREFIX", &prefix)
-        .env("RUSTFLAGS", flags);
+        // Folders may have spaces in their names.
+        .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"));
     process::watched(&mut install, show)?;
     fs::remove_dir_all(&target).map_err(Error::file("remove", &target))
 }

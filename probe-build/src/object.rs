@@ -1,5 +1,6 @@
 //! Builds the object of an eBPF crate.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -80,10 +81,9 @@ pub fn ebpf(folder: impl AsRef<Path>) -> Result<PathBuf, Error> {
     let bin = object.file_name().unwrap_or_default();
     let info = target.join(TARGET).join("release").join(bin).with_extension("d");
     let info = fs::read_to_string(&info).map_err(Error::file("read", info))?;
-    let locks = [&package, &folder].map(|folder| folder.join("Cargo.lock"));
     let mut sources = dependencies(&info);
-    sources.push(folder.join("Cargo.toml"));
-    sources.extend(locks.into_iter().filter(|lock| lock.exists()));
+    let settings = settings(sources.iter().chain([&package.join("build.rs"), &folder.join("src")]));
+    sources.extend(settings);
     for source in sources {
         println!("cargo::rerun-if-changed={}", source.display());
     }
@@ -155,6 +155,14 @@ fn dependencies(rule: &str) -> Vec<PathBuf> {
     names.split_whitespace().map(|name| name.replace('\0', " ").into()).collect()
 }
 
+/// The files above these that a build depends on: manifests of packages and workspaces, and what is beside them.
+fn settings<'p>(paths: impl Iterator<Item = &'p PathBuf>) -> BTreeSet<PathBuf> {
+    let folders: BTreeSet<&Path> = paths.flat_map(|path| path.ancestors().skip(1)).collect();
+    let names = ["Cargo.toml", "Cargo.lock", ".cargo/config.toml", "rust-toolchain.toml"];
+    let all = folders.into_iter().flat_map(|folder| names.map(|name| folder.join(name)));
+    all.filter(|file| file.is_file()).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -181,6 +189,29 @@ mod tests {
         let expected = ["/p/my probe/src/main.rs", "/p/record.rs"].map(PathBuf::from);
         assert_eq!(dependencies(rule), expected);
         assert!(dependencies("").is_empty());
+    }
+
+    #[test]
+    fn a_build_depends_on_the_manifests_above() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        fs::create_dir_all(path("app/ebpf/src")).unwrap();
+        fs::create_dir_all(path("common/src")).unwrap();
+        let files = [
+            "Cargo.lock",
+            "Cargo.toml",
+            "app/Cargo.toml",
+            "app/ebpf/Cargo.toml",
+            "common/Cargo.toml",
+        ];
+        for file in files {
+            fs::write(path(file), "").unwrap();
+        }
+        let sources = ["app/ebpf/src/main.rs", "common/src/lib.rs"].map(path);
+        let found = settings(sources.iter());
+        let within: Vec<_> =
+            found.iter().filter_map(|file| file.strip_prefix(dir.path()).ok()?.to_str()).collect();
+        assert_eq!(within, files);
     }
 
     #[test]

@@ -50,6 +50,12 @@ impl Suite {
         Ok(suite)
     }
 
+    /// The names of all packages that begin with a text.
+    pub(crate) fn names(&self, begin: &str) -> Result<Vec<String>> {
+        let names = process::read(self.apt("apt-cache").args(["pkgnames", begin]))?;
+        Ok(names.lines().map(str::to_owned).collect())
+    }
+
     /// All versions of a package in this suite.
     pub(crate) fn show(&self, package: &str) -> Result<Vec<Package>> {
         let shown = process::read(self.apt("apt-cache").args(["show", package]))

@@ -27,12 +27,11 @@ pub(crate) fn ensure_sources(rustc: &Rustc, cache: &Cache) -> Result<()> {
         return Ok(());
     }
     cache.locked(|| {
-        if rustc.ensure_sources(begin).is_ok() {
-            return Ok(());
-        }
+        let Err(error) = rustc.ensure_sources(begin) else { return Ok(()) };
         let release = &rustc.release;
         let found = cache.ensure(&format!("rust-src/{release}"), |path| {
-            sources_from_debian(release, cache, path)
+            let found = sources_from_debian(release, cache, path);
+            found.with_context(|| format!("rustup has no sources of Rust {release} ({error})"))
         })?;
         point_at(&rustc.sources(), &find_sources(&found)?)?;
         ensure!(rustc.has_sources(), "the sources of Rust {release} are incomplete");

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -89,7 +89,8 @@ impl Host {
         );
     }
 
-    /// Whether stock kernels boot under this machine's KVM. The answer is tried once and then cached.
+    /// Whether stock kernels boot under this machine's KVM. The answer is cached. A refusal holds for a day: the machine may
+    /// only have been busy.
     fn kvm_usable(&self, cache: &Cache, kernel: &Kernel) -> Result<bool> {
         if OpenOptions::new().read(true).write(true).open(DEVICE).is_err() {
             return Ok(false);
@@ -102,6 +103,7 @@ impl Host {
         let known = fs::read_to_string(&path).ok().and_then(|text| toml::from_str(&text).ok());
         if let Some(Answer { usable, .. }) =
             known.filter(|known: &Answer| known.host == host && known.qemu == qemu)
+            && (usable || is_of_today(&path))
         {
             return Ok(usable);
         }
@@ -156,6 +158,14 @@ fn ensure_virtme_run(cache: &Cache) -> Result<PathBuf> {
     Ok(root.join("bin/virtme-run"))
 }
 
+/// Whether a file was written less than a day ago.
+fn is_of_today(path: &Path) -> bool {
+    const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+    let age = fs::metadata(path).and_then(|file| file.modified()).map(|time| time.elapsed());
+    // A time in the future is not an age.
+    age.is_ok_and(|age| age.is_ok_and(|age| age < DAY))
+}
+
 /// Whether Python can make an environment with pip in it.
 fn has_venv() -> bool {
     let mut python = Command::new("python3");
@@ -179,6 +189,17 @@ struct Answer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::SystemTime;
+
+    #[test]
+    fn a_refusal_is_of_today_or_tried_again() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        assert!(is_of_today(file.path()));
+        let yesterday = SystemTime::now() - Duration::from_secs(25 * 60 * 60);
+        file.as_file().set_modified(yesterday).unwrap();
+        assert!(!is_of_today(file.path()));
+        assert!(!is_of_today(Path::new("/nonexistent")));
+    }
 
     #[test]
     fn every_requirement_is_pinned_by_a_hash() {

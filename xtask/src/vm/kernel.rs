@@ -149,15 +149,14 @@ fn fetch(cache: &Cache, series: Series, root: &Path) -> Result<()> {
     process::quiet(Command::new(depmod()).arg("-b").arg(root).arg(release))
 }
 
-/// The package that the suite's metapackage depends on, if it still belongs to the series.
+/// The newest image of the series. The suite's metapackage may depend on one of a later series.
 fn find_image(suite: &Suite, series: Series) -> Result<Package> {
-    let meta = suite.show("linux-image-amd64")?;
-    let followed = meta.iter().flat_map(|one| &one.depends).filter(|name| is_image(name, series));
-    let Some(name) = newest(followed) else {
-        let version = meta.first().map_or("none", |one| &one.version);
-        bail!("Debian's {} now has kernel {version}", series.suite);
-    };
-    suite.newest(name)
+    let images = suite.names(&format!("linux-image-{series}"))?;
+    if let Some(name) = newest(images.iter().filter(|name| is_image(name, series))) {
+        return suite.newest(name);
+    }
+    let meta = suite.newest("linux-image-amd64")?;
+    bail!("Debian's {} has no kernel of this series any more, but {}", series.suite, meta.version)
 }
 
 /// A kernel package and its dependencies that are parts of the kernel: newer kernels are split.
@@ -178,11 +177,14 @@ fn closure(suite: &Suite, image: Package) -> Result<Vec<Package>> {
     Ok(found)
 }
 
-/// Whether a package such as `linux-image-6.12.107+deb13-amd64` belongs to a series such as 6.12.
+/// Whether a package such as `linux-image-6.12.107+deb13-amd64` is the usual image of a series such as 6.12, and not a variant
+/// such as `linux-image-6.12.107+deb13-rt-amd64`.
 fn is_image(name: &str, series: Series) -> bool {
-    name.strip_prefix("linux-image-")
+    let release = name.strip_prefix("linux-image-").and_then(|name| name.strip_suffix("-amd64"));
+    let is_variant = |rest: &str| ["-cloud", "-rt"].iter().any(|variant| rest.ends_with(variant));
+    release
         .and_then(|release| release.strip_prefix(series.name))
-        .is_some_and(|rest| rest.starts_with(['.', '-', '+']))
+        .is_some_and(|rest| rest.starts_with(['.', '-', '+']) && !is_variant(rest))
 }
 
 fn newest<'a>(names: impl Iterator<Item = &'a String>) -> Option<&'a str> {
@@ -220,8 +222,16 @@ mod tests {
     fn image_is_of_its_series() {
         let series: Series = "6.1".parse().unwrap();
         assert!(is_image("linux-image-6.1.0-50-amd64", series));
-        assert!(!is_image("linux-image-6.12.107+deb13-amd64", series));
-        assert!(!is_image("linux-modules-6.1.0-50-amd64", series));
+        for other in [
+            "linux-image-6.12.107+deb13-amd64",
+            "linux-modules-6.1.0-50-amd64",
+            "linux-image-6.1.0-50-rt-amd64",
+            "linux-image-6.1.0-50-cloud-amd64",
+            "linux-image-6.1.0-50-amd64-dbg",
+            "linux-image-6.1.0-50-amd64-unsigned",
+        ] {
+            assert!(!is_image(other, series), "{other}");
+        }
     }
 
     #[test]

@@ -112,7 +112,8 @@ impl Machine {
         kvm: bool,
         sinks: Sinks,
     ) -> Result<Self> {
-        let scratch = tempfile::Builder::new().prefix("xtask-vm-").tempdir()?;
+        // The guest has a folder of its own in place of others, such as /var/tmp.
+        let scratch = tempfile::Builder::new().prefix("xtask-vm-").tempdir_in("/tmp")?;
         let listener = UnixListener::bind(scratch.path().join(CONTROL));
         let listener = listener.context("cannot create the control socket")?;
         let mut virtme = virtme(virtme_run, kernel, options, command, kvm, scratch.path())?;
