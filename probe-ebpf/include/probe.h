@@ -180,6 +180,8 @@ const volatile __u32 PIPE_CLOCK = PROBE_PER_RECORD;
 
 #define PROBE_READ(field) (*(const volatile __typeof__(field) *)&(field))
 #define PROBE_WRITE(field, value) (*(volatile __typeof__(field) *)&(field) = (value))
+/* Keeps the compiler from moving other accesses to memory to the other side. */
+#define PROBE_BARRIER() __asm__ volatile("" ::: "memory")
 
 /* Keeps the compiler from using what it knows of a value: it would remove a check that the verifier needs. */
 #define PROBE_OPAQUE(value) __asm__ volatile("" : "+r"(value))
@@ -413,14 +415,17 @@ static __always_inline void probe__claim(struct probe_slot *slot)
 static __always_inline int probe__take(struct probe_slot *slot, __u64 *given_back)
 {
 	*given_back = PROBE_READ(slot->given_back);
-	if (PROBE_READ(slot->claims) - *given_back == 1)
+	if (PROBE_READ(slot->claims) - *given_back == 1) {
+		PROBE_BARRIER();
 		return 1;
+	}
 	probe__add(&slot->claims, -1);
 	return 0;
 }
 
 static __always_inline void probe__give_back(struct probe_slot *slot, __u64 given_back)
 {
+	PROBE_BARRIER();
 	PROBE_WRITE(slot->given_back, given_back + 1);
 }
 

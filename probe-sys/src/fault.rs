@@ -15,7 +15,7 @@ pub(crate) fn next(_: &'static str) -> Option<io::Error> {
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use injected::next;
 #[cfg(any(test, feature = "testing"))]
-pub use injected::{Fault, calls, fail};
+pub use injected::{Fault, calls, fail, refuse};
 
 #[cfg(any(test, feature = "testing"))]
 mod injected {
@@ -34,6 +34,7 @@ mod injected {
     }
 
     thread_local! {
+        static REFUSED: Cell<Option<(&'static str, i32)>> = const { Cell::new(None) };
         static PLANNED: Cell<Option<Fault>> = const { Cell::new(None) };
         static MET: Cell<Option<&'static str>> = const { Cell::new(None) };
         static CALLS: RefCell<Vec<&'static str>> = const { RefCell::new(Vec::new()) };
@@ -55,12 +56,28 @@ mod injected {
         (run(), MET.get())
     }
 
+    /// Makes all calls of one name fail in this thread while `run` runs.
+    pub fn refuse<T>(call: &'static str, errno: i32, run: impl FnOnce() -> T) -> T {
+        struct End;
+        impl Drop for End {
+            fn drop(&mut self) {
+                REFUSED.set(None);
+            }
+        }
+        let _end = End;
+        REFUSED.set(Some((call, errno)));
+        run()
+    }
+
     /// The names of the calls in the last [`fail`], up to the one that failed.
     pub fn calls() -> Vec<&'static str> {
         CALLS.take()
     }
 
     pub fn next(name: &'static str) -> Option<io::Error> {
+        if let Some((_, errno)) = REFUSED.get().filter(|(call, _)| *call == name) {
+            return Some(io::Error::from_raw_os_error(errno));
+        }
         let Fault { call, after, errno } = PLANNED.get()?;
         CALLS.with_borrow_mut(|calls| calls.push(name));
         if call.is_some_and(|call| call != name) {

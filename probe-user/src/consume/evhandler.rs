@@ -179,6 +179,8 @@ pub struct EvHandlers<'h, M: Threads = AnyThread> {
     malformed: Option<Box<M::OfMalformed<'h>>>,
     cpu_change: Option<Box<M::OfCpuChange<'h>>>,
     dump: Option<Box<M::OfDump<'h>>>,
+    /// How many payloads were shorter than their type, by CPU, and were not counted by the pipe yet.
+    rejected: Vec<(u32, u64)>,
 }
 
 impl<T: Threads> std::fmt::Debug for EvHandlers<'_, T> {
@@ -231,6 +233,7 @@ impl<'h, M: Threads> EvHandlers<'h, M> {
             malformed: None,
             cpu_change: None,
             dump: None,
+            rejected: Vec::new(),
         }
     }
 
@@ -255,6 +258,10 @@ impl<'h, M: Threads> EvHandlers<'h, M> {
     /// Reports a payload that is shorter than its type.
     #[cold]
     fn short(&mut self, cpu: u32, kind: RecordKind, len: usize, needed: usize) -> ControlFlow<()> {
+        match self.rejected.iter_mut().find(|(of, _)| *of == cpu) {
+            Some((_, records)) => *records += 1,
+            None => self.rejected.push((cpu, 1)),
+        }
         let reason = MalformedReason::Payload { kind, len, needed };
         self.malformed(Malformed { cpu, bytes: len as u64, reason })
     }
@@ -412,6 +419,10 @@ impl<M: Threads> Consumer for EvHandlers<'_, M> {
             Some(handler) => handler(malformed),
             None => ControlFlow::Continue(()),
         }
+    }
+
+    fn rejected(&mut self) -> Option<(u32, u64)> {
+        self.rejected.pop()
     }
 
     fn cpu_changed(&mut self, change: CpuChange<'_>) {

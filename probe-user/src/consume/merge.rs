@@ -209,6 +209,10 @@ impl<C: Consumer> Consumer for Intake<'_, C> {
         self.consumer.cpu_changed(change);
     }
 
+    fn rejected(&mut self) -> Option<(u32, u64)> {
+        self.consumer.rejected()
+    }
+
     /// The records of every dump are in an order of their own.
     fn dump(&mut self, dump: Dump) {
         let flow = self.merge.release(u64::MAX, self.consumer);

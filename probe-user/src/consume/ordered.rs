@@ -221,6 +221,9 @@ impl OrderedPipe {
     /// [`Progress::records`] is the number of records delivered, and [`Progress::pending`] is whether there is more
     /// in the rings, or due. After a break, the rest stays held, and the next call goes on with it.
     pub fn drain<C: Consumer>(&mut self, consumer: &mut C) -> Progress {
+        if !self.pipe.is_here() {
+            return Progress::NONE;
+        }
         let before = self.merge.records();
         // Look again, whatever happens below: the consumer may panic.
         self.pending = true;
@@ -234,6 +237,7 @@ impl OrderedPipe {
         }
         pending |= self.set_timer(now);
         self.pending = pending;
+        self.pipe.count_rejected(consumer);
         Progress { records: self.merge.records() - before, flow, pending }
     }
 
@@ -297,10 +301,14 @@ impl OrderedPipe {
     /// Records that programs emit meanwhile may be late. While the window is [widened](Self::widen_while), younger
     /// records stay held.
     pub fn drain_all<C: Consumer>(&mut self, consumer: &mut C) -> ControlFlow<()> {
+        if !self.pipe.is_here() {
+            return ControlFlow::Continue(());
+        }
         self.pending = true;
         let now = self.look_at_clock();
         let flow = self.empty(now, consumer);
         self.pending = self.set_timer(now) | flow.is_break();
+        self.pipe.count_rejected(consumer);
         flow
     }
 
@@ -323,6 +331,9 @@ impl OrderedPipe {
     /// was in a ring or held.
     pub fn close<C: Consumer>(self, consumer: &mut C) -> Summary {
         let Self { pipe, mut merge, .. } = self;
+        if !pipe.is_here() {
+            return pipe.close(consumer);
+        }
         let room = merge.make_room(consumer);
         let mut intake = merge.intake(consumer);
         intake.flow = room;
@@ -332,6 +343,9 @@ impl OrderedPipe {
         }
         if let Ok(ledger) = &mut summary.ledger {
             merge.abandon(|cpu, kind| ledger.not_delivered(cpu, kind));
+            while let Some((cpu, records)) = consumer.rejected() {
+                ledger.reject(cpu, records);
+            }
         }
         (summary.late, summary.early) = (merge.late(), merge.early());
         summary

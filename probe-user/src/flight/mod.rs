@@ -164,6 +164,7 @@ impl EvPipe {
     pub(crate) fn give_tails<C: Consumer>(&mut self, consumer: &mut C) -> Progress {
         let before = self.given();
         let flow = self.give_all_tails(consumer);
+        self.count_rejected(consumer);
         Progress { records: self.given() - before, flow, pending: false }
     }
 

@@ -242,6 +242,10 @@ impl<C: Consumer> Consumer for InRecords<'_, C> {
         self.consumer.malformed(malformed)
     }
 
+    fn rejected(&mut self) -> Option<(u32, u64)> {
+        self.consumer.rejected()
+    }
+
     fn cpu_changed(&mut self, change: CpuChange<'_>) {
         self.consumer.cpu_changed(change);
     }

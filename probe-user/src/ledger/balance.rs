@@ -59,7 +59,7 @@ pub struct LedgerCpu {
     /// Outputs that the kernel had no room for, as the kernel counted (`PERF_FORMAT_LOST`). `None` before
     /// kernel 6.0, which does not report them.
     pub kernel_lost: Option<u64>,
-    /// How often malformed bytes were skipped.
+    /// How often malformed bytes were skipped, and how many records were shorter than their type.
     pub malformed: u64,
     /// Records of kinds that no program can emit through the pipe.
     pub foreign: u64,
@@ -121,13 +121,21 @@ impl Ledger {
         if let Some(entry) = entries.find(|entry| (entry.cpu, entry.kind) == (cpu, kind)) {
             entry.handled = entry.handled.saturating_sub(1);
         }
-        match self.cpus.iter_mut().find(|entry| entry.cpu == cpu) {
-            Some(entry) => entry.pending = true,
-            None => {
-                let at = self.cpus.partition_point(|entry| entry.cpu < cpu);
-                self.cpus.insert(at, LedgerCpu { pending: true, ..LedgerCpu::new(cpu) });
-            }
+        self.cpu(cpu).pending = true;
+    }
+
+    /// Counts records that were delivered, but are no records of their kind.
+    pub(crate) fn reject(&mut self, cpu: u32, records: u64) {
+        self.cpu(cpu).malformed += records;
+    }
+
+    /// The entry of a CPU, which is added if there is none.
+    fn cpu(&mut self, cpu: u32) -> &mut LedgerCpu {
+        let at = self.cpus.partition_point(|entry| entry.cpu < cpu);
+        if self.cpus.get(at).is_none_or(|entry| entry.cpu != cpu) {
+            self.cpus.insert(at, LedgerCpu::new(cpu));
         }
+        &mut self.cpus[at]
     }
 
     /// What the eBPF side counted, summed over all CPUs and kinds.
@@ -222,7 +230,7 @@ impl Ledger {
 #[non_exhaustive]
 pub enum Discrepancy {
     /// Malformed bytes were skipped. The number of records in them is unknown.
-    #[error("malformed bytes were skipped on CPU {cpu} (times: {times})")]
+    #[error("malformed bytes or records on CPU {cpu} (times: {times})")]
     Malformed {
         /// The CPU.
         cpu: u32,
@@ -374,7 +382,7 @@ mod tests {
                 Discrepancy::Malformed { cpu: 3, times: 1 },
                 Discrepancy::Foreign { cpu: 3, records: 2 },
             ],
-            "malformed bytes were skipped on CPU 3 (times: 1), CPU 3 delivered records of unknown kinds (records: 2)",
+            "malformed bytes or records on CPU 3 (times: 1), CPU 3 delivered records of unknown kinds (records: 2)",
         );
     }
 

@@ -22,6 +22,7 @@ use probe_common::control::Flushed;
 use probe_sys::bpf;
 use probe_sys::clock;
 use probe_sys::control_page::CpuFlags;
+use probe_sys::membarrier;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -237,9 +238,10 @@ impl Adaptive {
         }
         let now = Instant::now();
         self.ticker.start(now)?;
-        self.ticker.clear(now);
-        // A tick can be a little early by this clock.
-        if now.duration_since(self.swept) < self.ticker.interval() * 9 / 10 {
+        // Every tick has a sweep, however close to the last one: blocks wait for at most two intervals. Where the consumer is
+        // busy, it sweeps a little early instead of being woken.
+        let has_ticked = self.ticker.clear(now);
+        if !has_ticked && now.duration_since(self.swept) < self.ticker.interval() * 9 / 10 {
             return Ok(());
         }
         self.swept = now;
@@ -253,7 +255,7 @@ impl Adaptive {
     /// Has CPUs send the blocks that were already open at the last sweep.
     fn send_old_blocks(&mut self, look_again: &mut impl FnMut(u32)) {
         let looked = std::mem::replace(&mut self.looked, clock::monotonic());
-        let mut settled = true;
+        let (mut settled, mut is_refused) = (true, false);
         for at in 0..self.cpus.len() {
             if !self.cpus[at].is_lazy() {
                 continue;
@@ -264,16 +266,28 @@ impl Adaptive {
             if open == 0 || open != before {
                 continue;
             }
-            match self.flush(id).unwrap_or(Flushed::Held) {
-                Flushed::Sent => look_again(id),
-                Flushed::Held => settled = false,
-                Flushed::Kept => {}
+            match self.flush(id) {
+                Ok(Flushed::Sent) => look_again(id),
+                Ok(Flushed::Held) => settled = false,
+                Ok(Flushed::Kept) => {}
+                // This process may not ask any more, for instance because it has given up its privileges.
+                Err(_) => is_refused = true,
             }
+        }
+        if is_refused {
+            self.stop_packing();
         }
         if settled {
             // A block that was open at that time has been sent by now at the latest.
             self.settled = looked;
         }
+    }
+
+    /// Has every CPU send each record at once, which also sends a block that is open there. For a consumer that cannot ask for
+    /// blocks: otherwise they would wait until they are full.
+    fn stop_packing(&mut self) {
+        self.limit = 0;
+        self.tell_all();
     }
 
     /// Begins a new measurement of eager CPUs. If there were too many wakeups, makes those CPUs lazy that caused more
@@ -420,10 +434,21 @@ impl Adaptive {
     /// offline, or were until now; or the kernel refuses the call, because a process may have lost its privileges.
     pub(crate) fn close(mut self) -> Vec<u32> {
         self.reset();
-        let cpus = self.cpus.iter().map(|cpu| cpu.id);
-        let kept =
-            cpus.filter(|&cpu| !self.flush(cpu).is_ok_and(|flushed| flushed != Flushed::Kept));
-        let kept = kept.collect();
+        let mut answers: Vec<_> = self.cpus.iter().map(|cpu| self.flush(cpu.id)).collect();
+        if answers.iter().any(|answer| matches!(answer, Ok(Flushed::Held))) {
+            // Programs in the middle of a record send their blocks at its end, and those to come pack nothing.
+            let _ = membarrier::wait_for_programs();
+            for (cpu, answer) in self.cpus.iter().zip(&mut answers) {
+                if matches!(answer, Ok(Flushed::Held)) {
+                    *answer = self.flush(cpu.id);
+                }
+            }
+        }
+        let has_kept = |answer: &io::Result<Flushed>| {
+            answer.as_ref().map_or(true, |flushed| *flushed == Flushed::Kept)
+        };
+        let kept = self.cpus.iter().zip(&answers).filter(|(_, answer)| has_kept(answer));
+        let kept = kept.map(|(cpu, _)| cpu.id).collect();
         // This leaves nothing for `drop` to do.
         self.cpus.clear();
         kept

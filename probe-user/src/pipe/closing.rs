@@ -118,6 +118,7 @@ impl EvPipe {
         };
         let Self { accounting, coverage, .. } = self;
         accounting.close(coverage.queues.iter_mut(), kept, flow, consumer);
+        self.count_rejected(consumer);
         self.queues().iter().for_each(EvQueue::disable);
     }
 }

@@ -128,6 +128,11 @@ impl EvPipe {
         Self::ledger_of(std::iter::once(self))
     }
 
+    /// Whether this process has the rings. One that was forked from it has not.
+    pub(crate) fn is_here(&self) -> bool {
+        self.coverage.queues.are_here()
+    }
+
     /// A meter, with which any thread can read the counts while the pipe runs.
     pub fn meter(&self) -> Meter {
         Meter::new(self.accounting.accounts.clone(), Arc::clone(self.coverage.queues.shared()))
@@ -174,8 +179,18 @@ impl EvPipe {
         } else if self.accounting.has_failures_left() {
             self.waiting.look_at_all();
         }
+        self.count_rejected(consumer);
         progress.pending |= self.waiting.pending;
         progress
+    }
+
+    /// Counts the records that were no records of their kind.
+    pub(crate) fn count_rejected<C: Consumer>(&mut self, consumer: &mut C) {
+        while let Some((cpu, records)) = consumer.rejected() {
+            if let Ok(at) = self.coverage.queues.position(cpu) {
+                self.coverage.queues.at(at as u32).reject(records);
+            }
+        }
     }
 
     /// Reports records that failed for another reason than a full ring, and covers CPUs again whose events are gone.

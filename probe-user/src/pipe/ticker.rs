@@ -45,13 +45,13 @@ impl Ticker {
         Ok(())
     }
 
-    /// Takes the ticks so far, so that the ticker is not readable until the next one.
-    pub(crate) fn clear(&mut self, now: Instant) {
-        if let Some(next) = self.next.filter(|next| *next <= now) {
-            // There is no tick yet if the timer was armed a little later than `next` assumes.
-            let ticks = u32::try_from(self.timer.take()).unwrap_or(u32::MAX);
-            self.next = Some(next + self.interval.saturating_mul(ticks));
-        }
+    /// Takes the ticks so far, so that the ticker is not readable until the next one. Returns whether there were any.
+    pub(crate) fn clear(&mut self, now: Instant) -> bool {
+        let Some(next) = self.next.filter(|next| *next <= now) else { return false };
+        // There is no tick yet if the timer was armed a little later than `next` assumes.
+        let ticks = u32::try_from(self.timer.take()).unwrap_or(u32::MAX);
+        self.next = Some(next + self.interval.saturating_mul(ticks));
+        ticks > 0
     }
 }
 

@@ -73,6 +73,12 @@ pub trait Consumer {
         ControlFlow::Continue(())
     }
 
+    /// Returns a CPU and how many of its records were no records of their kind, until there are no more that were not
+    /// returned before. A pipe calls it after each drain, and the [`Ledger`](crate::ledger::Ledger) counts them as malformed.
+    fn rejected(&mut self) -> Option<(u32, u64)> {
+        None
+    }
+
     /// Reports that a CPU went online or offline. No action is needed.
     fn cpu_changed(&mut self, change: CpuChange<'_>) {
         let _ = change;
@@ -118,6 +124,10 @@ impl<C: Consumer + ?Sized> Consumer for &mut C {
 
     fn malformed(&mut self, malformed: Malformed) -> ControlFlow<()> {
         (**self).malformed(malformed)
+    }
+
+    fn rejected(&mut self) -> Option<(u32, u64)> {
+        (**self).rejected()
     }
 
     fn cpu_changed(&mut self, change: CpuChange<'_>) {

@@ -12,7 +12,7 @@ pub struct QueueCounts {
     pub records: u64,
     /// Outputs that the kernel had no room for, as far as they have been reported.
     pub lost: u64,
-    /// How often malformed bytes were skipped.
+    /// How often malformed bytes were skipped, and how many records were shorter than their type.
     pub malformed: u64,
     /// How many bytes were skipped as malformed.
     pub malformed_bytes: u64,

@@ -115,6 +115,12 @@ impl EvQueue {
         self.seen.counts
     }
 
+    /// Counts records as malformed that were delivered, but are no records of their kind.
+    pub(crate) fn reject(&mut self, records: u64) {
+        self.seen.counts.malformed += records;
+        self.seen.publish();
+    }
+
     /// The same, as other threads can read it.
     pub(crate) fn received(&self) -> &Arc<Received> {
         self.seen.publish();

@@ -10,15 +10,16 @@ use crate::suite::{
 use aya::Ebpf;
 use aya::programs::SchedClassifier;
 use probe_testing::set_on_drop::SetOnDrop;
-use probe_user::common::Record;
 use probe_user::common::control::{EVENTS_MAP, OUTPUTS_MAP, TALLY_MAP};
 use probe_user::common::tally::FailureClass;
+use probe_user::common::{Record, RecordKind};
 use probe_user::ledger::{Ledger, Meter, Tally};
 use probe_user::{EvHandlers, EvPipe, Options, PipeParts, QueueCounts, TallyError, Wakeup};
 use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_bind, mount_change, unmount};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 fn attempts() -> u32 {
     number_from("PROBE_ATTEMPTS", 100_000)
@@ -203,6 +204,47 @@ fn records_left_by_a_consumer_that_breaks_are_unread() {
     let ledger = pipe.close(&mut log).ledger.unwrap();
     assert_eq!((ledger.handled(), ledger.unread(), ledger.failed()), (30, 70, 0), "{ledger}");
     assert!(ledger.balances(), "{ledger}");
+}
+
+/// What a consumer expects from programs that emit [`Numbered`], which is shorter.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct Longer {
+    numbered: [u64; 8],
+    more: u64,
+}
+
+impl Record for Longer {
+    const KIND: RecordKind = Numbered::KIND;
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn records_that_are_shorter_than_their_type_are_malformed() {
+    const N: u64 = 20;
+    let cpu = &online()[..1];
+    let mut handlers = EvHandlers::new();
+    handlers.on::<Longer, ()>(|_| panic!("it is too short"));
+    let check = |ledger: &Ledger| {
+        assert_eq!((ledger.malformed(), ledger.is_complete()), (N, false), "{ledger}");
+    };
+    let (mut object, mut pipe) = open(&Options::new());
+    emit_on(&mut object, cpu, N as u32);
+    assert!(pipe.drain_all(&mut handlers).is_continue());
+    check(&pipe.ledger().unwrap());
+    check(&pipe.close(&mut handlers).ledger.unwrap());
+    for drains in [true, false] {
+        let (mut object, pipe) = open(&Options::new());
+        let mut pipe = pipe.ordered(Duration::from_millis(10)).unwrap();
+        emit_on(&mut object, cpu, N as u32);
+        if drains {
+            assert!(pipe.drain_all(&mut handlers).is_continue());
+        }
+        check(&pipe.close(&mut handlers).ledger.unwrap());
+    }
+    let (mut object, pipe) = open(&Options::new().overwrite());
+    emit_on(&mut object, cpu, N as u32);
+    check(&pipe.close(&mut handlers).ledger.unwrap());
 }
 
 #[test]

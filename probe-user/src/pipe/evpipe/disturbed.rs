@@ -222,6 +222,35 @@ fn a_forked_child_that_ends_its_pipe_does_no_harm() {
 
 #[test]
 #[ignore = "needs root and BPF: cargo xtask test"]
+fn a_forked_child_does_not_have_the_records_that_an_ordered_pipe_holds() {
+    let mut object = load();
+    let pipe = EvPipe::from_object(&mut object, &Options::new()).unwrap();
+    let mut pipe = Some(pipe.ordered(Duration::from_millis(500)).unwrap());
+    let mut received = Received::default();
+    generate_on(classifier(&mut object, "emit_numbered"), &[online()[0]], 50);
+    let _ = pipe.as_mut().unwrap().drain(&mut received);
+    let held = pipe.as_ref().unwrap().held();
+    assert!(held > 0);
+    let child = in_child(|| {
+        let (mut pipe, mut received) = (pipe.take().unwrap(), Received::default());
+        let _ = pipe.drain(&mut received);
+        let _ = pipe.drain_all(&mut received);
+        let _ = pipe.close(&mut received);
+        u8::from(received.total() != 0)
+    });
+    assert_eq!(child.unwrap(), 0);
+    let mut pipe = pipe.unwrap();
+    let begun = Instant::now();
+    while pipe.held() > 0 {
+        let _ = pipe.poll(Some(Duration::from_secs(60)), &mut received).unwrap();
+    }
+    // The child has left the timer alone.
+    assert!(begun.elapsed() < Duration::from_secs(30));
+    assert_eq!(received.total(), 50);
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
 fn a_pipe_moves_between_threads() {
     let mut object = load();
     let mut pipe = EvPipe::from_object(&mut object, &Options::new()).unwrap();

@@ -12,7 +12,7 @@ use aya::maps::Map;
 use libc::{EINTR, EMFILE, ENODEV, ENOMEM, ENOSPC, EPERM};
 use probe_common::control::{EAGER_MAP, EVENTS_MAP};
 use probe_sys::bpf;
-use probe_sys::fault::{Fault, calls, fail};
+use probe_sys::fault::{Fault, calls, fail, refuse};
 use probe_testing::left::mappings;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::collections::{BTreeMap, BTreeSet};
@@ -312,6 +312,28 @@ fn consume(mut pipe: EvPipe, object: &mut Ebpf) -> (Seen, u64) {
     generate_on(classifier(object, "emit_numbered"), &cpus, N);
     let summary = pipe.close(&mut received);
     (Seen { received, failed, summary }, u64::from(2 * N + 1) * cpus.len() as u64)
+}
+
+/// As after giving up privileges, on kernels where unprivileged processes may make no call of bpf(2).
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_consumer_that_may_not_ask_for_blocks_lets_none_wait() {
+    let mut object = load();
+    let mut pipe = EvPipe::from_object(&mut object, &options()).unwrap();
+    let (cpu, mut received) = (online()[0], Received::default());
+    // It becomes lazy, and packs records.
+    generate_on(classifier(&mut object, "emit_numbered"), &[cpu], N);
+    let _ = pipe.poll(Some(Duration::ZERO), &mut received).unwrap();
+    assert!(pipe.waiting.adaptive.as_ref().unwrap().lazy().any(|lazy| lazy == cpu));
+    refuse("bpf", EPERM, || {
+        for _ in 0..20 {
+            emit_one_on(&mut object, cpu);
+            for _ in 0..3 {
+                let _ = pipe.poll(Some(Duration::from_millis(2)), &mut received).unwrap();
+            }
+        }
+    });
+    assert_eq!(received.total(), u64::from(N) + 20);
 }
 
 #[test]

@@ -118,6 +118,10 @@ impl<O: Consumer> Consumer for Reported<'_, O> {
         self.0.malformed(malformed)
     }
 
+    fn rejected(&mut self) -> Option<(u32, u64)> {
+        self.0.rejected()
+    }
+
     fn cpu_changed(&mut self, change: CpuChange<'_>) {
         self.0.cpu_changed(change);
     }
