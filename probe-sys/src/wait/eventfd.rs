@@ -11,6 +11,16 @@ pub struct EventFd {
     fd: OwnedFd,
 }
 
+/// Checks that this process can have this many more descriptors now.
+///
+/// # Errors
+///
+/// `EMFILE` or `ENFILE` if it cannot.
+pub fn check_room(descriptors: usize) -> io::Result<()> {
+    let opened = (0..descriptors).map(|_| EventFd::new()).collect::<io::Result<Vec<_>>>();
+    opened.map(drop)
+}
+
 impl EventFd {
     /// Creates a flag that is not raised.
     pub fn new() -> io::Result<Self> {

@@ -15,6 +15,7 @@ use crate::queue::notices::CpuChange;
 use probe_sys::affinity;
 use probe_sys::cpus;
 use probe_sys::epoll::Epoll;
+use probe_sys::eventfd::check_room;
 use probe_sys::hotplug::CpuWatch;
 use probe_sys::realtime;
 use probe_sys::slice;
@@ -24,6 +25,9 @@ use std::os::fd::AsFd;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::thread::{Builder, Scope, ScopedJoinHandle};
+
+/// How many descriptors the pipe of one CPU has at most.
+const FOR_EACH: usize = 16;
 
 /// A pipe whose records are consumed where they were emitted: each CPU has a queue, a consumer of its own, and a
 /// thread on that CPU that passes the records to the consumer.
@@ -124,7 +128,13 @@ impl<C: Consumer + Send, F: FnMut(u32) -> C> PerCpuPipe<C, F> {
             watch,
         };
         let wanted = this.options.wanted_cpus().map(<[u32]>::to_vec);
-        for &cpu in wanted.as_ref().unwrap_or(&online) {
+        let cpus = wanted.as_ref().unwrap_or(&online);
+        if this.options.takes_over() {
+            // It must not fail once it has taken a CPU from its consumer.
+            let needed = cpus.len() * FOR_EACH;
+            check_room(needed).map_err(|cause| OpenError::Poll { cause })?;
+        }
+        for &cpu in cpus {
             match this.open_on(cpu) {
                 Ok(pipe) => _ = this.add(cpu, pipe),
                 // A CPU that went offline after the list was read is not an error.

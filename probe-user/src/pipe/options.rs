@@ -140,6 +140,10 @@ impl Options {
     /// afterwards in those of this pipe. Nothing is lost if the earlier pipe can notice the change, which takes adaptive
     /// wakeups or the control page. It reports the change
     /// ([`CpuChange::TakenOver`](crate::CpuChange::TakenOver)), delivers what its rings hold, and leaves the CPUs alone.
+    ///
+    /// A [raw](Self::raw) pipe has no control page, and neither has one over a map alone without `CAP_SYS_ADMIN`. There, the
+    /// earlier pipe does not notice, and takes the events of this one out of the map when it is closed. End it first, or
+    /// kill it.
     #[must_use]
     pub fn take_over(mut self) -> Self {
         self.takes_over = true;

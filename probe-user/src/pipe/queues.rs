@@ -12,6 +12,7 @@ use probe_sys::bpf::{self, MapInfo};
 use probe_sys::control_page::ControlPage;
 use probe_sys::cpus;
 use probe_sys::epoll::Epoll;
+use probe_sys::eventfd::check_room;
 use probe_sys::hint::descriptor_hint;
 use probe_sys::hotplug::Prepare;
 use probe_sys::membarrier;
@@ -20,6 +21,9 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// How many descriptors a pipe opens after its events: timers, a trigger, and what it reads meanwhile.
+const SOME: usize = 8;
 
 /// The queues, sparse and in ascending order of CPU, and the map that contains their events.
 ///
@@ -95,6 +99,11 @@ impl Queues {
         }
         if rings.is_empty() {
             return Err(OpenError::NoCpu { online });
+        }
+        if !in_use.is_empty() {
+            // A second event for each CPU, and a few more. It must not fail once it has taken a CPU from its consumer.
+            let needed = rings.len() + SOME;
+            check_room(needed).map_err(|cause| OpenError::Poll { cause })?;
         }
         let eager = if in_use.is_empty() { None } else { parts.eager_map() };
         for (cpu, ring) in rings {

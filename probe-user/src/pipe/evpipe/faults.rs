@@ -49,6 +49,15 @@ fn assert_maps_are_empty(object: &Ebpf, what: &str) {
     }
 }
 
+/// Restores the limit of descriptors; without that, nothing works any more.
+struct Restore(Rlimit);
+
+impl Drop for Restore {
+    fn drop(&mut self) {
+        setrlimit(Resource::Nofile, self.0).unwrap();
+    }
+}
+
 fn faults(which: &str) -> bool {
     std::env::var_os("PROBE_FAULTS").is_some_and(|wanted| wanted == which)
 }
@@ -487,17 +496,49 @@ fn a_recorder_that_cannot_wait_for_programs_does_not_open_or_dump() {
     assert_eq!(received.total(), emitted);
 }
 
+/// A pipe that takes over either has all descriptors that it needs, or takes nothing.
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_consumer_keeps_its_cpus_if_the_one_that_takes_over_has_too_few_descriptors() {
+    type Open = fn(&mut Ebpf, &Options) -> Result<Option<String>, OpenError>;
+    let opened: [Open; 2] = [
+        |object, options| {
+            EvPipe::from_object(object, options).map(|pipe| pipe.fallback().map(str::to_owned))
+        },
+        |object, options| {
+            let pipe = PerCpuPipe::from_object(object, options, |_| Received::default());
+            pipe.map(|pipe| pipe.fallback().map(str::to_owned))
+        },
+    ];
+    for (kind, open) in ["EvPipe", "PerCpuPipe"].iter().zip(opened) {
+        let mut object = load();
+        let mut pipe = EvPipe::from_object(&mut object, &options()).unwrap();
+        let mut received = Received::default();
+        let limits = getrlimit(Resource::Nofile);
+        for (round, most) in (1..).zip(descriptors() as u64..) {
+            let restore = Restore(limits);
+            setrlimit(Resource::Nofile, Rlimit { current: Some(most), ..limits }).unwrap();
+            let taken = open(&mut object, &options().take_over());
+            drop(restore);
+            let error = match taken {
+                Ok(fallback) => {
+                    assert_eq!(fallback, None, "{kind}, {most} descriptors");
+                    break;
+                }
+                Err(error) => error,
+            };
+            online().into_iter().for_each(|cpu| emit_one_on(&mut object, cpu));
+            assert!(pipe.drain_all(&mut received).is_continue());
+            let all = round * online().len() as u64;
+            assert_eq!(received.total(), all, "{kind}, {most} descriptors: {error}");
+        }
+    }
+}
+
 /// As above, including the calls of other crates.
 #[test]
 #[ignore = "needs root and BPF: cargo xtask test"]
 fn running_out_of_descriptors_names_the_limit() {
-    /// Restores the limit; without that, nothing works any more.
-    struct Restore(Rlimit);
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            setrlimit(Resource::Nofile, self.0).unwrap();
-        }
-    }
     let mut object = load();
     drop(EvPipe::from_object(&mut object, &options()).unwrap());
     let before = held();
