@@ -2,6 +2,7 @@
 
 use super::service::Found;
 use super::{Address, Frame};
+use crate::binary::reader::program::demangled;
 use blazesym::MaybeDefault;
 use blazesym::symbolize::source::{Kernel, Source};
 use blazesym::symbolize::{Input, Sym, Symbolized, Symbolizer};
@@ -33,8 +34,8 @@ impl KernelNames {
 
     fn of(table: PathBuf, modules: PathBuf) -> Self {
         let files = File::open(&table).and_then(|symbols| Ok([symbols, File::open(modules)?]));
-        let mut this =
-            Self { symbolizer: Symbolizer::new(), table, _copy: None, files, loaded: Vec::new() };
+        let (symbolizer, loaded) = (symbolizer(), Vec::new());
+        let mut this = Self { symbolizer, table, _copy: None, files, loaded };
         // A module that is loaded meanwhile is noticed later.
         this.loaded = this.modules().unwrap_or_default();
         // It reads the table on first use.
@@ -68,7 +69,7 @@ impl KernelNames {
             let mut copy = File::from(memfd_create("kallsyms", MemfdFlags::CLOEXEC)?);
             io::copy(symbols, &mut copy)?;
             self.table = format!("/proc/self/fd/{}", copy.as_raw_fd()).into();
-            (self.symbolizer, self._copy) = (Symbolizer::new(), Some(copy));
+            (self.symbolizer, self._copy) = (symbolizer(), Some(copy));
         }
         self.loaded = loaded;
         Ok(())
@@ -98,9 +99,14 @@ impl KernelNames {
     }
 }
 
+/// Names are demangled here: functions in C may have names like `f`, which is a type in C++.
+fn symbolizer() -> Symbolizer {
+    Symbolizer::builder().enable_demangling(false).build()
+}
+
 /// The function of the kernel at an address that was looked up `back` bytes before the requested one.
 fn frame(symbol: &Sym<'_>, back: u64) -> Arc<[Frame]> {
-    let (name, offset) = (symbol.name.to_string(), Some(symbol.offset as u64 + back));
+    let (name, offset) = (demangled(&symbol.name), Some(symbol.offset as u64 + back));
     Arc::new([Frame { name, offset, module: None, source: None }])
 }
 
@@ -143,13 +149,14 @@ mod tests {
     fn modules_that_are_loaded_later_have_names() {
         let dir = tempfile::tempdir().unwrap();
         let [table, modules] = ["kallsyms", "modules"].map(|name| dir.path().join(name));
-        let old = "ffffffff81000000 T start\nffffffffc0001000 t first\t[old]\n";
+        // The name is a type in C++.
+        let old = "ffffffff81000000 T start\nffffffffc0001000 t f\t[old]\n";
         let live = |uses| format!("old 4096 {uses} - Live 0xffffffffc0001000\n");
         fs::write(&table, old).unwrap();
         fs::write(&modules, live(0)).unwrap();
         let mut names = KernelNames::of(table.clone(), modules.clone());
         let at = 0xffff_ffff_c000_2004;
-        assert_eq!(name(&mut names, at).as_deref(), Some("first"));
+        assert_eq!(name(&mut names, at).as_deref(), Some("f"));
         fs::write(&table, format!("{old}ffffffffc0002000 t second\t[new]\n")).unwrap();
         fs::write(&modules, live(1) + "new 4096 0 - Loading 0xffffffffc0002000 (OE+)\n").unwrap();
         assert_eq!(name(&mut names, at).as_deref(), Some("second"));

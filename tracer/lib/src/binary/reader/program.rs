@@ -211,7 +211,7 @@ impl Segment {
 }
 
 /// A name of C++ or Rust as it is written in the source.
-pub(super) fn demangled(name: &str) -> String {
+pub(crate) fn demangled(name: &str) -> String {
     // Every name of C could be that of a type of C++: `f` is `float`.
     if !["_Z", "__Z", "_R"].iter().any(|prefix| name.starts_with(prefix)) {
         return name.to_owned();
