@@ -8,7 +8,7 @@
 //! use probe_user::common::{Record, RecordKind};
 //! use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 //!
-//! #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+//! #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 //! #[repr(C)]
 //! struct Forked {
 //!     parent: u32,

@@ -6,7 +6,7 @@ mod user_page;
 pub use attr::{Attr, Flags, ReadFormat};
 pub use user_page::{UserPage, WORDS};
 
-use crate::{attempt, call};
+use crate::{attempt, call, cpus};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use zerocopy::IntoBytes;
@@ -121,7 +121,18 @@ impl PerfEvent {
         // "retprobe" in /sys/bus/event_source/devices/*/format/
         let attr =
             Attr { kind: pmu, config: u64::from(returns), config1, config2, ..Attr::default() };
-        attr.open_in(-1, 0, None)
+        Self::on_any_cpu(&attr)
+    }
+
+    /// Opens an event that does not depend on its CPU on one that is online.
+    fn on_any_cpu(attr: &Attr) -> io::Result<Self> {
+        match attr.open_in(-1, 0, None) {
+            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => {
+                let cpu = cpus::online()?.first().copied().unwrap_or(0);
+                attr.open_in(-1, cpu as i32, None)
+            }
+            opened => opened,
+        }
     }
 
     /// Opens the tracepoint with this id, on all CPUs, for a program to attach to. The event stays disabled: the program
@@ -130,7 +141,7 @@ impl PerfEvent {
         const PERF_TYPE_TRACEPOINT: u32 = 2;
         let flags = Flags::DISABLED.bits();
         let attr = Attr { kind: PERF_TYPE_TRACEPOINT, config: id, flags, ..Attr::default() };
-        attr.open_in(-1, 0, None)
+        Self::on_any_cpu(&attr)
     }
 
     /// `PERF_EVENT_IOC_ENABLE`.

@@ -333,7 +333,7 @@ macro_rules! registering {
                 self
             }
 
-            /// Registers the handler for CPUs that go online or offline.
+            /// Registers the handler for CPUs that go online or offline, or that another consumer takes over.
             pub fn on_cpu_change(&mut self, handler: impl FnMut(CpuChange<'_>) $(+ $send)? + 'h) -> &mut Self {
                 self.cpu_change = Some(Box::new(handler));
                 self

@@ -28,13 +28,14 @@ pub(crate) fn current_is_followed() -> bool {
     FOLLOWED.get_ptr(task).is_some()
 }
 
-/// `sched_process_fork(parent, child)`, in the parent, before the child runs.
-#[raw_tracepoint(tracepoint = "sched_process_fork")]
-pub(crate) fn follow_fork(ctx: RawTracePointContext) -> u32 {
+/// `task_newtask(task, clone_flags)`, in the task that creates it, before it runs. Unlike `sched_process_fork`, it also has
+/// the threads that the kernel creates for a process, such as those of io_uring.
+#[raw_tracepoint(tracepoint = "task_newtask")]
+pub(crate) fn follow_new(ctx: RawTracePointContext) -> u32 {
     if !filter::current_is_in_scope() {
         return 0;
     }
-    let child: u64 = ctx.arg(1);
+    let child: u64 = ctx.arg(0);
     if FOLLOWED.insert(child, 0, 0).is_err()
         && let Some(missed) = NOT_FOLLOWED.get_ptr_mut(0)
     {

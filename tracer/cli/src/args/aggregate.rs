@@ -72,8 +72,8 @@ pub(crate) struct Stack {
     #[arg(short = 'K', long)]
     pub(crate) kernel_stack: bool,
 
-    /// Count user stacks. The program and its libraries need frame pointers, and a process that ended before its
-    /// first hit was read has names only in files that it loaded during the trace
+    /// Count user stacks. The program and its libraries need frame pointers. If a process ended before its first hit was
+    /// read, only addresses in files that it loaded during the trace get names
     #[arg(short = 'U', long)]
     pub(crate) user_stack: bool,
 

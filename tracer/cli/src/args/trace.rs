@@ -168,7 +168,7 @@ pub(crate) struct Traced {
     /// Report what the CPU counted during each call: up to four perf events, separated by commas, such as
     /// page-faults, cycles, cpu-clock or CATEGORY:TRACEPOINT. A count includes everything that the CPU ran
     /// meanwhile, and is unknown if the call ends on another CPU. Fields and predicates call the counters
-    /// counter, counter2, and so on. Requires --ret
+    /// counter, counter2, and so on. Requires --ret or --longer
     #[arg(long = "counter", value_name = "EVENT", add = ArgValueCompleter::new(complete::events))]
     counters: Vec<EventList>,
 
@@ -184,8 +184,8 @@ pub(crate) struct Traced {
     #[arg(short = 'K', long)]
     pub(crate) kernel_stack: bool,
 
-    /// Show the user stack of each event. The program and its libraries need frame pointers, and a process that
-    /// ended before its first event was printed has names only in files that it loaded during the trace
+    /// Show the user stack of each event. The program and its libraries need frame pointers. If a process ended before its
+    /// first event was printed, only addresses in files that it loaded during the trace get names
     #[arg(short = 'U', long)]
     pub(crate) user_stack: bool,
 

@@ -1,8 +1,10 @@
 //! Filters of the binary `probe`: which tasks it reports.
 
-use crate::probe::commands::{shell, writes};
+use crate::probe::commands::{requested_work, shell, workload as workload_of, writes};
 use crate::probe::{assert_exit, assert_failure, events, probe, stdout, trace_shell};
 use probe_testing::cgroup::Cgroup;
+use probe_testing::skip::skip;
+use probe_testing::version;
 use std::path::Path;
 
 #[test]
@@ -20,6 +22,35 @@ fn filters_hold_for_every_probe() {
     assert_eq!(count(["-n", "tru"]).0, 0);
     assert_eq!(count(["-u", &uid.to_string()]).1, 2);
     assert_eq!(count(["-u", &(uid + 1).to_string()]).0, 0);
+}
+
+#[test]
+#[ignore = "a workload that tests trace"]
+fn workload() {
+    if requested_work() != "ring" {
+        return;
+    }
+    // `struct io_uring_params`, of which only the flags matter: a thread of the kernel polls the ring.
+    const IORING_SETUP_SQPOLL: u32 = 1 << 1;
+    let mut parameters = [0_u32; 30];
+    parameters[2] = IORING_SETUP_SQPOLL;
+    // SAFETY: the kernel reads and writes the parameters, which are as long as it expects.
+    let ring = unsafe { libc::syscall(libc::SYS_io_uring_setup, 1, &raw mut parameters) };
+    assert!(ring >= 0, "{}", std::io::Error::last_os_error());
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn threads_that_the_kernel_creates_for_a_descendant_are_followed() {
+    let is_off = std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled");
+    if version::kernel() < (5, 12) || is_off.is_ok_and(|off| off.trim() != "0") {
+        return skip("this kernel has no threads of io_uring");
+    }
+    // The thread names itself.
+    let renamed = "tracepoint:task:task_rename(newcomm)/newcomm ~ \"iou-sqp*\"/";
+    let command = ["sh", "-c", "\"$@\"; true", "sh"].map(str::to_owned).into_iter();
+    let events = events([renamed], command.chain(workload_of("filters", "ring")));
+    assert_eq!(events.len(), 1, "{events:?}");
 }
 
 #[test]

@@ -241,9 +241,15 @@ fn what_cannot_be_probed_is_explained() {
         ("u:libc:malloc+0x100000", " bytes of code in this function"),
         ("ur:libc:__sigsetjmp", "has a function here that returns twice"),
         ("ur:libc:getcontext", "has a function here that returns twice"),
+        ("ur:libc:dlsym", "finds its caller by the return address"),
     ] {
         assert_failure(&mut probe(["trace", spec, "-d", "1ms"]), expected);
     }
+    // By its address, too.
+    let (libc, offset) = probe_sys::process::linked_function(c"setjmp").unwrap();
+    let spec = format!("ur:{}:{:#x}", libc.display(), offset);
+    let expected = "has a function here that returns twice";
+    assert_failure(&mut probe(["trace", &spec, "-d", "1ms"]), expected);
     let output = succeed(&mut probe(["trace", "ur:libc:get*context", "-d", "1ms"]));
     let expected = "would crash the program with a probe on its return";
     assert!(stderr(&output).contains(expected), "{}", stderr(&output));

@@ -7,7 +7,7 @@ use crate::probe::strace::Calls;
 use crate::probe::{Run, assert_exit, json_line, probe, stderr, stdout, succeed};
 use crate::uprobe_fixtures::{TRIPLE, calling};
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -120,6 +120,35 @@ fn the_files_of_a_process_are_probed_and_not_others_of_the_same_path() {
     std::fs::remove_file(&seen).unwrap();
     let (hits, errors) = removed.hits(&[&spec(&seen)]);
     assert_eq!(hits, expected, "{errors}");
+}
+
+/// A program at a fixed address, far below those of others, like those of Go.
+#[test]
+#[ignore = "needs root, BPF and uprobes: cargo xtask test"]
+fn the_file_of_a_program_at_a_low_address_is_found() {
+    const SOURCE: &str = "#include <stdio.h>\nvoid work(void) { __asm__ volatile(\"\"); }\n\
+        int main(void) { while (getchar() != EOF) work(); return 0; }\n";
+    let dir = tempfile::tempdir().unwrap();
+    let (source, program) = (dir.path().join("low.c"), dir.path().join("low"));
+    std::fs::write(&source, SOURCE).unwrap();
+    let compile = ["-O1", "-fno-inline", "-no-pie", "-fno-pie", "-o"];
+    succeed(Command::new("cc").args(compile).arg(&program).arg(&source));
+    let mut low = Command::new(&program);
+    let mut low = low.stdin(Stdio::piped()).spawn().unwrap();
+    std::fs::remove_file(&program).unwrap();
+    let (pid, mut input) = (low.id().to_string(), low.stdin.take().unwrap());
+    // By the path that it had, and by its name.
+    for file in [program.to_str().unwrap(), "low"] {
+        let spec = format!("uprobe:{file}:work");
+        let run = Run::start(["trace", &spec, "-p", &pid, "-M", "3", "-F", "jsonl"]);
+        input.write_all(b"123").unwrap();
+        let output = run.finish();
+        let printed = stdout(&output);
+        assert_eq!(printed.matches("\"type\":\"uprobe\"").count(), 3, "{}", stderr(&output));
+        assert!(!stderr(&output).contains("does not run code"), "{}", stderr(&output));
+    }
+    drop(input);
+    low.wait().unwrap();
 }
 
 #[test]

@@ -147,6 +147,13 @@ pub enum FileProblem {
          the return anyway"
     )]
     ReturnsAgain,
+    /// A function that looks for its caller, whose return cannot be probed.
+    #[error(
+        "has a function here that finds its caller by the return address, in whose place the kernel would put another one, so \
+         that dlsym(RTLD_NEXT) and search paths fail. Probe its entry (uprobe: without --ret); --unsafe-returns probes the \
+         return anyway"
+    )]
+    LooksForCaller,
     /// Code that is not called, whose return cannot be probed.
     #[error(
         "has code here that is not called but jumped to: the kernel would overwrite what is on the stack in place of a return \

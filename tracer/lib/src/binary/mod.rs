@@ -233,6 +233,20 @@ impl Binary {
         }
     }
 
+    /// Checks that the function at an offset in the file does not misbehave with another return address.
+    pub(crate) fn check_return(&self, offset: u64) -> Result<(), BinaryError> {
+        let Some(address) = self.address_of(offset) else { return Ok(()) };
+        for (is_one, problem) in [
+            (returns_again as fn(&str) -> bool, FileProblem::ReturnsAgain),
+            (looks_for_its_caller, FileProblem::LooksForCaller),
+        ] {
+            if self.functions.addresses(is_one).any(|one| one == address) {
+                return Err(self.error(problem));
+            }
+        }
+        Ok(())
+    }
+
     /// The file offset of a program's entry point, in bytes.
     pub(crate) fn entry(&self) -> Result<u64, BinaryError> {
         self.file_offset(self.entry).map_err(|problem| self.error(problem))
@@ -327,9 +341,16 @@ fn own(path: PathBuf) -> Result<Found, BinaryError> {
 }
 
 /// Whether a function of this name returns again when a context that it saved is restored: `setjmp(3)`, `getcontext(3)`.
-pub(crate) fn returns_again(name: &str) -> bool {
+fn returns_again(name: &str) -> bool {
     let plain = name.trim_start_matches('_');
     matches!(plain, "setjmp" | "sigsetjmp" | "getcontext" | "swapcontext")
+}
+
+/// Whether a function of this name looks for its caller by the return address.
+fn looks_for_its_caller(name: &str) -> bool {
+    const OF_PROFILERS: [&str; 3] = ["mcount", "_mcount", "__fentry__"];
+    let plain = name.trim_start_matches('_');
+    matches!(plain, "dlsym" | "dlvsym" | "dlopen" | "dlmopen") || OF_PROFILERS.contains(&name)
 }
 
 /// Whether code of this name is reached by a jump, or by the return from a signal handler or to a new context. At its

@@ -232,12 +232,15 @@ fn seen(file: &OwnedFd) -> Option<PathBuf> {
     fs::read_link(of_descriptor(file)).ok()
 }
 
-/// The address ranges of executable mappings in `/proc/PID/maps`, as they are written there.
-fn executable(maps: &str) -> impl Iterator<Item = &str> {
+/// The address ranges of executable mappings in `/proc/PID/maps`, as they are written in `/proc/PID/map_files`: without
+/// leading zeros.
+fn executable(maps: &str) -> impl Iterator<Item = String> {
     maps.lines().filter_map(|line| {
         let mut words = line.split_ascii_whitespace();
         let (range, permissions) = (words.next()?, words.next()?);
-        permissions.contains('x').then_some(range)
+        let (start, end) = range.split_once('-')?;
+        let [start, end] = [start, end].map(|address| address.trim_start_matches('0'));
+        permissions.contains('x').then(|| format!("{start}-{end}"))
     })
 }
 
@@ -248,7 +251,9 @@ mod tests {
     #[test]
     fn only_executable_mappings_have_code() {
         let maps = "55d0-55d1 r--p 00000000 fe:00 12 /usr/bin/x\n55d1-55d2 r-xp 00001000 fe:00 12 /usr/bin/a b\n\
-            7f00-7f01 rwxp 00000000 00:00 0\n\n";
-        assert_eq!(executable(maps).collect::<Vec<_>>(), ["55d1-55d2", "7f00-7f01"]);
+            7f00-7f01 rwxp 00000000 00:00 0\n\
+            00400000-00452000 r-xp 00000000 fe:00 12 /usr/bin/x\n\n";
+        let expected = ["55d1-55d2", "7f00-7f01", "400000-452000"];
+        assert_eq!(executable(maps).collect::<Vec<_>>(), expected);
     }
 }

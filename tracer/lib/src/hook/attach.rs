@@ -251,15 +251,20 @@ impl<'o> Attacher<'o> {
         // reports the return.
         let is_call = probes.iter().any(Probe::is_call);
         if !is_call && hook.bulk() == Bulk::AtOnce {
-            match hook.attach_at_once(self, probes, first)? {
-                Ok(link) => {
-                    each(probes.len())?;
+            let number = probes.len();
+            match hook.attach_at_once(self, probes, first) {
+                Ok(Ok(link)) => {
+                    each(number)?;
                     links.probes.push((None, link));
                     return Ok(());
                 }
                 // The kernel refuses all of them if it refuses one. Attaching one by one finds out
                 // which.
-                Err(error) => log::debug!("{} functions at once: {error}", probes.len()),
+                Ok(Err(error)) => log::debug!("{number} functions at once: {error}"),
+                Err(why) if left_out_by(&why, left_out).is_some() => {
+                    log::debug!("{number} functions at once: {why}");
+                }
+                Err(why) => return Err(why),
             }
         }
         make_room_for_descriptors(4 * probes.len() as u64);
@@ -293,10 +298,7 @@ impl<'o> Attacher<'o> {
                 .and_then(|program| raw_tracepoint(tracepoint, program))
                 .map_err(TraceError::Follow)
         };
-        Ok([
-            attach("follow_fork", c"sched_process_fork")?,
-            attach("follow_free", c"sched_process_free")?,
-        ])
+        Ok([attach("follow_new", c"task_newtask")?, attach("follow_free", c"sched_process_free")?])
     }
 
     /// Attaches one of the programs with this prefix to an event.
@@ -373,7 +375,9 @@ fn left_out_by<'l>(error: &TraceError, left_out: &'l mut LeftOut) -> Option<&'l 
     };
     match problem {
         FileProblem::InstructionRefused(_) => Some(&mut left_out.refused),
-        FileProblem::ReturnsAgain | FileProblem::NotCalled => Some(&mut left_out.crashing),
+        FileProblem::ReturnsAgain | FileProblem::LooksForCaller | FileProblem::NotCalled => {
+            Some(&mut left_out.crashing)
+        }
         _ => None,
     }
 }

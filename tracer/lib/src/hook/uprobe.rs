@@ -5,7 +5,7 @@ use super::attach::{Attacher, Link, Part};
 use super::expand::{Choice, Expansion, LeftOut};
 use super::info::FileOffset;
 use super::{Fields, Hook, Host};
-use crate::binary::{Binary, BinaryError, FileProblem, Matching, returns_again};
+use crate::binary::{Binary, BinaryError, FileProblem, Matching};
 use crate::error::{Result, TraceError};
 use crate::kernel::features;
 use crate::object::Side;
@@ -114,8 +114,8 @@ impl Hook for Uprobe {
         if returns && binary.is_go() && !unsafe_returns {
             return Err(failed(spec, binary.error(FileProblem::GoReturns)));
         }
-        if returns && returns_again(spec.name()) && !unsafe_returns {
-            return Err(failed(spec, binary.error(FileProblem::ReturnsAgain)));
+        if returns && !unsafe_returns {
+            binary.check_return(offset).map_err(|source| failed(spec, source))?;
         }
         if returns && binary.take_throws() {
             log::warn!(

@@ -19,8 +19,8 @@ pub enum Provider {
     Tracepoint,
     /// A tracepoint without the kernel's formatting of its fields.
     RawTracepoint,
-    /// The entry of a function in a program or library. Strings and bytes are read from the process's memory; pages
-    /// that the process has not touched yet may not be resident, and then cannot be read.
+    /// The entry of a function in a program or library. Strings and bytes are read from the process's memory. Bytes on a
+    /// page that is not in memory cannot be read; a string there is read when the process or the kernel needs the page.
     Uprobe,
     /// The return of a function in a program or library. The kernel tracks at most 64 nested calls per thread
     /// (`MAX_URETPROBE_DEPTH`) and does not report the returns of deeper ones.

@@ -4,7 +4,7 @@ use crate::output::directory::Directory;
 use crate::output::file::OutputFile;
 use anyhow::{Result, anyhow};
 use probe_perf::record::Record;
-use probe_perf::{Flags, Sampler, Software, Target};
+use probe_perf::{Event, Flags, Sampler, Software, Target};
 use probe_tracer::output::RecordLines;
 use std::io::{self, BufWriter};
 use std::path::PathBuf;
@@ -25,7 +25,9 @@ impl Records {
     /// left.
     pub(crate) fn sampler(target: Target, flags: Flags) -> Result<Sampler> {
         let tasks = Flags::COMM | Flags::COMM_EXEC | Flags::TASK | Flags::CONTEXT_SWITCH;
-        let builder = Sampler::builder().event(Software::Dummy).target(target).perf_clock();
+        // Without the kernel, it takes no more privileges than a trace of user space.
+        let event = Event::from(Software::Dummy).user_only();
+        let builder = Sampler::builder().event(event).target(target).perf_clock();
         let builder = builder.flags(tasks | Flags::MMAP | Flags::MMAP2 | flags);
         let builder = builder.bytes_per_ring(RING).wake_after_bytes(RING as u32 / 4);
         Ok(builder.open()?)
