@@ -1,7 +1,7 @@
 //! What newcomers from bpftrace, perf and strace type first: it works, or the answer leads to what works.
 
 use crate::probe::{
-    EXEC, Run, assert_failure, events, has_kprobes, json_line, probe, stderr, stdout, succeed,
+    EXEC, Run, assert_exit, events, has_kprobes, json_line, probe, stderr, stdout, succeed,
 };
 use serde_json::Value;
 use std::process::{Command, Output, Stdio};
@@ -175,7 +175,7 @@ fn several_processes_are_traced_until_the_last_one_exits() {
     expected.sort();
     assert_eq!(found, expected, "{printed}");
     let args = ["trace", "--children", "-p", &pids.join(","), EXEC];
-    assert_failure(&mut probe(args), "--children takes one process");
+    assert_exit(&mut probe(args), 2, "--children takes one process");
 }
 
 #[test]

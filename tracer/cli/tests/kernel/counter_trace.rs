@@ -264,7 +264,7 @@ fn the_clock_of_a_call_is_its_latency() {
 fn what_cannot_be_counted_is_refused() {
     let spec = format!("uprobe:{}:{MOVES}", own());
     let trace = |args: &[&str]| probe([&["trace"], args, &[spec.as_str()]].concat());
-    assert_failure(&mut trace(&["--counter", "page-faults"]), "so it requires --ret");
+    assert_exit(&mut trace(&["--counter", "page-faults"]), 2, "give --ret");
     let counting = |events| trace(&["--ret", "--counter", "cs", "--counter", events]);
     assert_failure(&mut counting("faults,cs"), "the counter context-switches is given twice");
     assert_failure(
