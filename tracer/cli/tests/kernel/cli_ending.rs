@@ -5,8 +5,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::channel;
-use std::thread;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 /// A command that runs for a minute, and says so when it ends by itself.
@@ -108,9 +108,8 @@ fn a_recording_is_replaced_only_by_a_trace_that_runs() {
     }
 }
 
-#[test]
-#[ignore = "needs root and BPF: cargo xtask test"]
-fn a_thread_is_not_traced_as_a_process() {
+/// A thread of this process that waits until the sender is dropped, and its id.
+fn idle_thread() -> (String, Sender<()>, JoinHandle<()>) {
     let (go, wait) = channel::<()>();
     let (id, its_id) = channel();
     let thread = thread::spawn(move || {
@@ -118,7 +117,13 @@ fn a_thread_is_not_traced_as_a_process() {
         // Until the other end is gone.
         let _ = wait.recv();
     });
-    let tid = its_id.recv().unwrap().as_raw_nonzero().to_string();
+    (its_id.recv().unwrap().as_raw_nonzero().to_string(), go, thread)
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_thread_is_not_traced_as_a_process() {
+    let (tid, go, thread) = idle_thread();
     let output = probe(["trace", EXEC, "-p", &tid]).output().unwrap();
     let expected = format!("{tid} is a thread of process {}", std::process::id());
     assert!(stderr(&output).contains(&expected), "{}", stderr(&output));
@@ -185,14 +190,7 @@ fn sigint_to_the_tracer_alone_ends_the_trace() {
 #[test]
 #[ignore = "needs root and BPF: cargo xtask test"]
 fn a_trace_of_a_thread_ends_with_it() {
-    let (go, wait) = channel::<()>();
-    let (id, its_id) = channel();
-    let thread = thread::spawn(move || {
-        id.send(rustix::thread::gettid()).unwrap();
-        // Until the other end is gone.
-        let _ = wait.recv();
-    });
-    let tid = its_id.recv().unwrap().as_raw_nonzero().to_string();
+    let (tid, go, thread) = idle_thread();
     let mut run = Run::start(["trace", "rawtp:sys_enter", "-F", "jsonl", "-t", &tid]);
     drop(go);
     run.read_line();
