@@ -41,7 +41,7 @@ pub use stacks::StackFormat;
 #[cfg(test)]
 pub(crate) use wall_clock::ClockChange;
 pub use wall_clock::ClockChanges;
-pub(crate) use wall_clock::{ClockNotes, ClockWatch, not_watched};
+pub(crate) use wall_clock::ClockNotes;
 
 use probe_user::CpuChange;
 use serde::Serialize;

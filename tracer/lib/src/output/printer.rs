@@ -6,7 +6,7 @@ use super::jsonl::Jsonl;
 use super::names::Names;
 use super::perfetto::Perfetto;
 use super::table::Table;
-use super::wall_clock::{ClockChanges, ClockWatch, not_watched};
+use super::wall_clock::ClockChanges;
 use super::{Format, Origin, log_cpu_change};
 use crate::output::pieces::Pieces;
 use crate::resolve::event::TraceEvent;
@@ -32,8 +32,6 @@ pub struct Printer<W> {
     origin: Origin,
     /// Whether the events come from a recording.
     is_replay: bool,
-    /// What follows this machine's wall clock, if its times are printed.
-    watch: Option<ClockWatch>,
 }
 
 impl<W: Write> Printer<W> {
@@ -48,7 +46,7 @@ impl<W: Write> Printer<W> {
         let origin = Origin::here();
         let times = Times::new(Time::Mono, origin.realtime_offset);
         let (pieces, symbols) = (Pieces::new(writer), Symbols::none());
-        Self { pieces, form, probes, times, symbols, origin, is_replay: false, watch: None }
+        Self { pieces, form, probes, times, symbols, origin, is_replay: false }
     }
 
     /// Stops after this many events.
@@ -99,14 +97,11 @@ impl<W: Write> Printer<W> {
     ///
     /// If writing fails.
     pub fn start(&mut self) -> io::Result<()> {
-        if self.times.time == Time::Local && !self.is_replay {
-            match ClockWatch::start(self.origin.realtime_offset) {
-                Ok((watch, changes)) => {
-                    self.watch = Some(watch);
-                    self.times.follow(changes);
-                }
-                Err(error) => not_watched(&error),
-            }
+        if self.times.time == Time::Local
+            && !self.is_replay
+            && let Some(changes) = ClockChanges::of_this_machine(self.origin.realtime_offset)
+        {
+            self.times.follow(changes);
         }
         self.form.notice(&mut self.pieces.out, &Notice::start(&self.probes, &self.origin));
         self.pieces.start()

@@ -34,6 +34,8 @@ pub(crate) struct ClockChange {
 pub struct ClockChanges {
     noted: Arc<Noted>,
     known: Vec<ClockChange>,
+    /// What notes them, if they are those of this machine.
+    _watch: Option<ClockWatch>,
 }
 
 /// Notes changes for [`ClockChanges`].
@@ -59,7 +61,20 @@ impl ClockNotes {
 impl ClockChanges {
     pub(crate) fn channel() -> (ClockNotes, Self) {
         let noted = Arc::<Noted>::default();
-        (ClockNotes(Arc::clone(&noted)), Self { noted, known: Vec::new() })
+        (ClockNotes(Arc::clone(&noted)), Self { noted, known: Vec::new(), _watch: None })
+    }
+
+    /// Those of this machine, for a trace that began when the wall clock had this offset. `None` if nothing can follow them,
+    /// which is logged.
+    pub(crate) fn of_this_machine(begun: i64) -> Option<Self> {
+        let (notes, changes) = Self::channel();
+        match ClockWatch::start(notes, begun) {
+            Ok(watch) => Some(Self { _watch: Some(watch), ..changes }),
+            Err(error) => {
+                log::warn!("changes of the wall clock are not noticed: {error}");
+                None
+            }
+        }
     }
 
     /// The changes since the last call.
@@ -84,15 +99,13 @@ impl ClockChanges {
 /// A thread that notes the changes of this machine's wall clock when they happen: events may be printed or recorded much
 /// later. It ends when this is dropped.
 #[derive(Debug)]
-pub(crate) struct ClockWatch {
+struct ClockWatch {
     stop: Stop,
     thread: Option<JoinHandle<()>>,
 }
 
 impl ClockWatch {
-    /// Watches the wall clock for a trace that began when it had this offset.
-    pub(crate) fn start(begun: i64) -> io::Result<(Self, ClockChanges)> {
-        let (notes, changes) = ClockChanges::channel();
+    fn start(notes: ClockNotes, begun: i64) -> io::Result<Self> {
         let (timer, stop) = (Timer::of_clock_changes()?, Stop::new()?);
         let stopped = stop.clone();
         let watch = move || {
@@ -113,18 +126,13 @@ impl ClockWatch {
             }
         };
         let thread = thread::Builder::new().name("clock".into()).spawn(watch)?;
-        Ok((Self { stop, thread: Some(thread) }, changes))
+        Ok(Self { stop, thread: Some(thread) })
     }
 }
 
 /// The offset from now on.
 fn now() -> ClockChange {
     ClockChange { since: clock::monotonic(), realtime_offset: realtime_offset() }
-}
-
-/// Warns that nothing follows the wall clock.
-pub(crate) fn not_watched(error: &io::Error) {
-    log::warn!("changes of the wall clock are not noticed: {error}");
 }
 
 impl Drop for ClockWatch {
@@ -151,9 +159,9 @@ mod tests {
     fn a_clock_that_was_set_before_the_watch_has_a_change() {
         let hour = 3_600_000_000_000;
         for (begun, is_changed) in [(realtime_offset(), false), (realtime_offset() - hour, true)] {
-            let (watch, mut changes) = ClockWatch::start(begun).unwrap();
+            let mut changes = ClockChanges::of_this_machine(begun).unwrap();
             // It looks before it ends.
-            drop(watch);
+            drop(changes._watch.take());
             let offset = changes.offset_at(clock::monotonic());
             assert_eq!(offset.is_some(), is_changed, "{offset:?}");
             assert!(offset.is_none_or(|offset| offset.abs_diff(begun + hour) < 5_000_000));

@@ -4,7 +4,7 @@ use super::format::{ALIGN, BLOCK_AT, MAGIC, Preamble, SectionHeader, Tag, VERSIO
 use super::header::Header;
 use super::notes::{CpuNote, DumpNote, LossNote, MalformedNote};
 use crate::output::pieces::Pieces;
-use crate::output::{ClockChanges, ClockWatch, Names, Origin, log_cpu_change, not_watched};
+use crate::output::{ClockChanges, Names, Origin, log_cpu_change};
 use crate::resolve::event::{TraceEvent, Value};
 use crate::resolve::probe::Probe;
 use crate::session::ledger::Account;
@@ -34,8 +34,8 @@ pub struct Recorder<W> {
     origin: Origin,
     /// Whether the events come from elsewhere.
     is_copy: bool,
-    /// What follows this machine's wall clock, and what it has noted.
-    clock: Option<(ClockWatch, ClockChanges)>,
+    /// The changes of this machine's wall clock.
+    clock: Option<ClockChanges>,
 }
 
 impl<W: Write> Recorder<W> {
@@ -64,7 +64,7 @@ impl<W: Write> Recorder<W> {
     /// Follows these changes of the wall clock instead of this machine's.
     #[cfg(test)]
     pub(super) fn follow(&mut self, changes: ClockChanges) {
-        self.clock = self.clock.take().map(|(watch, _)| (watch, changes));
+        self.clock = Some(changes);
     }
 
     /// The number of events recorded.
@@ -83,10 +83,7 @@ impl<W: Write> Recorder<W> {
         let header = Header::new(self.origin.clone(), &self.probes);
         self.section(Tag::Header, 0, &header)?;
         if !self.is_copy {
-            match ClockWatch::start(self.origin.realtime_offset) {
-                Ok(clock) => self.clock = Some(clock),
-                Err(error) => not_watched(&error),
-            }
+            self.clock = ClockChanges::of_this_machine(self.origin.realtime_offset);
         }
         self.pieces.start()
     }
@@ -130,7 +127,7 @@ impl<W: Write> Recorder<W> {
 
     /// Notes the changes of the wall clock, before the records that need them.
     fn look_at_clock(&mut self) -> ControlFlow<()> {
-        let Some((_, changes)) = &mut self.clock else { return ControlFlow::Continue(()) };
+        let Some(changes) = &mut self.clock else { return ControlFlow::Continue(()) };
         match changes.news() {
             [] => ControlFlow::Continue(()),
             news => {
