@@ -16,7 +16,7 @@ pub(crate) use debug::candidates as debug_candidates;
 pub use error::{BinaryError, FileProblem};
 pub(crate) use parts::{Parts, parts};
 pub(crate) use path::{is_program, program};
-pub(crate) use process::{Process, of_descriptor, open_regular, regular};
+pub(crate) use process::{Process, address_range, map_file, of_descriptor, open_regular, regular};
 pub(crate) use version::FileVersion;
 
 use crate::kernel::symbols;
@@ -49,9 +49,18 @@ pub(crate) struct Binary {
     entry: u64,
     /// The addresses of code that is not called, once a return is to be probed.
     jumped_to: OnceCell<BTreeSet<u64>>,
+    /// The addresses of functions that misbehave with another return address, as above.
+    sensitive: OnceCell<BTreeMap<u64, Sensitive>>,
     is_program: bool,
     is_go: bool,
     throws: bool,
+}
+
+/// Why a function misbehaves if the kernel puts another return address in place of its own.
+#[derive(Clone, Copy, Debug)]
+enum Sensitive {
+    ReturnsAgain,
+    LooksForCaller,
 }
 
 impl Binary {
@@ -84,7 +93,7 @@ impl Binary {
         let Contents { layout, functions } = reader.contents(&path, &file)?;
         let throws = functions.has_any(&["__cxa_throw", "__cxa_rethrow", "_Unwind_RaiseException"]);
         let Layout { code, entry, is_program, is_go, .. } = layout;
-        let jumped_to = OnceCell::new();
+        let (jumped_to, sensitive) = (OnceCell::new(), OnceCell::new());
         Ok(Self {
             path,
             file,
@@ -94,6 +103,7 @@ impl Binary {
             functions,
             entry,
             jumped_to,
+            sensitive,
             is_program,
             is_go,
             throws,
@@ -235,16 +245,18 @@ impl Binary {
 
     /// Checks that the function at an offset in the file does not misbehave with another return address.
     pub(crate) fn check_return(&self, offset: u64) -> Result<(), BinaryError> {
-        let Some(address) = self.address_of(offset) else { return Ok(()) };
-        for (is_one, problem) in [
-            (returns_again as fn(&str) -> bool, FileProblem::ReturnsAgain),
-            (looks_for_its_caller, FileProblem::LooksForCaller),
-        ] {
-            if self.functions.addresses(is_one).any(|one| one == address) {
-                return Err(self.error(problem));
-            }
+        let sensitive = self.sensitive.get_or_init(|| {
+            let of = |is_one: fn(&str) -> bool, why| {
+                self.functions.addresses(is_one).map(move |address| (address, why))
+            };
+            let seeking = of(looks_for_its_caller, Sensitive::LooksForCaller);
+            seeking.chain(of(returns_again, Sensitive::ReturnsAgain)).collect()
+        });
+        match self.address_of(offset).and_then(|address| sensitive.get(&address)) {
+            Some(Sensitive::ReturnsAgain) => Err(self.error(FileProblem::ReturnsAgain)),
+            Some(Sensitive::LooksForCaller) => Err(self.error(FileProblem::LooksForCaller)),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// The file offset of a program's entry point, in bytes.

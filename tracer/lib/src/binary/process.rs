@@ -7,6 +7,7 @@ use rustix::fs::{Mode, OFlags, ResolveFlags, open, openat2};
 use std::collections::HashSet;
 use std::fs::{self, File, Metadata};
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
@@ -90,7 +91,7 @@ impl Process {
         };
         let maps = fs::read_to_string(folder.join("maps"))?;
         let mut known = HashSet::new();
-        let links = executable(&maps).map(|range| folder.join("map_files").join(range));
+        let links = executable(&maps).map(|range| folder.join(map_file(&range)));
         let code = links.filter_map(Mapped::at).filter(|mapped| known.insert(mapped.id)).collect();
         Ok(Some(Self { pid, root, code }))
     }
@@ -232,21 +233,30 @@ fn seen(file: &OwnedFd) -> Option<PathBuf> {
     fs::read_link(of_descriptor(file)).ok()
 }
 
-/// The address ranges of executable mappings in `/proc/PID/maps`, as they are written in `/proc/PID/map_files`: without
-/// leading zeros.
-fn executable(maps: &str) -> impl Iterator<Item = String> {
+/// An address range as it is written in `/proc/PID/maps`.
+pub(crate) fn address_range(text: &str) -> Option<Range<u64>> {
+    let address = |text| u64::from_str_radix(text, 16).ok();
+    let (start, end) = text.split_once('-')?;
+    Some(address(start)?..address(end)?)
+}
+
+/// Where in `/proc/PID` the file of a mapping is. Unlike in `maps`, the addresses have no leading zeros.
+pub(crate) fn map_file(range: &Range<u64>) -> String {
+    format!("map_files/{:x}-{:x}", range.start, range.end)
+}
+
+/// The address ranges of executable mappings in `/proc/PID/maps`.
+fn executable(maps: &str) -> impl Iterator<Item = Range<u64>> {
     maps.lines().filter_map(|line| {
         let mut words = line.split_ascii_whitespace();
         let (range, permissions) = (words.next()?, words.next()?);
-        let (start, end) = range.split_once('-')?;
-        let [start, end] = [start, end].map(|address| address.trim_start_matches('0'));
-        permissions.contains('x').then(|| format!("{start}-{end}"))
+        if permissions.contains('x') { address_range(range) } else { None }
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::executable;
+    use super::{executable, map_file};
 
     #[test]
     fn only_executable_mappings_have_code() {
@@ -254,6 +264,7 @@ mod tests {
             7f00-7f01 rwxp 00000000 00:00 0\n\
             00400000-00452000 r-xp 00000000 fe:00 12 /usr/bin/x\n\n";
         let expected = ["55d1-55d2", "7f00-7f01", "400000-452000"];
-        assert_eq!(executable(maps).collect::<Vec<_>>(), expected);
+        let expected = expected.map(|range| format!("map_files/{range}"));
+        assert_eq!(executable(maps).map(|range| map_file(&range)).collect::<Vec<_>>(), expected);
     }
 }

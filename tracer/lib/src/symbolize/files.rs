@@ -5,7 +5,7 @@
 //! for ever.
 
 use crate::binary::reader::Wants;
-use crate::binary::{debug_candidates, of_descriptor, regular};
+use crate::binary::{debug_candidates, map_file, of_descriptor, regular};
 use crate::object::namespaces::innermost_id;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, open, openat2};
 use rustix::io::Errno;
@@ -52,7 +52,7 @@ impl Opened {
         path: &Path,
         inode: u64,
     ) -> io::Result<Self> {
-        let link = format!("/proc/{pid}/map_files/{:x}-{:x}", range.start, range.end);
+        let link = format!("/proc/{pid}/{}", map_file(range));
         let root = Root::Of(pid);
         match open(link, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
             Ok(file) => Self::checked(file, root, path),

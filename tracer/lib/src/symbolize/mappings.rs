@@ -1,5 +1,6 @@
 //! What a process has mapped as code now.
 
+use crate::binary::address_range;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read};
@@ -61,9 +62,7 @@ fn mapping(line: &[u8]) -> Option<Mapping> {
     if !permissions.contains('x') {
         return None;
     }
-    let hex = |text| u64::from_str_radix(text, 16).ok();
-    let (begin, end) = range.split_once('-')?;
-    let offset = hex(offset)?;
+    let offset = u64::from_str_radix(offset, 16).ok()?;
     let path = words.next().unwrap_or_default().trim_ascii_start();
     let of = match path {
         b"[vdso]" => Mapped::Vdso,
@@ -73,7 +72,7 @@ fn mapping(line: &[u8]) -> Option<Mapping> {
         }
         _ => Mapped::Memory,
     };
-    Some(Mapping { range: hex(begin)?..hex(end)?, of })
+    Some(Mapping { range: address_range(range)?, of })
 }
 
 #[cfg(test)]
