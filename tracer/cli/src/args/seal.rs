@@ -3,8 +3,8 @@
 /// Whether `probe` keeps the privileges that it may still need.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct Seal {
-    /// Give up every privilege before the first event is read, except to signal a command, and what standard error names.
-    /// Events of CPUs that come online later are lost; counts and latencies have them
+    /// Give up every privilege before the first event is read, except the one to signal a command. Standard error names any
+    /// other that is kept. Events on CPUs that come online later are lost, but counts and latencies include them
     #[arg(long = "sealed")]
     pub(crate) is_sealed: bool,
 }
