@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::thread::{Builder, Scope, ScopedJoinHandle};
 
 /// How many descriptors the pipe of one CPU has at most.
-const FOR_EACH: usize = 16;
+const DESCRIPTORS_EACH: usize = 16;
 
 /// A pipe whose records are consumed where they were emitted: each CPU has a queue, a consumer of its own, and a
 /// thread on that CPU that passes the records to the consumer.
@@ -131,7 +131,7 @@ impl<C: Consumer + Send, F: FnMut(u32) -> C> PerCpuPipe<C, F> {
         let cpus = wanted.as_ref().unwrap_or(&online);
         if this.options.takes_over() {
             // It must not fail once it has taken a CPU from its consumer.
-            let needed = cpus.len() * FOR_EACH;
+            let needed = cpus.len() * DESCRIPTORS_EACH;
             check_room(needed).map_err(|cause| OpenError::Poll { cause })?;
         }
         for &cpu in cpus {

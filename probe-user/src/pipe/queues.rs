@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// How many descriptors a pipe opens after its events: timers, a trigger, and what it reads meanwhile.
-const SOME: usize = 8;
+const OTHER_DESCRIPTORS: usize = 8;
 
 /// The queues, sparse and in ascending order of CPU, and the map that contains their events.
 ///
@@ -102,7 +102,7 @@ impl Queues {
         }
         if !in_use.is_empty() {
             // A second event for each CPU, and a few more. It must not fail once it has taken a CPU from its consumer.
-            let needed = rings.len() + SOME;
+            let needed = rings.len() + OTHER_DESCRIPTORS;
             check_room(needed).map_err(|cause| OpenError::Poll { cause })?;
         }
         let eager = if in_use.is_empty() { None } else { parts.eager_map() };

@@ -78,8 +78,11 @@ impl Command {
             | Self::Latency(Latency { probes, .. })
             | Self::Stack(Stack { probes, .. }) => probes.target.check(),
             Self::Sample(sample) => sample.check(),
-            Self::Replay(_) | Self::List(_) | Self::Info(_) | Self::Check(_) => Ok(()),
-            Self::Completions(_) => Ok(()),
+            Self::Replay(_)
+            | Self::List(_)
+            | Self::Info(_)
+            | Self::Check(_)
+            | Self::Completions(_) => Ok(()),
         }
     }
 }

@@ -159,7 +159,8 @@ impl Btf {
     /// Whether enumerations have their signs. Kernels before 6.0 leave them out, and every kernel has a signed one.
     fn knows_signs(&self) -> bool {
         *self.signs.get_or_init(|| {
-            self.parts().any(|part| part.own(Kind::Enum).any(|(_, words)| types::has_sign(words)))
+            let is_signed = |words| types::kind_flag(word(words, 1));
+            self.parts().any(|part| part.own(Kind::Enum).any(|(_, words)| is_signed(words)))
         })
     }
 

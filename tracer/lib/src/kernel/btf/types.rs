@@ -11,12 +11,8 @@ pub(super) fn kind_of(info: u32) -> Result<Kind, u32> {
     Kind::try_from(number).ok().filter(|kind| *kind != Kind::Unknown).ok_or(number)
 }
 
-/// Whether an enumeration is marked as signed.
-pub(super) fn has_sign(words: &[[u8; 4]]) -> bool {
-    kind_flag(word(words, 1))
-}
-
-fn kind_flag(info: u32) -> bool {
+/// The flag in an info word, whose meaning depends on the kind: an enumeration with it is signed.
+pub(super) fn kind_flag(info: u32) -> bool {
     info >> 31 == 1
 }
 
