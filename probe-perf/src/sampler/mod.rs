@@ -25,7 +25,8 @@ use std::time::{Duration, Instant};
 /// far as it is filled at that moment. Records are therefore in order within a CPU or thread, and in no order between them.
 ///
 /// CPUs may go online and offline. If the [`Target`](super::Target) includes a CPU that goes online, the sampler opens its
-/// events there when you ask for the next record; [`uncovered`](Self::uncovered) reports CPUs where that failed. The
+/// events there when you ask for the next record; [`uncovered`](Self::uncovered) reports CPUs where that failed. After the
+/// machine was suspended, it opens them again on all CPUs; without the privilege for that, they stay as they are. The
 /// records of a CPU that goes offline are still read. Threads and their children are observed on all CPUs of the machine,
 /// whether these are online or not.
 ///
@@ -131,7 +132,8 @@ impl Sampler {
         &self.rings.ids
     }
 
-    /// The CPUs that went online but are not observed, and why.
+    /// The CPUs that went online but are not observed, and why. After the machine was suspended, they also include CPUs that
+    /// never went offline, and so still are observed, if the events could not be opened again.
     pub fn uncovered(&self) -> impl Iterator<Item = (u32, &PerfError)> {
         let uncovered = self.hotplug.iter().flat_map(|hotplug| &hotplug.uncovered);
         uncovered.map(|(cpu, error)| (*cpu, error))
@@ -242,9 +244,6 @@ impl Sampler {
                     continue;
                 }
                 let covered = self.cover(cpu, events);
-                if covered.is_err() {
-                    self.rings.close_on(cpu);
-                }
                 if let Some(hotplug) = &mut self.hotplug {
                     hotplug.opened(cpu, covered);
                 }
@@ -264,11 +263,19 @@ impl Sampler {
         hotplug.map_or_else(Vec::new, |hotplug| hotplug.events_on(cpu, &self.opener.events))
     }
 
-    /// Opens these events on a CPU that went online, perhaps again.
+    /// Opens these events on a CPU that went online, perhaps again. It may have been online all the time, so its events stay open
+    /// if this process may not open them again.
     fn cover(&mut self, cpu: u32, events: Vec<(Site, usize)>) -> Result<(), PerfError> {
+        if self.rings.cpus().any(|one| one == cpu) {
+            self.opener.may_open(&events)?;
+        }
         self.rings.close_on(cpu);
-        self.rings.open(&mut self.opener, events)?;
-        if self.is_enabled { self.rings.switch(true, Some(cpu)) } else { Ok(()) }
+        let opened = self.rings.open(&mut self.opener, events);
+        let enabled = opened.and_then(|()| match self.is_enabled {
+            true => self.rings.switch(true, Some(cpu)),
+            false => Ok(()),
+        });
+        enabled.inspect_err(|_| self.rings.close_on(cpu))
     }
 
     fn read(&mut self, (ring, taken): Taken) -> Result<Record<'_>, RecordError> {

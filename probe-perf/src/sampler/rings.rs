@@ -206,6 +206,16 @@ impl EventOpener {
         }
     }
 
+    /// Fails if the kernel refuses this process one of these events, given by number.
+    pub(super) fn may_open(&self, each: &[(Site, usize)]) -> Result<(), PerfError> {
+        each.iter().try_for_each(|(site, number)| match self.event(site, *number) {
+            Err(cause) if matches!(cause.raw_os_error(), Some(libc::EPERM | libc::EACCES)) => {
+                Err(self.failed(site, *number, cause))
+            }
+            _ => Ok(()),
+        })
+    }
+
     fn failed(&self, site: &Site, number: usize, cause: io::Error) -> PerfError {
         let Attr { flags, sample_period: frequency, .. } = self.attrs[number];
         if Flags::from_bits_retain(flags).contains(Flags::FREQ)

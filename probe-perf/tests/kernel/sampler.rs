@@ -8,6 +8,7 @@ use probe_perf::record::{Body, Mapping, Record, SampleType, Switch};
 use probe_perf::{Flags, Next, Sampler, SamplerBuilder, Software, Target};
 use probe_testing::skip::skip;
 use probe_testing::switches::switches;
+use rustix::thread::CapabilitySet;
 use std::collections::BTreeSet;
 use std::process::Command;
 use std::thread;
@@ -223,6 +224,36 @@ fn samples_of_page_faults_agree_with_perf_stat() {
     let samples = sampled_to_the_end(sampler, held, |_| {});
     assert!(samples > 0);
     assert_eq!(samples, perf.count());
+}
+
+/// As after a suspension, during which most CPUs are offline: it may not open their events again.
+#[test]
+#[ignore = "needs root: cargo xtask test"]
+fn events_stay_open_if_they_cannot_be_opened_again() {
+    let builder = Sampler::builder().event(event(GETPPID)).target(Target::System);
+    let mut sampler = enabled(builder);
+    // The kernel sends the notice of a CPU again, although it was online all the time.
+    std::fs::write("/sys/devices/system/cpu/cpu0/uevent", "online").unwrap();
+    let mut threads = BTreeSet::from([call_on(0, 33)]);
+    let unprivileged = || {
+        let mut sets = rustix::thread::capabilities(None).unwrap();
+        sets.effective = CapabilitySet::empty();
+        rustix::thread::set_capabilities(None, sets).unwrap();
+        let mut count = 0;
+        for _ in 0..2 {
+            drain(&mut sampler, |record| {
+                let Body::Sample(sample) = record.body else { panic!("{record:?}") };
+                count += usize::from(threads.contains(&sample.thread.unwrap().tid));
+            });
+            threads.insert(call_on(0, 33));
+        }
+        count
+    };
+    let count = thread::scope(|scope| scope.spawn(unprivileged).join().unwrap());
+    assert_eq!(count, 66);
+    let uncovered: Vec<_> = sampler.uncovered().collect();
+    let [(0, error)] = uncovered[..] else { panic!("{uncovered:?}") };
+    assert!(error.to_string().contains("CAP_PERFMON"), "{error}");
 }
 
 #[test]
