@@ -57,7 +57,9 @@ pub(crate) fn run(args: &Sample) -> Result<ExitCode> {
     let printed = print(args, &mut stacks, &sampler, &mut out);
     summarize(&counts, stacks.left_out());
     for (cpu, error) in sampler.uncovered() {
-        log::warn!("CPU {cpu} came online and is not sampled: {error}");
+        log::warn!(
+            "samples of CPU {cpu} may be missing since it came online or the machine was suspended: {error}"
+        );
     }
     let code = begun.exit_code(false)?;
     written(printed, "samples")?;

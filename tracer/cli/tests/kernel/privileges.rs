@@ -138,6 +138,9 @@ fn of_sampling(args: &[&str]) -> (Vec<u64>, bool) {
     if kernel() >= (5, 9) {
         of_symbols |= mask(&[CHECKPOINT_RESTORE]);
     }
+    // It watches what processes map, also on CPUs that come online later.
+    let needed = needed_by_perf_events(memory_is_limited);
+    of_symbols |= if Paranoid::now() > 0 { needed } else { needed & mask(&[IPC_LOCK]) };
     assert_eq!(threads.remove(at).1, of_symbols, "{of_symbols:x}");
     (threads.into_iter().map(|thread| thread.1).collect(), memory_is_limited)
 }

@@ -38,10 +38,16 @@ pub(crate) fn leave_root(identity: &Identity) -> io::Result<bool> {
     }
 }
 
-/// Drops all capabilities of the calling thread except these, and root's identity if that takes no access to files with it.
-pub(crate) fn leave_root_in_thread(kept: Capabilities) -> io::Result<()> {
-    if kept.is_empty() || Capabilities::effective()?.of(kept).contains(TO_READ_AS_ROOT) {
+/// Leaves root's identity, unless the capabilities of the calling thread are too few to read without it what root can read.
+pub(crate) fn leave_root_to_read() -> io::Result<()> {
+    if Capabilities::effective()?.contains(TO_READ_AS_ROOT) {
         leave_root(&instead_of_root())?;
     }
-    keep_in_thread(kept)
+    Ok(())
+}
+
+/// Drops all capabilities of the calling thread, and root's identity.
+pub(crate) fn leave_all_in_thread() -> io::Result<()> {
+    leave_root(&instead_of_root())?;
+    keep_in_thread(Capabilities::NONE)
 }

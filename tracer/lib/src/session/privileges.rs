@@ -20,7 +20,7 @@ pub use crate::kernel::confinement::{Confined, Confinement};
 use crate::error::TraceError;
 use crate::kernel::capabilities::{Capabilities, keep_least};
 use crate::kernel::features::is_refusal;
-use crate::kernel::identity::{self, TO_READ_AS_ROOT, instead_of_root};
+use crate::kernel::identity::{self, TO_READ_AS_ROOT, instead_of_root, leave_root_to_read};
 use crate::session::count::HitCounter;
 use crate::session::latency::Stopwatch;
 use crate::session::tracer::Tracer;
@@ -55,9 +55,7 @@ pub fn leave_root() -> io::Result<bool> {
 ///
 /// If the kernel does not let the thread drop them.
 pub fn keep_to_read(also: Capabilities) -> io::Result<Capabilities> {
-    if Capabilities::effective()?.contains(TO_READ_AS_ROOT) {
-        leave_root()?;
-    }
+    leave_root_to_read()?;
     keep_only(TO_READ_AS_ROOT | also)
 }
 

@@ -103,7 +103,8 @@ pub enum SymbolAccess {
     /// Those of the kernel, and of processes that can be inspected without privileges.
     Kernel,
     /// Also those of all other processes, with `CAP_SYS_PTRACE`, `CAP_DAC_READ_SEARCH` and
-    /// `CAP_CHECKPOINT_RESTORE` as far as they are available.
+    /// `CAP_CHECKPOINT_RESTORE` as far as they are available. What processes map is also watched on CPUs that come online
+    /// later, with the capabilities of [`keep_for_samples`](crate::privileges::keep_for_samples).
     Processes,
 }
 

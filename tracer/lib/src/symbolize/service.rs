@@ -10,8 +10,9 @@ use super::{Address, Frame, Owner, SymbolAccess, locked};
 use crate::binary::FileVersion;
 use crate::binary::reader::{Function, Kind, Lookup, Reader, ReaderState};
 use crate::kernel::capabilities::Capabilities;
-use crate::kernel::identity::{TO_READ_AS_ROOT, leave_root_in_thread};
+use crate::kernel::identity::{TO_READ_AS_ROOT, leave_all_in_thread, leave_root_to_read};
 use crate::session::interrupt::Interrupt;
+use crate::session::privileges::keep_only;
 use probe_sys::clock::monotonic;
 use rustix::fs::{MemfdFlags, memfd_create};
 use std::collections::{BTreeMap, HashMap};
@@ -106,11 +107,7 @@ impl Service {
         let readers = reader.as_ref().map(|reader| Arc::clone(reader.state())).unwrap_or_default();
         let run = move || {
             let mut names = Names::new(reader);
-            let kept = match access {
-                SymbolAccess::Kernel => Capabilities::NONE,
-                SymbolAccess::Processes => TO_READ_AS_ROOT | Capabilities::CHECKPOINT_RESTORE,
-            };
-            if let Err(error) = leave_root_in_thread(kept) {
+            if let Err(error) = give_up_but_for(access, watch.as_deref()) {
                 log::warn!("the thread that looks up symbols keeps its privileges: {error}");
             }
             // The send fails only if nobody waits.
@@ -176,6 +173,20 @@ impl Drop for Service {
     }
 }
 
+/// Gives up the privileges of the calling thread that it does not need to look names up and to watch CPUs that come online.
+fn give_up_but_for(access: SymbolAccess, watch: Option<&Mutex<Watch>>) -> io::Result<()> {
+    let kept = match access {
+        SymbolAccess::Kernel => return leave_all_in_thread(),
+        SymbolAccess::Processes => TO_READ_AS_ROOT | Capabilities::CHECKPOINT_RESTORE,
+    };
+    leave_root_to_read()?;
+    match watch {
+        Some(watch) => locked(watch).keep_to_cover(kept)?,
+        None => keep_only(kept)?,
+    };
+    Ok(())
+}
+
 struct Names {
     of_kernel: KernelNames,
     reader: Option<Reader>,
@@ -218,6 +229,9 @@ impl Names {
                 None => asked.recv().map_err(|_| RecvTimeoutError::Disconnected),
                 Some(_) => asked.recv_timeout(LOOK),
             };
+            if let Some(watch) = watch {
+                locked(watch).cover();
+            }
             let Question { place, addresses, answer } = match (next, watch) {
                 (Ok(question), _) => question,
                 (Err(RecvTimeoutError::Timeout), Some(watch)) => {

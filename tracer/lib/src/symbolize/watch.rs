@@ -1,15 +1,22 @@
 //! Watching what processes map.
 
 use super::images::Images;
+use crate::kernel::capabilities::Capabilities;
+use crate::session::privileges::keep_for_samples;
 use probe_perf::record::{Body, Record};
 use probe_perf::{Event, Flags, PerfError, Sampler, Software, Target};
 use probe_sys::clock::monotonic;
+use std::io;
+use std::time::{Duration, Instant};
 
 /// The size of each ring, in bytes. A process that starts needs about 2 KiB.
 const RING: usize = 256 << 10;
 
 /// Fewer records than these never fill a ring: a record has a path of up to 4 KiB.
 const FEW: u64 = 50;
+
+/// How long to wait after an attempt to watch a CPU that came online.
+const RETRY: Duration = Duration::from_secs(1);
 
 /// Follows what processes map as code, so that an address has the name that it had at the time of a hit.
 ///
@@ -18,6 +25,11 @@ const FEW: u64 = 50;
 #[derive(Debug)]
 pub(super) struct Watch {
     sampler: Sampler,
+    /// How many events the sampler has opened. It opens more on each CPU that comes online, where nothing is known of the time
+    /// before.
+    opened: usize,
+    /// When the CPUs that could not be watched are tried again.
+    next_try: Instant,
     images: Images,
     /// Every record from before this time has been read.
     caught_up: u64,
@@ -41,7 +53,38 @@ impl Watch {
         let sampler = sampler(Target::System).or_else(|_| sampler(whole))?;
         let mut images = Images::default();
         images.forget(monotonic());
-        Ok(Self { sampler, images, caught_up: 0, lost: 0, has_warned: false, unknown: 0 })
+        Ok(Self {
+            opened: sampler.ids().len(),
+            sampler,
+            next_try: Instant::now(),
+            images,
+            caught_up: 0,
+            lost: 0,
+            has_warned: false,
+            unknown: 0,
+        })
+    }
+
+    /// Gives up the capabilities of the calling thread except `also`, and those that [`cover`](Self::cover) needs.
+    pub(super) fn keep_to_cover(&self, also: Capabilities) -> io::Result<Capabilities> {
+        keep_for_samples(&self.sampler, also)
+    }
+
+    /// Watches the CPUs that came online and are not watched, because the thread that noticed them lacks the privilege.
+    pub(super) fn cover(&mut self) {
+        if self.sampler.uncovered().next().is_none() || Instant::now() < self.next_try {
+            return;
+        }
+        match sampler(Target::System) {
+            Ok(sampler) => {
+                (self.opened, self.sampler, self.lost) = (sampler.ids().len(), sampler, 0);
+                self.images.forget(monotonic());
+            }
+            Err(error) => {
+                self.next_try = Instant::now() + RETRY;
+                self.warn(&format!("a CPU that came online cannot be watched: {error}"));
+            }
+        }
     }
 
     /// What processes had mapped at a time, which must have passed.
@@ -77,19 +120,22 @@ impl Watch {
             let lost = self.sampler.counts().map_or(u64::MAX, |counts| counts.lost);
             is_complete &= std::mem::replace(&mut self.lost, lost) == lost;
         }
-        let until = match self.sampler.uncovered().next() {
-            Some(_) => Some(u64::MAX),
-            None => (!is_complete).then(monotonic),
-        };
-        if let Some(until) = until {
-            self.images.forget(until);
-            if !std::mem::replace(&mut self.has_warned, true) {
-                log::warn!(
-                    "user addresses lack names, because the kernel could not report what processes mapped"
-                );
-            }
+        if !is_complete {
+            self.warn("the kernel could not report what processes mapped");
+        }
+        let opened = self.sampler.ids().len();
+        let is_same = std::mem::replace(&mut self.opened, opened) == opened;
+        if !is_complete || !is_same || self.sampler.uncovered().next().is_some() {
+            self.images.forget(monotonic());
         }
         self.caught_up = now;
+    }
+
+    /// Warns, but only once, that addresses lack names.
+    fn warn(&mut self, why: &str) {
+        if !std::mem::replace(&mut self.has_warned, true) {
+            log::warn!("user addresses lack names, because {why}");
+        }
     }
 }
 

@@ -67,8 +67,12 @@ impl Paranoid {
 
     /// Lowers the value to 2 if it is higher.
     pub fn at_most_2() -> Self {
-        let before: i32 = std::fs::read_to_string(Self::SYSCTL).unwrap().trim().parse().unwrap();
-        Self::set(before.min(2))
+        Self::set(Self::now().min(2))
+    }
+
+    /// The value.
+    pub fn now() -> i32 {
+        std::fs::read_to_string(Self::SYSCTL).unwrap().trim().parse().unwrap()
     }
 }
 
