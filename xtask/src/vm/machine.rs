@@ -258,6 +258,8 @@ fn virtme(
         // If the CPU advertises a fast `rep movsb`, the kernel clears and copies pages with it. qemu emulates it one
         // byte at a time.
         virtme.args(["--qemu-opt=-cpu", "--qemu-opt=max,erms=off,fsrm=off"]);
+        // qemu translates a program again wherever it is loaded, and cannot predict where a retpoline goes.
+        virtme.args(["--kopt", "norandmaps", "--kopt", "mitigations=off"]);
     }
     if options.icount {
         virtme.args(["--qemu-opt=-icount", "--qemu-opt=shift=0,sleep=off"]);
