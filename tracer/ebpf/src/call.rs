@@ -13,11 +13,11 @@ use aya_ebpf::{
     maps::{LruHashMap, PerCpuArray},
 };
 use core::mem::offset_of;
-use probe_common::RecordHeader;
+use probe_common::{RecordHeader, RecordKind};
 use probe_ebpf::{Reservation, atomic, pipe};
 use probe_tracer_common::call::{CallCounts, CallKey, PART};
 use probe_tracer_common::fetch::{base, moment};
-use probe_tracer_common::trace::ProbeHit;
+use probe_tracer_common::trace::{ProbeHit, Task};
 
 /// User space sets the number of parts. When the map is full, a new part replaces the oldest one, so that calls
 /// that never return do not fill the map for ever.
@@ -106,9 +106,13 @@ fn may_be_decided(probe: u32, hit: &Reservation<ProbeHit>, said: u32) -> bool {
 #[inline(always)]
 fn keep(hit: &mut Reservation<ProbeHit>, probe: u32, stack: u64) -> bool {
     let len = hit::frame(hit).len;
+    // All kept records are hits, so the kind's place has room for something else.
+    let memory = if hit.faults == 0 { 0 } else { wait::memory() };
     let record = hit.as_mut_ptr();
     // SAFETY: the header is the reservation's.
     unsafe { (*record).len = (size_of::<ProbeHit>() + len) as u32 };
+    // SAFETY: as above.
+    unsafe { (*record).kind = RecordKind(memory) };
     if !parts::keep_rest(&Kept { probe, stack }, record, HEAD + len) {
         tally(probe, |counts| &raw mut counts.refused);
         return false;
@@ -144,11 +148,13 @@ pub(crate) fn returned<C: EbpfContext>(ctx: &C, probe: u32, stack: u64, retval: 
     let first = key(probe, stack, 0);
     let Some(kept) = CALLS.get_ptr(first) else { return 0 };
     // SAFETY: the first part begins with a header.
-    let RecordHeader { len, time: entered, .. } = unsafe { kept.cast::<RecordHeader>().read() };
-    let tid = kept.cast::<u8>().wrapping_add(HEADER + offset_of!(ProbeHit, task.tid));
+    let RecordHeader { kind, len, time: entered } = unsafe { kept.cast::<RecordHeader>().read() };
+    let task = kept.cast::<u8>().wrapping_add(HEADER + offset_of!(ProbeHit, task));
     // SAFETY: a hit follows the header.
-    let tid = unsafe { tid.cast::<u32>().read() };
-    if tid != task::ids().tid {
+    let Task { pid, tid, .. } = unsafe { task.cast::<Task>().read() };
+    let now = task::ids();
+    // A thread that executes a program gets the id of the process.
+    if tid != now.tid && (pid, pid) != (now.pid, now.tid) {
         // Another thread uses the kernel's stack now.
         if CALLS.remove(first).is_ok() {
             tally(probe, |counts| &raw mut counts.replaced);
@@ -181,10 +187,15 @@ pub(crate) fn returned<C: EbpfContext>(ctx: &C, probe: u32, stack: u64, retval: 
     frame.registers[base::RETVAL as usize] = retval;
     frame.registers[base::LATENCY as usize] = returned.wrapping_sub(entered);
     counter::report(&mut hit, probe);
-    // The kernel, or the process, has read by now what was missing at the entry.
     let mut decided = fetch::ACCEPTED;
     if hit.faults != 0 {
-        decided = fetch::read_again(probe, hit.depth(), again::FOR_GOOD);
+        decided = if kind.0 == wait::memory() {
+            // The kernel, or the process, has read by now what was missing at the entry.
+            fetch::read_again(probe, hit.depth(), again::FOR_GOOD)
+        } else {
+            // The memory is that of another program.
+            fetch::give_fields_up(probe, hit.depth())
+        };
     }
     if decided == fetch::ACCEPTED {
         decided = fetch::follow_table(probe, hit.depth(), moment::LATE);

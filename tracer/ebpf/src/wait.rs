@@ -244,7 +244,7 @@ extern "C" fn keep(depth: u32, number: u32, is_undecided: u32) -> u32 {
 
 /// A number of the current task's memory: another one after it has executed a program.
 #[inline(always)]
-fn memory() -> u32 {
+pub(crate) fn memory() -> u32 {
     let offset = MEMORY_OFFSET.load();
     if offset == 0 {
         return 0;

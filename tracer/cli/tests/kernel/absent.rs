@@ -28,6 +28,9 @@ const NOWHERE: usize = 0x1234_5678_9000;
 /// An address where nothing is mapped in any program.
 const THERE: usize = 0x3456_7890_0000;
 
+/// The highest page of a stack, where a program finds its environment, if addresses are not random.
+const STACK: usize = 0x7fff_ffff_e000;
+
 /// The `n`th string.
 pub(crate) fn path(n: usize) -> String {
     format!("/probe-test-none/{n:04}")
@@ -73,15 +76,40 @@ fn map(strings: usize, before: usize) -> Vec<*const c_char> {
 
 /// Maps this string at [`THERE`], in a page that was never touched.
 fn map_there(text: &str) -> *const c_char {
+    // SAFETY: nothing is there.
+    unsafe { map_at(THERE, text) }
+}
+
+/// Maps this string at an address, in a page that was never touched.
+///
+/// # Safety
+///
+/// Nobody may use what was in that page.
+unsafe fn map_at(address: usize, text: &str) -> *const c_char {
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(text.as_bytes()).unwrap();
-    file.set_len(APART as u64).unwrap();
-    let there = ptr::without_provenance_mut(THERE);
-    let flags = libc::MAP_PRIVATE | libc::MAP_FIXED_NOREPLACE;
-    // SAFETY: a new mapping.
-    let mapped = unsafe { libc::mmap(there, APART, libc::PROT_READ, flags, file.as_raw_fd(), 0) };
-    assert_eq!(mapped.addr(), THERE);
+    let page = rustix::param::page_size();
+    file.set_len(page as u64).unwrap();
+    let (at, flags) = (ptr::without_provenance_mut(address), libc::MAP_PRIVATE | libc::MAP_FIXED);
+    // SAFETY: the caller's promise.
+    let mapped = unsafe { libc::mmap(at, page, libc::PROT_READ, flags, file.as_raw_fd(), 0) };
+    assert_eq!(mapped.addr(), address);
     mapped.cast_const().cast()
+}
+
+/// Executes a program whose path is where the stack of that program will be.
+fn execute_from_its_stack() {
+    const PROGRAM: &str = "/bin/true";
+    // SAFETY: it changes only what this process executes.
+    assert_ne!(unsafe { libc::personality(libc::ADDR_NO_RANDOMIZE as libc::c_ulong) }, -1);
+    let environment = std::ffi::CString::new(vec![b'X'; 8 << 10]).unwrap();
+    let (arguments, environment) =
+        ([c"true".as_ptr(), ptr::null()], [environment.as_ptr(), ptr::null()]);
+    // SAFETY: if the stack of the first thread is there, that thread does not run any more.
+    let path = unsafe { map_at(STACK, PROGRAM) };
+    // SAFETY: the strings and the lists of them end.
+    unsafe { libc::execve(path, arguments.as_ptr(), environment.as_ptr()) };
+    panic!("{}", std::io::Error::last_os_error());
 }
 
 /// Opens what does not exist.
@@ -146,6 +174,7 @@ fn workload() {
             let [program, arguments @ ..] = self::work("executed");
             panic!("{}", Command::new(program).args(arguments).exec());
         }
+        "executes_from_its_stack" => execute_from_its_stack(),
         "executed" => {
             let text = map_there("/another/text");
             assert_eq!(absent_fixture_reads(text), "/another/text".len());
