@@ -2,25 +2,35 @@
 
 use crate::probe::commands::shell;
 use crate::probe::compat::{Call, Program, Width, Word};
-use crate::probe::{all_json_lines, probe, stderr, succeed};
+use crate::probe::{Run, all_json_lines, probe, stderr, succeed};
+use probe_testing::skip::skip;
 use probe_testing::version;
+use probe_tracer::Tracer;
+use probe_user::EvHandlers;
+use rustix::process::Signal;
 use serde_json::json;
 use std::process::{Child, Command};
 
 const NOT_COUNTED: &str = "hits while another eBPF program ran on the CPU are missing, and this kernel does not count them";
 
+/// Wakes the tracer: an event on a quiet CPU does so by an interrupt, which finds the program still running.
+/// From some kernel between 6.18 and 7.3 on, programs of `syscalls` tracepoints do not keep others from running.
+const WAKES: &str = "tracepoint:raw_syscalls:sys_enter/id == write && comm == \"dd\"/";
+
+const PASSED_OVER: &str = "tracepoint:irq_vectors:irq_work_entry";
+
+/// Writes eight times, and is quiet in between.
+fn writes() -> [String; 3] {
+    let write = "dd if=/dev/zero of=/dev/null bs=1 count=1 status=none; sleep 0.05";
+    shell(&format!("for n in 1 2 3 4 5 6 7 8; do {write}; done"))
+}
+
 #[test]
 #[ignore = "needs root and BPF: cargo xtask test"]
 fn hits_during_other_programs_are_counted() {
-    // An event on a quiet CPU wakes the tracer by an interrupt, which finds the program still running.
-    // From some kernel between 6.18 and 7.3 on, programs of `syscalls` tracepoints do not keep others from running.
-    let wakes = "tracepoint:raw_syscalls:sys_enter/id == write && comm == \"dd\"/";
-    let specs = [wakes, "tracepoint:irq_vectors:irq_work_entry", "rawtp:irq_work_entry"];
-    let write = "dd if=/dev/zero of=/dev/null bs=1 count=1 status=none; sleep 0.05";
+    let specs = [WAKES, PASSED_OVER, "rawtp:irq_work_entry"];
     let args = ["trace", "-F", "jsonl"].into_iter().chain(specs);
-    let output = succeed(
-        probe(args).arg("--").args(shell(&format!("for n in 1 2 3 4 5 6 7 8; do {write}; done"))),
-    );
+    let output = succeed(probe(args).arg("--").args(writes()));
     let lines = all_json_lines(&output);
     let (ledger, errors) = (&lines[lines.len() - 1], stderr(&output));
     if version::kernel() < (6, 7) {
@@ -44,6 +54,26 @@ fn hits_during_other_programs_are_counted() {
         succeed(&mut probe(["trace", "-F", "jsonl", "rawtp:sched_process_exec", "--", "true"]));
     let lines = all_json_lines(&output);
     assert_eq!(lines[lines.len() - 1]["skipped"], 0, "{}", stderr(&output));
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn hits_that_are_not_passed_on_before_a_trace_begins_do_not_count() {
+    if version::kernel() < (6, 7) {
+        return skip("this kernel does not count the hits that it does not pass on");
+    }
+    let builder = || Tracer::builder().probe(PASSED_OVER.parse().unwrap());
+    let mut held = builder().held().attach().unwrap();
+    let begun = builder().attach().unwrap();
+    let run = Run::start(["trace", WAKES]);
+    let [program, arguments @ ..] = writes();
+    succeed(Command::new(program).args(arguments));
+    run.signal(Signal::INT);
+    assert!(run.finish().status.success());
+    held.begin().unwrap();
+    let [held, begun] = [held, begun].map(|tracer| tracer.close(&mut EvHandlers::new()).unwrap());
+    assert!(begun.missed[0].by_kernel >= Some(8), "{begun}");
+    assert_eq!(held.missed[0].by_kernel, Some(0), "{held}");
 }
 
 /// A 32-bit program that waits for ever. `None` if the kernel does not run it, and then the test is skipped.

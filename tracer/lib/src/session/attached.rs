@@ -47,6 +47,13 @@ pub(crate) struct Ended {
 }
 
 impl<O> Attached<O> {
+    /// What the kernel has not passed on so far does not count.
+    pub(crate) fn count_from_now(&mut self) -> Result<(), TraceError> {
+        self.missed = self.links.missed(self.probes.len());
+        self.skipped = missed::skipped(&self.object, &self.probes, &self.links)?;
+        Ok(())
+    }
+
     /// Ends the hits of all probes at the same time. Afterwards, no program counts or emits anything any more, and no hit waits.
     pub(crate) fn end(&mut self) -> Result<Ended, TraceError> {
         let closed = self.object.set_gate(false);

@@ -1,7 +1,6 @@
 //! The builder of a trace.
 
 use super::attached::{Aggregate, Attached};
-use super::missed;
 use crate::error::TraceError;
 use crate::hook::attach::{Attacher, Links};
 use crate::hook::expand::{Choice, Reason};
@@ -471,12 +470,14 @@ impl TracerBuilder {
             Reason::Named | Reason::Beside => None,
         });
         let left_out = left_out.collect();
-        let missed = links.missed(probes.len());
-        let skipped = missed::skipped(&object, &probes, &links)?;
+        let (missed, skipped) = (Vec::new(), None);
+        let mut attached =
+            Attached { links, probes, left_out, output, waiting, object, missed, skipped };
+        attached.count_from_now()?;
         if !self.is_held {
-            object.set_gate(true)?;
+            attached.object.set_gate(true)?;
         }
-        Ok(Attached { links, probes, left_out, output, waiting, object, missed, skipped })
+        Ok(attached)
     }
 
     /// Configures the programs. Checks first that this process may load them.

@@ -26,12 +26,14 @@ pub struct Tracer {
 }
 
 impl Tracer {
-    /// Begins a trace that was [held](crate::TracerBuilder::held).
+    /// Begins a trace that was [held](crate::TracerBuilder::held). Hits that the kernel has not passed on until now are not
+    /// counted as missed.
     ///
     /// # Errors
     ///
     /// If the kernel does not let the programs begin.
-    pub fn begin(&self) -> Result<(), TraceError> {
+    pub fn begin(&mut self) -> Result<(), TraceError> {
+        self.attached.count_from_now()?;
         self.attached.object.set_gate(true)
     }
 
