@@ -4,7 +4,9 @@ use crate::absent;
 use crate::probe::chain::{Chain, count};
 use crate::probe::commands::own;
 use crate::probe::{EXEC, Run, json_line, probe, stderr, stdout, succeed};
+use probe_testing::aux_module::{MISSING, is_loaded};
 use probe_testing::cpu::{CPU, Restore, switch};
+use probe_testing::skip::skip;
 use rustix::process::Signal;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::collections::HashSet;
@@ -222,4 +224,24 @@ fn functions_have_names_after_a_cpu_has_come_online() {
     let folded = stdout(&output);
     let named = |name| count(&folded, &format!(";main;{name};innermost "));
     assert_eq!([named("left"), named("right")], [30, 12], "{folded}{}", stderr(&output));
+}
+
+#[test]
+#[ignore = "needs a virtual machine: cargo xtask test"]
+fn a_hardware_trace_says_that_it_does_not_follow_cpus() {
+    if !is_loaded() {
+        return skip(MISSING);
+    }
+    let _restore = Restore;
+    let dir = tempfile::tempdir().unwrap();
+    let errors = |script: &str| {
+        let mut run = probe(["sample", "-a", "-e", "probe_aux//", "-m", "32K", "--force", "--aux"]);
+        stderr(&succeed(run.arg(dir.path()).args(["--", "sh", "-c", script])))
+    };
+    const WARNING: &str = "CPUs that came online have no trace from then on";
+    let quiet = errors("true");
+    assert!(!quiet.contains(WARNING), "{quiet}");
+    let online = format!("/sys/devices/system/cpu/cpu{CPU}/online");
+    let warned = errors(&format!("echo 0 > {online}; echo 1 > {online}; sleep 1"));
+    assert!(warned.contains(WARNING), "{warned}");
 }

@@ -38,6 +38,7 @@ pub(crate) fn run(args: &Sample, dir: &Path, ending: Ending) -> Result<ExitCode>
     let target = args.target(command);
     let mut traces = AuxTraces::open(event, &target, mode, flags)?;
     let mut tasks = Records::sampler(target, flags)?;
+    let events = tasks.ids().len();
     let directory = Arc::new(Directory::create(dir, Sharing::forced(args.force))?);
     let mut records = Records::create(&directory)?;
     let begins_itself = !flags.is_empty();
@@ -76,6 +77,9 @@ pub(crate) fn run(args: &Sample, dir: &Path, ending: Ending) -> Result<ExitCode>
     tasks.disable()?;
     records.take(&mut tasks, usize::MAX)?;
     report_missing(&tasks)?;
+    if tasks.ids().len() > events {
+        log::warn!("CPUs that came online have no trace from then on, because --aux does not follow them");
+    }
     let code = begun.exit_code(false)?;
     let summary = written.summary(dir);
     print(&written.finish()?)?;
