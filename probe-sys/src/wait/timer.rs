@@ -1,6 +1,6 @@
 //! `timerfd_create(2)`.
 
-use crate::attempt;
+use crate::{attempt, clock};
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 use rustix::time::{timerfd_create, timerfd_settime};
 use std::io;
@@ -41,8 +41,10 @@ impl Timer {
         self.set(TimerfdTimerFlags::empty(), interval, interval)
     }
 
-    /// Ticks once, when `CLOCK_MONOTONIC` reaches `time`, in nanoseconds. Ticks at once if that time has passed.
+    /// Ticks once, when [`monotonic`](clock::monotonic) reaches `time`, in nanoseconds. Ticks at once if that time has passed.
     pub fn arm_at(&self, time: u64) -> io::Result<()> {
+        // The kernel takes times of the process's time namespace.
+        let time = time.saturating_add_signed(clock::namespace_offset().unwrap_or(0));
         // Zero would disarm the timer.
         self.set(TimerfdTimerFlags::ABSTIME, Duration::from_nanos(time.max(1)), Duration::ZERO)
     }

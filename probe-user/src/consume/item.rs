@@ -1,5 +1,6 @@
 //! Records that outlive the ring: copied once, into shared chunks of memory.
 
+use crate::flight::Dump;
 use crate::ledger::balance::Ledger;
 use crate::queue::consumer::Consumer;
 use crate::queue::notices::{CpuChange, Failure, Loss, Malformed};
@@ -96,11 +97,14 @@ pub(crate) struct Collector {
     chunk: BytesMut,
     /// How many items are taken before the reader takes some.
     ahead: usize,
+    /// Whether the records of a dump arrive. Those that are not taken are never delivered.
+    is_in_dump: bool,
 }
 
 impl Default for Collector {
     fn default() -> Self {
-        Self { items: VecDeque::new(), chunk: BytesMut::new(), ahead: AHEAD }
+        let (items, chunk) = (VecDeque::new(), BytesMut::new());
+        Self { items, chunk, ahead: AHEAD, is_in_dump: false }
     }
 }
 
@@ -132,7 +136,7 @@ impl Collector {
 
     fn push(&mut self, item: Item) -> ControlFlow<()> {
         self.items.push_back(item);
-        match self.items.len() < self.ahead {
+        match self.is_in_dump || self.items.len() < self.ahead {
             true => ControlFlow::Continue(()),
             false => ControlFlow::Break(()),
         }
@@ -164,6 +168,15 @@ impl Consumer for Collector {
 
     fn cpu_changed(&mut self, change: CpuChange<'_>) {
         self.items.push_back(Item::CpuChanged { cpu: change.cpu(), state: change.into() });
+    }
+
+    fn dump(&mut self, _: Dump) {
+        self.is_in_dump = true;
+    }
+
+    fn caught_up(&mut self) -> ControlFlow<()> {
+        self.is_in_dump = false;
+        ControlFlow::Continue(())
     }
 }
 

@@ -408,6 +408,10 @@ impl Drive for OrderedPipe {
         self.pipe.epoll()
     }
 
+    fn is_here(&self) -> bool {
+        self.pipe.is_here()
+    }
+
     fn check<C: Consumer>(&self, consumer: &C) -> Result<(), PollError> {
         self.pipe.check(consumer)
     }

@@ -120,7 +120,9 @@ impl OwnedRecords {
     }
 
     fn forget_stop(&mut self) {
-        if let Some(Ending { stop, .. }) = self.ending.take() {
+        if let Some(Ending { stop, .. }) = self.ending.take()
+            && self.pipe.is_here()
+        {
             // This cannot fail: it was added.
             let _ = self.pipe.epoll().remove(stop.as_fd());
         }

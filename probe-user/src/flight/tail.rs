@@ -81,6 +81,7 @@ impl EvQueue {
         else {
             return ControlFlow::Continue(());
         };
+        consumer.accepts()?;
         // Count the record before the consumer sees it, because the consumer may panic.
         self.dumped.left -= 1;
         self.seen.received.given.add(record.kind, 1);

@@ -15,6 +15,9 @@ pub trait Drive {
     /// The epoll instance that is readable when there is something to drain.
     fn epoll(&self) -> &Epoll;
 
+    /// Whether this process has opened the pipe. One that was forked from it shares the epoll instance.
+    fn is_here(&self) -> bool;
+
     /// Checks that the pipe can deliver the records that a consumer expects.
     fn check<C: Consumer>(&self, consumer: &C) -> Result<(), PollError>;
 
@@ -89,7 +92,9 @@ impl<'p, P: Drive + ?Sized> Watching<'p, P> {
 
 impl<P: Drive + ?Sized> Drop for Watching<'_, P> {
     fn drop(&mut self) {
-        // This cannot fail: nothing else removes the stop.
-        let _ = self.pipe.epoll().remove(self.stop.as_fd());
+        if self.pipe.is_here() {
+            // This cannot fail: nothing else removes the stop.
+            let _ = self.pipe.epoll().remove(self.stop.as_fd());
+        }
     }
 }

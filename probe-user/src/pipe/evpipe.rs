@@ -31,7 +31,7 @@ use std::time::Duration;
 ///
 /// - [`run`](Self::run) drains until it is stopped;
 /// - [`poll`](Self::poll) waits, and drains once;
-/// - [`drain`](Self::drain) does not wait: call it when the descriptor of the pipe ([`AsFd`]) is readable in an event
+/// - [`drain`](Self::drain) does not wait: call it when the descriptor of the pipe ([`AsFd`]) is readable, and again while [`Progress::pending`], in an event
 ///   loop of your own, or at any time;
 /// - `AsyncEvPipe` drains in a tokio task; [`OwnedRecords`](crate::OwnedRecords) and `RecordStream` return records
 ///   that you can keep.
@@ -248,7 +248,11 @@ impl EvPipe {
         // This also sweeps where one CPU has more than its budget: the blocks of other CPUs must not wait for it.
         waiting.end_drain();
         progress.pending = waiting.pending;
-        if progress.records > 0 && !progress.pending && progress.flow.is_continue() {
+        waiting.has_delivered |= progress.records > 0;
+        if !progress.pending
+            && progress.flow.is_continue()
+            && std::mem::take(&mut waiting.has_delivered)
+        {
             progress.flow = consumer.caught_up();
         }
         (progress, is_taken)
@@ -328,7 +332,14 @@ impl Drive for EvPipe {
         &self.waiting.epoll
     }
 
+    fn is_here(&self) -> bool {
+        self.is_here()
+    }
+
     fn check<C: Consumer>(&self, consumer: &C) -> Result<(), PollError> {
+        if !self.is_here() {
+            return Err(forked().into());
+        }
         if self.contents == Contents::Raw && consumer.longest() > 0 {
             return Err(PollError::raw());
         }
@@ -340,7 +351,8 @@ impl Drive for EvPipe {
     }
 
     fn tick(&mut self) -> io::Result<()> {
-        self.waiting.tick()
+        // A forked child shares the epoll instance.
+        if self.is_here() { self.waiting.tick() } else { Err(forked()) }
     }
 
     fn follow<C: Consumer>(&mut self, consumer: &mut C) -> bool {
@@ -379,7 +391,8 @@ impl Drive for EvPipe {
     }
 }
 
-/// Readable when a drain would find something, or a sweep is due.
+/// Readable when a drain would find something, or a sweep is due, but not for what the last drain has left
+/// ([`Progress::pending`]).
 impl AsFd for EvPipe {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.waiting.epoll.as_fd()

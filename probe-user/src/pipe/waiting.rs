@@ -26,6 +26,8 @@ pub(crate) struct Waiting {
     poll_interval: Option<Duration>,
     /// The next drain may find records that have no wakeup.
     pub(crate) pending: bool,
+    /// Whether drains have delivered something since the consumer was told that it has caught up.
+    pub(crate) has_delivered: bool,
     /// Where the next drain looks.
     pub(crate) due: Due,
     /// Where the current drain looks.
@@ -76,6 +78,7 @@ impl Waiting {
             poll_interval: options.poll_interval(),
             // Records that were in the rings before the pipe was opened have no wakeup any more.
             pending: !options.overwrites(),
+            has_delivered: false,
             due: Due::all(queues.as_slice().len()),
             visited: Due::all(queues.as_slice().len()),
             from: 0,

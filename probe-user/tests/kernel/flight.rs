@@ -14,7 +14,9 @@ use probe_user::common::RawRecord;
 use probe_user::common::control::OUTPUTS_MAP;
 use probe_user::common::tally::{FailureClass, OutputTally};
 use probe_user::flight::Dump;
-use probe_user::{Consumer, EvHandlers, EvPipe, Loss, Malformed, Options, Summary, Wakeup};
+use probe_user::{
+    Consumer, EvHandlers, EvPipe, Item, Loss, Malformed, Options, OwnedRecords, Summary, Wakeup,
+};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -163,6 +165,25 @@ fn a_ring_that_was_never_full_has_every_record() {
         assert_eq!(dumps.all[0].overwritten, Some(0));
         assert_balances(&summary, 1000 * online().len() as u64, &dumps);
     }
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn owned_records_are_all_records_of_a_dump() {
+    let (mut object, pipe) = recorder(RING, true);
+    let trigger = pipe.trigger().unwrap();
+    let mut records = OwnedRecords::new(pipe);
+    for dump in 1..=2 {
+        emit_each(&mut object, 5000);
+        trigger.pull();
+        let mut next = || records.next_within(Duration::from_secs(1)).unwrap();
+        let dumped = std::iter::from_fn(|| next().filter(|item| matches!(item, Item::Record(_))));
+        assert_eq!(dumped.count(), 5000 * online().len(), "in dump {dump}");
+    }
+    emit_each(&mut object, 10);
+    let ledger = records.close().ledger.unwrap();
+    assert_eq!(ledger.handled(), 10_000 * online().len() as u64, "{ledger}");
+    assert_eq!(ledger.unread(), 10 * online().len() as u64, "{ledger}");
 }
 
 #[test]

@@ -4,6 +4,7 @@ use super::EvPipe;
 #[cfg(feature = "tokio")]
 use crate::consume::asynchronous::AsyncEvPipe;
 use crate::consume::evhandler::EvHandlers;
+use crate::consume::owned::OwnedRecords;
 use crate::pipe::options::{Options, Wakeup};
 use crate::pipe::stop::Stop;
 use crate::suite::records::Numbered;
@@ -217,6 +218,51 @@ fn a_forked_child_that_ends_its_pipe_does_no_harm() {
         let ledger = pipe.unwrap().close(&mut received).ledger.unwrap();
         assert_eq!(ledger.handled(), 150 * online().len() as u64, "{options:?}");
         assert!(ledger.balances(), "{options:?}: {ledger}");
+    }
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_forked_child_leaves_the_stop_of_its_parent_alone() {
+    let mut object = load();
+    let pipe = EvPipe::from_object(&mut object, &Options::new()).unwrap();
+    let stop = Stop::new().unwrap();
+    let mut records = Some(OwnedRecords::until(pipe, &stop).unwrap());
+    let child = in_child(|| {
+        let (mut pipe, _) = records.take().unwrap().into_parts();
+        let refused = pipe.run(&stop, &mut Received::default()).unwrap_err().to_string();
+        u8::from(!refused.contains("forked"))
+    });
+    assert_eq!(child.unwrap(), 0);
+    let mut records = records.unwrap();
+    std::thread::scope(|scope| {
+        let ended = scope.spawn(|| records.next_within(Duration::from_secs(60)));
+        std::thread::sleep(Duration::from_millis(100));
+        let stopped = Instant::now();
+        stop.stop();
+        assert_eq!(ended.join().unwrap().unwrap(), None);
+        assert!(stopped.elapsed() < Duration::from_secs(30));
+    });
+}
+
+#[cfg(feature = "tokio")]
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_runtime_of_a_forked_child_is_refused() {
+    for options in [Options::new(), Options::new().wakeup(Wakeup::PollOnly)] {
+        let mut object = load();
+        let mut pipe = Some(EvPipe::from_object(&mut object, &options).unwrap());
+        let child = in_child(|| {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            let run = async {
+                let mut pipe = AsyncEvPipe::new(pipe.take().unwrap()).map_err(|e| e.to_string())?;
+                let polled = pipe.poll(&mut Received::default()).await;
+                polled.map(drop).map_err(|error| error.to_string())
+            };
+            let refused = runtime.unwrap().block_on(run).unwrap_err();
+            u8::from(!refused.contains("forked"))
+        });
+        assert_eq!(child.unwrap(), 0, "{options:?}");
     }
 }
 
