@@ -125,12 +125,9 @@ impl Binary {
         self.note.take()
     }
 
-    /// A path that leads the kernel to this file while it is open.
-    pub(crate) fn current_path(&self) -> PathBuf {
-        match self.is_at(&self.path) {
-            true => self.path.clone(),
-            false => process::of_descriptor(&self.file),
-        }
+    /// A path that leads the kernel to this very file while it is open, and not to another one that has taken its place.
+    pub(crate) fn path_for_kernel(&self) -> PathBuf {
+        process::of_descriptor(&self.file)
     }
 
     /// Whether a path leads to this file.

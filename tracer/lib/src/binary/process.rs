@@ -89,7 +89,9 @@ impl Process {
             true => None,
             false => Some(open(&root, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?),
         };
-        let maps = fs::read_to_string(folder.join("maps"))?;
+        // Users choose the names of files, which need not be UTF-8. Only the addresses are wanted.
+        let maps = fs::read(folder.join("maps"))?;
+        let maps = String::from_utf8_lossy(&maps);
         let mut known = HashSet::new();
         let links = executable(&maps).map(|range| folder.join(map_file(&range)));
         let code = links.filter_map(Mapped::at).filter(|mapped| known.insert(mapped.id)).collect();

@@ -185,28 +185,38 @@ impl Choice {
 
     /// Checks that the patterns do not match too many probes.
     fn check(&self, expansions: &[Expansion]) -> Result<()> {
-        let (mut at_once, mut one_by_one, mut programs) = (0, 0, 0);
-        let mut largest: Option<(usize, &ProbeSpec)> = None;
+        /// The matches of patterns that are attached in the same way.
+        #[derive(Default)]
+        struct Matches<'s> {
+            count: usize,
+            /// The number of matches of the pattern that has the most, and the pattern.
+            largest: Option<(usize, &'s ProbeSpec)>,
+        }
+
+        let [mut at_once, mut one_by_one, mut programs] = [(); 3].map(|()| Matches::default());
         for Expansion { specs, reason } in expansions {
             let Reason::Matched(LeftOut { pattern: spec, .. }) = reason else { continue };
+            let same = match of(spec.provider()).bulk() {
+                Bulk::AtOnce => &mut at_once,
+                Bulk::OneByOne if features::has_cookies() => &mut one_by_one,
+                Bulk::OneByOne | Bulk::OwnPrograms => &mut programs,
+            };
             let count = specs.len();
-            if largest.is_none_or(|(most, _)| count > most) {
-                largest = Some((count, spec));
-            }
-            match of(spec.provider()).bulk() {
-                Bulk::AtOnce => at_once += count,
-                Bulk::OneByOne if features::has_cookies() => one_by_one += count,
-                Bulk::OneByOne | Bulk::OwnPrograms => programs += count,
+            same.count += count;
+            if same.largest.is_none_or(|(most, _)| count > most) {
+                same.largest = Some((count, spec));
             }
         }
-        let too_many =
+        let limits =
             [(at_once, MOST_AT_ONCE), (one_by_one, MOST_ONE_BY_ONE), (programs, MOST_PROGRAMS)];
-        let excess = too_many.into_iter().find(|(count, most)| count > most && !self.no_limit);
-        match (excess, largest) {
-            (Some((count, most)), Some((_, largest))) => {
-                Err(TraceError::TooManyMatches { spec: largest.clone(), count, most })
+        for (Matches { count, largest }, most) in limits {
+            if let Some((_, largest)) = largest
+                && count > most
+                && !self.no_limit
+            {
+                return Err(TraceError::TooManyMatches { spec: largest.clone(), count, most });
             }
-            _ => Ok(()),
         }
+        Ok(())
     }
 }

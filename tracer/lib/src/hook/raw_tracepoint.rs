@@ -80,7 +80,8 @@ impl Hook for RawTracepoint {
         match raw_tracepoint(&c_name(spec)?, program) {
             Ok(link) => Ok(link),
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {
-                let near = attacher.host.tracefs()?.near_raw(spec.name());
+                let near = attacher.host.tracefs().map(|tracefs| tracefs.near_raw(spec.name()));
+                let near = near.unwrap_or_default();
                 Err(TraceError::UnknownTracepoint { spec: spec.clone(), near })
             }
             Err(source) => {

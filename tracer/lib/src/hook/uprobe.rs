@@ -109,7 +109,8 @@ impl Hook for Uprobe {
                  other GLIBC_TUNABLES may use another function"
             );
         }
-        let (path, offset) = (binary.current_path(), offset(spec, binary)?);
+        let (name, path) = (binary.path().to_owned(), binary.path_for_kernel());
+        let offset = offset(spec, binary)?;
         let (programs, returns) = part.of_function(self.returns);
         if returns && binary.is_go() && !unsafe_returns {
             return Err(failed(spec, binary.error(FileProblem::GoReturns)));
@@ -131,12 +132,23 @@ impl Hook for Uprobe {
         if returns {
             binary.check_called(offset).map_err(|source| failed(spec, source))?;
         }
-        attacher.uprobe(spec, (&path, offset), programs, returns, number)
+        let place = InFile { name: &name, path: &path, offset };
+        attacher.uprobe(spec, &place, programs, returns, number)
     }
 
     fn calls(&self) -> Option<Side> {
         (!self.returns).then_some(Side::Process)
     }
+}
+
+/// An instruction in a file.
+struct InFile<'p> {
+    /// The file's path in messages.
+    name: &'p Path,
+    /// A path that leads the kernel to it.
+    path: &'p Path,
+    /// Where the instruction is in it, in bytes.
+    offset: u64,
 }
 
 /// The type of perf events of uprobes.
@@ -177,21 +189,22 @@ impl Attacher<'_> {
         number: u32,
     ) -> Result<Link> {
         let (programs, returns) = Part::Whole.of_function(false);
-        self.uprobe(spec, (path, offset), programs, returns, number)
+        let place = InFile { name: path, path, offset };
+        self.uprobe(spec, &place, programs, returns, number)
     }
 
     fn uprobe(
         &mut self,
         spec: &ProbeSpec,
-        (path, offset): (&Path, u64),
+        place: &InFile<'_>,
         programs: &str,
         returns: bool,
         number: u32,
     ) -> Result<Link> {
-        let c_path = CString::new(path.as_os_str().as_bytes())
+        let path = CString::new(place.path.as_os_str().as_bytes())
             .map_err(|error| TraceError::Attach { spec: spec.clone(), source: error.into() })?;
-        let event = PerfEvent::uprobe(pmu(spec)?, &c_path, offset, returns)
-            .map_err(|error| why(spec, path, error))?;
+        let event = PerfEvent::uprobe(pmu(spec)?, &path, place.offset, returns)
+            .map_err(|error| why(spec, place.name, error))?;
         self.perf_event(spec, event, Side::Process, programs, number)
     }
 }

@@ -83,7 +83,10 @@ impl Channel {
 
     fn limit(&self, which: Timeout, deadline: Instant) -> io::Result<()> {
         let left = deadline.saturating_duration_since(Instant::now());
-        // Zero would mean that there is no limit.
+        if left.is_zero() {
+            // Zero would mean that there is no limit.
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
         Ok(set_socket_timeout(&self.0, which, Some(left.max(Duration::from_millis(1))))?)
     }
 
