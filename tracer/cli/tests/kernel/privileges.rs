@@ -199,6 +199,8 @@ fn every_subcommand_gives_up_what_it_does_not_need() {
     let command = ["--", "sleep", "60"];
     for (args, needs_later_cpus) in [
         (&["trace", EXEC][..], true),
+        // With a thread that ends the waiting for strings.
+        (&["trace", "syscalls:sys_enter_openat(filename)/pid == 1/"], true),
         (&["record", "-o", file, EXEC], true),
         (&["stack", EXEC], true),
         (&["count", EXEC], false),

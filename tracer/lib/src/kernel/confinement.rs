@@ -136,6 +136,12 @@ pub(crate) fn deny_files(except: BitFlags<Scope>) -> Result<RulesetCreated, Rule
     rules.scope(Scope::from_all(NEWEST) & !except)?.create()
 }
 
+/// Denies the calling thread all that [`deny_files`] denies. Set `no_new_privs` before.
+pub(crate) fn deny_files_in_thread() -> io::Result<()> {
+    let rules = deny_files(BitFlags::EMPTY).map_err(io::Error::other)?;
+    rules.restrict_self().map(drop).map_err(io::Error::other)
+}
+
 /// A filter that allows these system calls, each if it meets one of its rules or has none. Others fail with `EPERM`.
 pub(crate) fn allow_only(
     rules: impl IntoIterator<Item = (i64, Vec<SeccompRule>)>,

@@ -1,6 +1,7 @@
 //! The log of the eBPF programs.
 
 use crate::error::TraceError;
+use crate::kernel::confinement::deny_files_in_thread;
 use crate::kernel::identity::leave_all_in_thread;
 use aya::Ebpf;
 use aya_log::EbpfLogger;
@@ -28,7 +29,7 @@ impl LogReader {
         let begins = Arc::clone(&begun);
         let read = move || {
             // The log is mapped, so that reading it and waiting for it take no privilege.
-            if let Err(error) = leave_all_in_thread() {
+            if let Err(error) = leave_all_in_thread().and_then(|()| deny_files_in_thread()) {
                 log::warn!("the log's reader keeps its privileges: {error}");
             }
             begins.wait();
