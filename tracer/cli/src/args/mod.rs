@@ -144,6 +144,9 @@ mod tests {
             &["--aux", "dir", "-f", "svg"],
             &["--aux", "dir", "-o", "file"],
             &["--aux", "dir", "-B", "64K"],
+            &["--aux", "dir", "--include-self"],
+            &["-t", "1", "--per-thread"],
+            &["-a", "--at-end", "wait"],
         ] {
             assert!(parse(invalid).is_err(), "{invalid:?}");
         }

@@ -64,7 +64,7 @@ pub(crate) struct Sample {
     pub(crate) tid: Option<u32>,
 
     /// Sample the existing threads of the process, each with a ring of its own, and no children
-    #[arg(long, conflicts_with_all = ["all_cpus", "cpus"])]
+    #[arg(long, conflicts_with_all = ["all_cpus", "cpus", "tid"])]
     pub(crate) per_thread: bool,
 
     /// Also count the samples of this `probe` process itself
@@ -107,7 +107,7 @@ pub(crate) struct Sample {
     pub(crate) user: Option<User>,
 
     /// What happens to the command if sampling ends before it
-    #[arg(long, value_enum, value_name = "ACTION", default_value_t)]
+    #[arg(long, value_enum, value_name = "ACTION", default_value_t, requires = "command")]
     pub(crate) at_end: AtEnd,
 }
 
@@ -133,7 +133,7 @@ impl Sample {
 
     /// Checks what clap cannot.
     pub(super) fn check(&self) -> Result<(), &'static str> {
-        let has_target = self.pid.is_some() || self.tid.is_some() || !self.command.is_empty();
+        let has_target = self.pid.is_some() || !self.command.is_empty();
         match self.per_thread && !has_target {
             true => {
                 Err("--per-thread samples the threads of a process: give --pid PID, or a command")
@@ -156,7 +156,7 @@ pub(crate) struct Aux {
     /// thread-N.aux in this directory, with the records that decoders need in records.jsonl. Existing files
     /// are replaced, and the data appears when it is whole
     #[arg(long = "aux", value_name = "DIR", value_hint = ValueHint::DirPath, requires = "events",
-        conflicts_with_all = ["freq", "count", "format", "output", "buffer_size"])]
+        conflicts_with_all = ["freq", "count", "format", "output", "buffer_size", "include_self"])]
     pub(crate) dir: Option<PathBuf>,
 
     /// Size of the AUX area of each CPU or thread, like 64K or 1M, rounded up to a power of two

@@ -48,7 +48,7 @@ pub(crate) struct TargetArgs {
     pub(crate) user: Option<User>,
 
     /// What happens to the command if the trace ends before it
-    #[arg(long, value_enum, value_name = "ACTION", default_value_t)]
+    #[arg(long, value_enum, value_name = "ACTION", default_value_t, requires = "command")]
     pub(crate) at_end: AtEnd,
 }
 

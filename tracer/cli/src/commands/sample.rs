@@ -61,10 +61,10 @@ pub(crate) fn run(args: &Sample) -> Result<ExitCode> {
             "samples of CPU {cpu} may be missing since it came online or the machine was suspended: {error}"
         );
     }
-    let code = begun.exit_code(false)?;
     written(printed, "samples")?;
+    // Before the command, which may go on for long.
     out.finish()?;
-    Ok(code)
+    begun.exit_code(false)
 }
 
 /// Samples per second, unless the user says otherwise. It is not a divisor of the rates at which programs do things.

@@ -78,13 +78,15 @@ pub(crate) fn run(args: &Sample, dir: &Path, ending: Ending) -> Result<ExitCode>
     records.take(&mut tasks, usize::MAX)?;
     report_missing(&tasks)?;
     if tasks.ids().len() > events {
-        log::warn!("CPUs that came online have no trace from then on, because --aux does not follow them");
+        log::warn!(
+            "CPUs that came online have no trace from then on, because --aux does not follow them"
+        );
     }
-    let code = begun.exit_code(false)?;
     let summary = written.summary(dir);
+    // Before the command, which may go on for long.
     print(&written.finish()?)?;
     report(summary);
-    Ok(code)
+    begun.exit_code(false)
 }
 
 /// Reports the records of tasks that are not in their file. The kernel describes a loss in a later record, if there is one.
