@@ -89,9 +89,9 @@ fn write(folder: &Path, name: &str) -> Result<()> {
 
 /// Adapts a file of the template to a project's name, and its paths to the clone's root.
 fn adapt(text: &str, name: &str, root: &Path) -> String {
-    text.replace("path = \"../probe", &format!("path = \"{}/probe", root.display()))
-        .replace(NAME, name)
-        .replace(&NAME.replace('-', "_"), &name.replace('-', "_"))
+    let named = text.replace(NAME, name).replace(&NAME.replace('-', "_"), &name.replace('-', "_"));
+    // Last, because the clone's path may contain the name.
+    named.replace("path = \"../probe", &format!("path = \"{}/probe", root.display()))
 }
 
 fn is_name(name: &str) -> bool {
@@ -170,10 +170,10 @@ mod tests {
 
     #[test]
     fn a_project_is_named_after_its_folder() {
-        let adapted = |text| adapt(text, "net-watch", Path::new("/src/probe"));
+        let adapted = |text| adapt(text, "net-watch", Path::new("/src/my-probe"));
         assert_eq!(
             adapted("probe-user = { path = \"../probe-user\" }"),
-            "probe-user = { path = \"/src/probe/probe-user\" }"
+            "probe-user = { path = \"/src/my-probe/probe-user\" }"
         );
         assert_eq!(adapted("name = \"my-probe-ebpf\""), "name = \"net-watch-ebpf\"");
         assert_eq!(adapted("use my_probe_event::Exec;"), "use net_watch_event::Exec;");

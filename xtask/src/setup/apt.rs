@@ -147,8 +147,9 @@ fn missing<'a>(packages: &[&'a str]) -> Vec<&'a str> {
 }
 
 fn is_installed(package: &str) -> bool {
-    process::read(Command::new("dpkg-query").args(["-W", "-f", "${db:Status-Status}", package]))
-        .is_ok_and(|status| status == "installed")
+    // A package may be there for several architectures.
+    process::read(Command::new("dpkg-query").args(["-W", "-f", "${db:Status-Status}\\n", package]))
+        .is_ok_and(|statuses| statuses.lines().any(|status| status == "installed"))
 }
 
 /// Whether this process runs as root.

@@ -23,8 +23,9 @@ pub(crate) const SERIES: [Series; 4] = [
     Series { name: "7.3", suite: "trixie-backports", takes_modules: false },
 ];
 
-/// The headers include `objtool`, which checks the compiled code and needs libelf.
-const MODULE_NEEDS: [&str; 2] = ["make", "libelf1"];
+/// The headers include `objtool`, which checks the compiled code and needs libelf. The library's own package has another name
+/// in each release.
+const MODULE_NEEDS: [&str; 2] = ["make", "libelf-dev"];
 
 /// A stable series of Linux, and the Debian suite that carries it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
