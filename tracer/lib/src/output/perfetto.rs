@@ -6,6 +6,7 @@ use super::form::{Form, Notice};
 use super::json;
 use super::labels::{Beside, labels};
 use super::names::Names;
+use crate::resolve::LATENCY;
 use crate::resolve::event::{TraceEvent, Value};
 use crate::resolve::probe::Probe;
 use crate::resolve::shape::Shape;
@@ -70,12 +71,16 @@ impl Form for Perfetto {
         }
         json::ids(out, event.task);
         json::keyed(out, br#","args":{"cpu":"#, event.cpu);
-        for (field, value) in event.values(probe) {
-            out.push(b',');
+        out.extend_from_slice(br#","fields":{"#);
+        for (n, (field, value)) in event.values(probe).enumerate() {
+            if n > 0 {
+                out.push(b',');
+            }
             json::string(out, field.name.as_bytes());
             out.push(b':');
             json::value(out, &field.shape, value, names);
         }
+        out.push(b'}');
         json::meanings(out, event, probe, names);
         json::list_fields(out, "truncated", event, probe, json::is_truncated);
         out.extend_from_slice(b"}},\n");
@@ -103,11 +108,13 @@ impl Form for Perfetto {
     }
 }
 
-/// How long an event took, if it has a valid `latency`. Such an event is shown as a slice that ends at the
-/// event's time, and any other as an instant.
+/// How long an event took, if it has a valid `latency` by this name: counters may be durations, too. Such an event is shown as a
+/// slice that ends at the event's time, and any other as an instant.
 fn latency(event: &TraceEvent<'_>, probe: &Probe) -> Option<u64> {
     event.values(probe).find_map(|(field, value)| match (&field.shape, value) {
-        (Shape::Duration, Value::Integer(nanoseconds)) => Some(nanoseconds),
+        (Shape::Duration, Value::Integer(nanoseconds)) if field.name == LATENCY => {
+            Some(nanoseconds)
+        }
         _ => None,
     })
 }
@@ -175,7 +182,7 @@ mod tests {
         assert_eq!(
             whole[2],
             json!({"name": "vfs_read", "cat": "kprobe", "ph": "i", "s": "t", "ts": 12_000_000.345,
-                "pid": 100, "tid": 101, "args": {"cpu": 3, "count": 7, "faulty": null}})
+                "pid": 100, "tid": 101, "args": {"cpu": 3, "fields": {"count": 7, "faulty": null}}})
         );
         assert_eq!(whole[3], whole[2]);
         assert_eq!(whole[4], named("thread_name", 101, "\"dog"));
@@ -189,8 +196,18 @@ mod tests {
         let (mut form, mut out) = begin(&open);
         let hit = Hit::new(b"cat", 0, &[Value::Truncated(b"/a")]);
         write(&mut form, &mut out, &hit, &open, Stamp::Mono);
-        let args = json!({"cpu": 3, "path": "/a", "truncated": ["path"]});
+        let args = json!({"cpu": 3, "fields": {"path": "/a"}, "truncated": ["path"]});
         assert_eq!(parsed(&out).last().unwrap()["args"], args);
+    }
+
+    #[test]
+    fn fields_may_have_the_names_of_other_members() {
+        let queued = probe("f", &[("cpu", Shape::Unsigned), ("truncated", Shape::Unsigned)]);
+        let (mut form, mut out) = begin(&queued);
+        let hit = Hit::new(b"cat", 0, &[Value::Integer(64), Value::Integer(1)]);
+        write(&mut form, &mut out, &hit, &queued, Stamp::Mono);
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.contains(r#""args":{"cpu":3,"fields":{"cpu":64,"truncated":1}}"#), "{text}");
     }
 
     #[test]
@@ -202,7 +219,11 @@ mod tests {
         // Only nanoseconds count as a duration.
         let named = probe("vfs_read", &[("latency", Shape::Unsigned)]);
         write(&mut form, &mut out, &hit, &named, Stamp::Mono);
+        // A counter may count nanoseconds, too.
+        let counted = probe("vfs_read", &[("task-clock", Shape::Duration)]);
+        write(&mut form, &mut out, &hit, &counted, Stamp::Mono);
         let events = parsed(&out);
+        assert_eq!(events[4]["ph"], "i");
         let slice = &events[2];
         assert_eq!((&slice["ph"], &slice["dur"]), (&"X".into(), &1_000_000.001.into()));
         assert_eq!(slice["ts"], 11_000_000.344);

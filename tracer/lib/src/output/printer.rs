@@ -249,7 +249,8 @@ mod tests {
                 }
                 let json = |line: &str| serde_json::from_str::<Json>(line.trim_end_matches(',')).unwrap();
                 let (first, last) = (json(printed[0]), json(printed[lines - 1]));
-                prop_assert_eq!(&last["args"]["filename"], &*String::from_utf8_lossy(&filename));
+                let fields = if format == Format::Jsonl { &last["args"] } else { &last["args"]["fields"] };
+                prop_assert_eq!(&fields["filename"], &*String::from_utf8_lossy(&filename));
                 let name = if format == Format::Jsonl { &first["comm"] } else { &first["args"]["name"] };
                 prop_assert_eq!(name, &*String::from_utf8_lossy(hit.event().task.comm()));
             }

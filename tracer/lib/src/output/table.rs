@@ -69,7 +69,7 @@ impl Form for Table {
                 // Fast paths for the common cases: formatting takes several times as long as everything else.
                 (Shape::Unsigned, Value::Integer(value)) => json::number(out, value),
                 (Shape::Signed, Value::Integer(value)) => json::number(out, value.cast_signed()),
-                (Shape::Text, Value::Bytes(bytes)) if bytes.iter().all(is_plain) => {
+                (Shape::Text, Value::Bytes(bytes)) if bytes.iter().all(is_plain_in_quotes) => {
                     out.push(b'"');
                     out.extend_from_slice(bytes);
                     out.push(b'"');
@@ -174,6 +174,11 @@ fn is_plain(byte: &u8) -> bool {
     matches!(byte, b' '..=b'~')
 }
 
+/// Whether a character stands for itself between quotes.
+fn is_plain_in_quotes(byte: &u8) -> bool {
+    is_plain(byte) && !matches!(byte, b'"' | b'\\')
+}
+
 /// Writes a right-aligned number, padded with `fill`.
 fn right(out: &mut Vec<u8>, value: impl itoa::Integer, width: usize, fill: u8) {
     let mut buffer = itoa::Buffer::new();
@@ -227,6 +232,7 @@ mod tests {
         let fields = [("file", Shape::Pointer), ("ret", Shape::Result)];
         write(&mut bytes, &read, &probe("vfs_read", &fields), Stamp::Mono);
         let exec = Hit::new(b"sh", 0, &[Value::Bytes(b"/bin/a\nb")]);
+        let deceitful = Hit::new(b"sh", 0, &[Value::Bytes(br#"a\n" flags="b"#)]);
         let fields = [("filename", Shape::Text)];
         let spec = "tracepoint:sched:sched_process_exec";
         let local = Stamp::Local {
@@ -235,6 +241,7 @@ mod tests {
             offset: "+05:30",
         };
         write(&mut bytes, &exec, &probe(spec, &fields), local);
+        write(&mut bytes, &deceitful, &probe(spec, &fields), local);
         let nothing = Hit::new(b"sh", 0, &[]);
         write(&mut bytes, &nothing, &probe("rt:x", &[]), Stamp::Delta(-1_000_000_002));
         write(&mut bytes, &nothing, &probe("rt:x", &[]), Stamp::Delta(3));
@@ -247,6 +254,7 @@ mod tests {
                 "            TIME CPU     PID     TID COMM            PROBE                    ARGS",
                 "    12.000000345   3     100     101 evil\\u{1b}[2J   vfs_read                 file=NULL ret=-1 EPERM",
                 " 07:16:40.000001   3     100     101 sh              sched:sched_process_exec filename=\"/bin/a\\nb\"",
+                " 07:16:40.000001   3     100     101 sh              sched:sched_process_exec filename=\"a\\\\n\\\" flags=\\\"b\"",
                 "-    1.000000002   3     100     101 sh              x",
                 "+    0.000000003   3     100     101 sh              x",
                 "               -   3       -       - -               LOST                     records=90 outputs=2",

@@ -26,13 +26,7 @@ impl Field {
     #[must_use]
     pub(crate) fn raw(mut self) -> Self {
         self.names = None;
-        self.shape = match self.shape {
-            Shape::Enum(names) if names.is_signed => Shape::Signed,
-            Shape::Enum(_) => Shape::Unsigned,
-            Shape::Symbol => Shape::Hex,
-            Shape::Result => Shape::Signed,
-            shape => shape,
-        };
+        self.shape = self.shape.raw();
         self
     }
 }
@@ -87,6 +81,19 @@ pub enum Shape {
 }
 
 impl Shape {
+    /// The shape of the same number without a name.
+    fn raw(self) -> Self {
+        match self {
+            Self::Enum(names) if names.is_signed => Self::Signed,
+            Self::Enum(_) => Self::Unsigned,
+            Self::Symbol => Self::Hex,
+            Self::PointerOrError => Self::Pointer,
+            Self::Result => Self::Signed,
+            Self::List { size, of } => Self::List { size, of: Box::new(of.raw()) },
+            shape => shape,
+        }
+    }
+
     /// The negative number of the error that a value stands for, if it does.
     pub(crate) fn error(&self, value: u64) -> Option<i64> {
         let value = value.cast_signed();
@@ -137,5 +144,24 @@ impl Enumeration {
     pub fn name(&self, value: u64) -> Option<&str> {
         let at = self.names.binary_search_by_key(&value, |(value, _)| *value).ok()?;
         Some(&self.names[at].1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn raw_values_are_numbers() {
+        let list = |of| Shape::List { size: 4, of: Box::new(of) };
+        for (shape, raw) in [
+            (Shape::Result, Shape::Signed),
+            (Shape::PointerOrError, Shape::Pointer),
+            (list(Shape::Symbol), list(Shape::Hex)),
+            (Shape::Text, Shape::Text),
+        ] {
+            let field = Field { name: "f".to_owned(), shape, names: None };
+            assert_eq!(field.raw().shape, raw);
+        }
     }
 }

@@ -86,16 +86,16 @@ pub(super) fn spec(text: &str) -> Option<(usize, &'static str)> {
     {
         return Some((section.len(), SECTION));
     }
-    // A string that is compared with comes after a predicate's operator.
+    // A string that is compared comes after one of a predicate's operators, or begins a comparison.
     if let Some(at) = text.find(" \"")
         && text[at + 2..].contains('%')
-        && !text[..at].trim_end().ends_with(['=', '~'])
+        && !text[..at].trim_end().ends_with(['=', '~', '/', '&', '|', '(', '!'])
     {
         return Some((at + 1, PRINTED));
     }
     // A brace in a string or in an escaped character is not a script's.
     let at = text.find('{')?;
-    (!text[..at].contains(['"', '\\'])).then_some((at, SCRIPT))
+    (!text[..at].contains(['"', '\'', '\\'])).then_some((at, SCRIPT))
 }
 
 /// What to write instead of a function of fields: `str(filename)`.
@@ -199,6 +199,9 @@ mod tests {
             ("kfunc:vfs_read", "fentry:vfs_read"),
             ("f/comm == \"{\"/", "kprobe:f/comm == \"{\"/"),
             ("f/comm ~ \"%s\"/", "kprobe:f/comm ~ \"%s\"/"),
+            ("f/arg0:u8 == '{'/", "kprobe:f/arg0:u8 == 123/"),
+            ("f/ \"%\" == comm/", "kprobe:f/comm == \"%\"/"),
+            ("f/pid > 1 && \"%\" == comm/", "kprobe:f/pid > 1 && comm == \"%\"/"),
         ] {
             assert_eq!(spec.parse::<ProbeSpec>().unwrap().to_string(), meant);
         }
