@@ -174,6 +174,9 @@ impl<C: Consumer + Send, F: FnMut(u32) -> C> PerCpuPipe<C, F> {
     /// Adds a CPU, and returns its new consumer.
     fn add(&mut self, cpu: u32, pipe: EvPipe) -> &mut C {
         let consumer = (self.make)(cpu);
+        for shard in &mut self.shards {
+            shard.pipe.accounting.set_watched(cpu, false);
+        }
         meter::share(&self.shared, pipe.queues());
         let at = self.shards.partition_point(|shard| shard.cpu < cpu);
         self.shards.insert(at, Shard { cpu, pipe, consumer });
@@ -257,9 +260,10 @@ impl<C: Consumer + Send, F: FnMut(u32) -> C> PerCpuPipe<C, F> {
         }
     }
 
-    /// Reports a CPU without a queue to the consumer of the lowest CPU.
+    /// Reports a CPU without a queue to the consumer of the lowest CPU, which is told of its failures, too.
     fn report_uncovered(&mut self, cpu: u32, error: &OpenError) {
-        if let Some(Shard { consumer, .. }) = self.shards.first_mut() {
+        if let Some(Shard { consumer, pipe, .. }) = self.shards.first_mut() {
+            pipe.accounting.set_watched(cpu, true);
             consumer.cpu_changed(CpuChange::Uncovered { cpu, error });
         }
     }

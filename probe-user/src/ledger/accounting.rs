@@ -51,6 +51,11 @@ impl Accounting {
         Self { accounts, scratch, page, reported, failures }
     }
 
+    /// Reports the failures of another CPU, too, or no more.
+    pub(crate) fn set_watched(&mut self, cpu: u32, is_watched: bool) {
+        self.failures.set_watched(cpu, is_watched);
+    }
+
     /// What has failed for another reason than a full ring and is not reported yet. `None` if it is not time to look yet, or the
     /// counts cannot be read.
     pub(crate) fn failures(&mut self) -> Option<Vec<Failure>> {

@@ -30,6 +30,14 @@ impl Failures {
         Self { cpus, next, seen: Some(0), reported: BTreeMap::new() }
     }
 
+    /// Looks at another CPU, too, or no more.
+    pub(crate) fn set_watched(&mut self, cpu: u32, is_watched: bool) {
+        if let Some(cpus) = &mut self.cpus {
+            cpus.retain(|&one| one != cpu);
+            cpus.extend(is_watched.then_some(cpu));
+        }
+    }
+
     /// What has failed and is not reported yet. `None` if it is not time to look yet. In the control page, CPUs count their
     /// failures, which is little to read, other than the counts by kind.
     pub(crate) fn look(

@@ -14,6 +14,7 @@ use probe_user::{EvHandlers, EvPipe, OpenError, Options, PerCpuPipe, PipeParts};
 use std::fs::File;
 use std::mem::offset_of;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Mutex;
 
 const MAPS: [&str; 6] = [EVENTS_MAP, EAGER_MAP, CONTROL_MAP, TALLY_MAP, OUTPUTS_MAP, SCRATCH_MAP];
 
@@ -146,6 +147,18 @@ fn a_map_with_entries_for_one_cpu_covers_that_one_and_reports_the_others() {
     let consumers = pipe.close().consumers;
     let [(0, log)] = &consumers[..] else { panic!("{consumers:?}") };
     assert_eq!(log.changes, uncovered);
+
+    let failed = Mutex::new(Vec::new());
+    let pipe = PerCpuPipe::from_object(&mut object, &Options::new(), |_| {
+        let mut handlers = EvHandlers::new();
+        handlers.on_failure(|failure| failed.lock().unwrap().push((failure.cpu, failure.records)));
+        handlers
+    });
+    let pipe = pipe.unwrap();
+    emit_on(&mut object, &cpus, 10);
+    pipe.close();
+    let expected: Vec<_> = cpus[1..].iter().map(|&cpu| (cpu, 10)).collect();
+    assert_eq!(failed.into_inner().unwrap(), expected);
 
     let last = Options::new().cpus([cpus[cpus.len() - 1]]);
     let refused = [
