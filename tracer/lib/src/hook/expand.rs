@@ -141,6 +141,8 @@ pub(crate) struct Choice {
     pub(crate) exclude: Vec<Glob>,
     /// Whether the limits on the number of matches are lifted.
     pub(crate) no_limit: bool,
+    /// Whether calls are traced, which are attached one by one.
+    pub(crate) calls: bool,
 }
 
 impl Choice {
@@ -197,7 +199,8 @@ impl Choice {
         for Expansion { specs, reason } in expansions {
             let Reason::Matched(LeftOut { pattern: spec, .. }) = reason else { continue };
             let same = match of(spec.provider()).bulk() {
-                Bulk::AtOnce => &mut at_once,
+                Bulk::AtOnce if !self.calls => &mut at_once,
+                Bulk::AtOnce => &mut one_by_one,
                 Bulk::OneByOne if features::has_cookies() => &mut one_by_one,
                 Bulk::OneByOne | Bulk::OwnPrograms => &mut programs,
             };
