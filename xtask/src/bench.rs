@@ -36,7 +36,8 @@ pub(crate) struct Args {
 
 impl Args {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        ensure!(may_trace(), "the benchmark loads eBPF programs: run it as root");
+        let asks = self.options.iter().any(|option| option == "--help" || option == "-h");
+        ensure!(asks || may_trace(), "the benchmark loads eBPF programs: run it as root");
         ebpf::refresh(&Workspace::load()?)?;
         let mut command = match self.options.first() {
             Some(first) if first == TRACER || first == SAMPLING => tracer(&self.options)?,

@@ -18,7 +18,7 @@ pub(crate) use format::{CountFormat, ReplayFormat};
 pub(crate) use ring::default_ring_bytes;
 pub(crate) use sample::Sample;
 pub(crate) use seal::Seal;
-pub(crate) use target::{AtEnd, TargetArgs};
+pub(crate) use target::{AtEnd, Choice, TargetArgs};
 pub(crate) use trace::{Flight, Record, Replay, Trace, Traced};
 
 use clap::error::ErrorKind;
@@ -71,18 +71,14 @@ impl Command {
     /// Checks what clap cannot.
     fn check(&self) -> Result<(), &'static str> {
         match self {
-            Self::Trace(Trace { traced, .. }) | Self::Record(Record { traced, .. }) => {
-                traced.check()
-            }
+            Self::Trace(trace) => trace.check(),
+            Self::Record(Record { traced, .. }) => traced.check(),
+            Self::Replay(replay) => replay.check(),
             Self::Count(Count { probes, .. })
             | Self::Latency(Latency { probes, .. })
             | Self::Stack(Stack { probes, .. }) => probes.target.check(),
             Self::Sample(sample) => sample.check(),
-            Self::Replay(_)
-            | Self::List(_)
-            | Self::Info(_)
-            | Self::Check(_)
-            | Self::Completions(_) => Ok(()),
+            Self::List(_) | Self::Info(_) | Self::Check(_) | Self::Completions(_) => Ok(()),
         }
     }
 }
@@ -151,6 +147,21 @@ mod tests {
             assert!(parse(invalid).is_err(), "{invalid:?}");
         }
         assert!(Args::try_parse_from(["probe", "sample", "--aux", "dir"]).is_err());
+    }
+
+    #[test]
+    fn options_without_effect_are_refused() {
+        let is_refused = |args: &[&str]| Args::of(&[&["probe"], args].concat()).is_err();
+        let recorder = ["trace", "f", "--flight-recorder", "1M"];
+        assert!(!is_refused(&recorder) && is_refused(&[&recorder[..], &["--unordered"]].concat()));
+        for format in ["folded", "svg"] {
+            let replay = ["replay", "file", "-F", format];
+            assert!(!is_refused(&replay));
+            for option in ["--ordered", "--unordered", "--raw-values", "--time=local"] {
+                assert!(is_refused(&[&replay[..], &[option]].concat()), "{option}");
+            }
+        }
+        assert!(!is_refused(&["replay", "file", "--raw-values", "--time=local"]));
     }
 
     #[test]

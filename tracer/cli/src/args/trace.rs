@@ -63,6 +63,14 @@ pub(crate) struct Trace {
 }
 
 impl Trace {
+    /// Checks what clap cannot.
+    pub(super) fn check(&self) -> Result<(), &'static str> {
+        if self.traced.flight.is_wanted() && self.order.unordered {
+            return Err("--unordered does not apply to dumps, which are in the order of time");
+        }
+        self.traced.check()
+    }
+
     /// Whether events are held, to be printed in the order of time.
     pub(crate) fn is_ordered(&self) -> bool {
         // Dumps are always ordered.
@@ -130,6 +138,20 @@ pub(crate) struct Replay {
     /// Print numbers instead of the names of constants, errors, functions, devices and addresses
     #[arg(long)]
     pub(crate) raw_values: bool,
+}
+
+impl Replay {
+    /// Checks what clap cannot.
+    pub(super) fn check(&self) -> Result<(), &'static str> {
+        let Order { ordered, unordered } = self.order;
+        let is_of_events = self.raw_values || ordered || unordered || self.time != Time::default();
+        match self.format {
+            ReplayFormat::Stacks(_) if is_of_events => Err(
+                "--time, --ordered, --unordered and --raw-values apply to single events, which are not printed in this format",
+            ),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Probes, targets and limits of a trace.

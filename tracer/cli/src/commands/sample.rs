@@ -101,7 +101,7 @@ fn follow(sampler: &mut Sampler, begun: &Begun, stacks: &mut SampledStacks) -> R
             Next::Malformed(error) => log::warn!("{error}"),
             Next::Timeout => {}
             Next::End => {
-                begun.target_exited();
+                begun.target_exited()?;
                 return Ok(());
             }
         }

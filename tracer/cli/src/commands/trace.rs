@@ -55,8 +55,8 @@ fn traced<O: Output>(
     // Catch SIGXFSZ, so that reaching a file's size limit is a write error and does not end the process. The
     // command gets the default action.
     signal_hook::flag::register(SIGXFSZ, Arc::default())?;
-    let Traced { target, duration, seal, require_complete, flight, .. } = args;
-    let flight = flight.is_wanted().then_some(flight);
+    let Traced { target, duration, seal, require_complete, flight, choice, .. } = args;
+    let flight = flight.is_wanted().then_some((flight, choice));
     let (duration, seal) = (*duration, *seal);
     let is_silent = !to_stdout;
     let requires_complete = *require_complete;

@@ -178,9 +178,13 @@ impl Begun {
         &self.end.stop
     }
 
-    /// Says that the trace has ended because its target has exited, which may be known before the command's status is.
-    pub(crate) fn target_exited(&self) {
-        self.end.because(Cause::Command);
+    /// Ends the trace because nothing of its target is observed any more: it has exited. But a command may also go on, if it
+    /// executes a program that the kernel lets nobody observe. Then this waits for what ends the trace.
+    pub(crate) fn target_exited(&self) -> io::Result<()> {
+        if self.command.is_none() {
+            self.end.because(Cause::Command);
+        }
+        self.stop().wait()
     }
 
     /// Deals with the command, now that the trace has ended, and returns the exit status of this process. `is_enough` says that

@@ -1,6 +1,6 @@
 //! Dumps of the flight recorder: what triggers them, and how they are reported.
 
-use crate::args::Flight;
+use crate::args::{Choice, Flight};
 use crate::output::print::report;
 use anyhow::{Result, anyhow};
 use probe_tracer::{Tracer, TracerBuilder};
@@ -23,15 +23,15 @@ pub(crate) struct Triggers {
 
 impl Triggers {
     /// Attaches the triggers' probes, if there are any, with the targets of `builder`.
-    pub(crate) fn prepare(args: &Flight, builder: TracerBuilder) -> Result<Self> {
+    pub(crate) fn prepare(args: &Flight, choice: &Choice, builder: TracerBuilder) -> Result<Self> {
         let signals = Signals::new([SIGUSR2])?;
         if args.triggers.is_empty() {
             return Ok(Self { signals, tracer: None });
         }
         let options = Options::new().bytes_per_cpu(BYTES).wakeup(Wakeup::EveryRecord);
         let builder = builder.options(options);
-        let builder = args.triggers.iter().cloned().fold(builder, TracerBuilder::probe);
-        let tracer = builder.attach().map_err(|error| anyhow!("cannot trigger dumps: {error}"))?;
+        let tracer = choice.probe(&args.triggers, builder).and_then(TracerBuilder::attach);
+        let tracer = tracer.map_err(|error| anyhow!("cannot trigger dumps: {error}"))?;
         Ok(Self { signals, tracer: Some(tracer) })
     }
 

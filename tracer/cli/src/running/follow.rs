@@ -1,6 +1,6 @@
 //! Traces whose events go to an output, until they end.
 
-use crate::args::{Flight, Seal, TargetArgs};
+use crate::args::{Choice, Flight, Seal, TargetArgs};
 use crate::output::Output;
 use crate::output::ledger::{report_ledger, report_left_out, report_not_shown};
 use crate::output::print::{is_closed, written};
@@ -20,7 +20,7 @@ pub(crate) struct Extent<'a> {
     /// Whether the exit status says if events are missing.
     pub(crate) requires_complete: bool,
     /// The flight recorder's triggers, if events are kept for dumps.
-    pub(crate) flight: Option<&'a Flight>,
+    pub(crate) flight: Option<(&'a Flight, &'a Choice)>,
     /// Whether the output is standard output: then the trace ends when nobody reads it any more.
     pub(crate) to_stdout: bool,
     /// Whether nothing is printed before the end.
@@ -39,7 +39,8 @@ pub(crate) fn follow<O: Output>(
     let mut tracer = attach(ending.narrow(target).held())?;
     report_left_out(tracer.left_out());
     report_not_shown(tracer.probes());
-    let triggers = flight.map(|flight| Triggers::prepare(flight, ending.narrow(target)));
+    let triggers =
+        flight.map(|(flight, choice)| Triggers::prepare(flight, choice, ending.narrow(target)));
     let triggers = triggers.transpose()?;
     // The thread for symbols needs other privileges than the trace, and keeps them to itself.
     let symbols = symbols_of(tracer.probes(), seal)?.interrupted_by(ending.interrupted());

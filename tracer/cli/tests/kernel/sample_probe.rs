@@ -6,6 +6,8 @@ use crate::probe::commands::shell;
 use crate::probe::{Run, assert_exit, assert_failure, printed, probe, stderr, stdout, succeed};
 use probe_testing::crafted::nested;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
@@ -55,7 +57,7 @@ fn a_crafted_program_ends_no_trace() {
     let chain = Chain::compile();
     let (abbreviations, unit) = nested(200_000);
     let crafted = chain.program.with_extension("crafted");
-    std::fs::copy(&chain.program, &crafted).unwrap();
+    fs::copy(&chain.program, &crafted).unwrap();
     add_debug_info(&crafted, [&abbreviations, &unit]);
     let script = format!("{} 3 0; {} 30 12", crafted.display(), chain.program.display());
     let mut run = probe(["sample", "-e", GETPGID, "-c", "1", "-f", "folded", "--"]);
@@ -106,10 +108,10 @@ fn a_table_has_the_most_frequent_stack_first() {
 fn a_flame_graph_replaces_its_file() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("stacks.svg");
-    std::fs::write(&path, "x".repeat(1 << 20)).unwrap();
+    fs::write(&path, "x".repeat(1 << 20)).unwrap();
     let output = sampled(&["-f", "svg", "-o", path.to_str().unwrap()]);
     assert!(output.stdout.is_empty());
-    let svg = std::fs::read_to_string(&path).unwrap();
+    let svg = fs::read_to_string(&path).unwrap();
     assert!(svg.trim_end().ends_with("</svg>") && svg.contains("innermost"), "{svg}");
 }
 
@@ -172,6 +174,22 @@ fn the_trace_of_several_processes_ends_with_the_last_one() {
     assert!(output.status.success(), "{}", stderr(&output));
 }
 
+/// The kernel lets nobody observe a program that its user may not read.
+#[test]
+#[ignore = "needs root: cargo xtask test"]
+fn sampling_ends_in_time_although_the_command_is_not_observed_any_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = dir.path().join("sleep");
+    fs::copy("/bin/sleep", &program).unwrap();
+    for (path, mode) in [(dir.path(), 0o755), (&*program, 0o711)] {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let begun = Instant::now();
+    let mut run = probe(["sample", "--user", "nobody", "-d", "1s", "--"]);
+    succeed(run.arg(&program).arg("60"));
+    assert!((1..30).contains(&begun.elapsed().as_secs()), "{:?}", begun.elapsed());
+}
+
 #[test]
 #[ignore = "needs root: cargo xtask test"]
 fn the_exit_status_is_that_of_the_command() {
@@ -204,7 +222,7 @@ fn an_event_has_the_name_and_the_period_of_its_terms() {
     // With debugfs mounted, `probe` uses the tracefs inside it.
     let folders = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
     let id = folders.map(|folder| format!("{folder}/events/syscalls/sys_enter_getpgid/id"));
-    let id = id.iter().find_map(|id| std::fs::read_to_string(id).ok()).unwrap();
+    let id = id.iter().find_map(|id| fs::read_to_string(id).ok()).unwrap();
     let chain = Chain::compile();
     let event = format!("tracepoint/config={},name=calls-of-it,period=1/", id.trim());
     let mut run = probe(["sample", "-e", &event, "-c", "1000", "-f", "svg", "--"]);

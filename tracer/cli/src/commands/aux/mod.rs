@@ -69,7 +69,7 @@ pub(crate) fn run(args: &Sample, dir: &Path, ending: Ending) -> Result<ExitCode>
         let besides = [Some(begun.stop().as_fd()), written.requests()];
         let besides: Vec<_> = besides.into_iter().flatten().collect();
         if !traces.wait(&besides, LOOK)? {
-            begun.target_exited();
+            begun.target_exited()?;
             break;
         }
     }
