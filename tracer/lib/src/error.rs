@@ -290,7 +290,7 @@ pub enum TraceError {
     TooManyMatches {
         /// The pattern with the most matches.
         spec: ProbeSpec,
-        /// The number of probes that all patterns match.
+        /// The number of probes that the patterns match, as far as they are attached in the same way.
         count: usize,
         /// The limit.
         most: usize,

@@ -210,6 +210,9 @@ fn a_thousand_functions_are_attached_or_refused() {
         assert!(taken.as_secs() < 120, "{taken:?}");
     }
     assert_failure(&mut probe(["trace", "*"]), "or lift the limit (--no-limit)");
+    // Calls are attached one by one.
+    let all = ["trace", "--ret", "vmlinux:s*"];
+    assert_failure(&mut probe(all), "and more than 1000 take long to attach");
 }
 
 #[test]
