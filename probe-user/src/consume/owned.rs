@@ -120,11 +120,8 @@ impl OwnedRecords {
     }
 
     fn forget_stop(&mut self) {
-        if let Some(Ending { stop, .. }) = self.ending.take()
-            && self.pipe.is_here()
-        {
-            // This cannot fail: it was added.
-            let _ = self.pipe.epoll().remove(stop.as_fd());
+        if let Some(Ending { stop, .. }) = self.ending.take() {
+            self.pipe.forget(&stop);
         }
     }
 }

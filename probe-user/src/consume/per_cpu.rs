@@ -260,7 +260,7 @@ impl<C: Consumer + Send, F: FnMut(u32) -> C> PerCpuPipe<C, F> {
         }
     }
 
-    /// Reports a CPU without a queue to the consumer of the lowest CPU, which is told of its failures, too.
+    /// Reports a CPU without a queue, and its failures from now on, to the consumer of the lowest CPU.
     fn report_uncovered(&mut self, cpu: u32, error: &OpenError) {
         if let Some(Shard { consumer, pipe, .. }) = self.shards.first_mut() {
             pipe.accounting.set_watched(cpu, true);

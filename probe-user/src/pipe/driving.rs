@@ -18,6 +18,14 @@ pub trait Drive {
     /// Whether this process has opened the pipe. One that was forked from it shares the epoll instance.
     fn is_here(&self) -> bool;
 
+    /// Waits for a stop no more. A forked child leaves the epoll instance alone.
+    fn forget(&self, stop: &Stop) {
+        if self.is_here() {
+            // This cannot fail: it was added, and nothing else removes it.
+            let _ = self.epoll().remove(stop.as_fd());
+        }
+    }
+
     /// Checks that the pipe can deliver the records that a consumer expects.
     fn check<C: Consumer>(&self, consumer: &C) -> Result<(), PollError>;
 
@@ -92,9 +100,6 @@ impl<'p, P: Drive + ?Sized> Watching<'p, P> {
 
 impl<P: Drive + ?Sized> Drop for Watching<'_, P> {
     fn drop(&mut self) {
-        if self.pipe.is_here() {
-            // This cannot fail: nothing else removes the stop.
-            let _ = self.pipe.epoll().remove(self.stop.as_fd());
-        }
+        self.pipe.forget(self.stop);
     }
 }

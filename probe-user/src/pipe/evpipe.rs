@@ -31,8 +31,8 @@ use std::time::Duration;
 ///
 /// - [`run`](Self::run) drains until it is stopped;
 /// - [`poll`](Self::poll) waits, and drains once;
-/// - [`drain`](Self::drain) does not wait: call it when the descriptor of the pipe ([`AsFd`]) is readable, and again while [`Progress::pending`], in an event
-///   loop of your own, or at any time;
+/// - [`drain`](Self::drain) does not wait: call it in an event loop of your own when the descriptor of the pipe ([`AsFd`])
+///   is readable, and again while [`Progress::pending`], or at any time;
 /// - `AsyncEvPipe` drains in a tokio task; [`OwnedRecords`](crate::OwnedRecords) and `RecordStream` return records
 ///   that you can keep.
 ///

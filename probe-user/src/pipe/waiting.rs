@@ -26,7 +26,7 @@ pub(crate) struct Waiting {
     poll_interval: Option<Duration>,
     /// The next drain may find records that have no wakeup.
     pub(crate) pending: bool,
-    /// Whether drains have delivered something since the consumer was told that it has caught up.
+    /// Whether a drain has delivered records since the last call of `caught_up`.
     pub(crate) has_delivered: bool,
     /// Where the next drain looks.
     pub(crate) due: Due,
