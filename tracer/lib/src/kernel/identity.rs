@@ -1,11 +1,14 @@
 //! Giving up the identity of root, to whom most files of a machine belong.
 
 use crate::kernel::capabilities::{Capabilities, keep_in_thread};
+use crate::kernel::confinement::deny_files_in_thread;
 use probe_sys::process::Identity;
 use rustix::process::geteuid;
 use rustix::thread::{capabilities, set_capabilities, set_keep_capabilities};
 use std::env;
 use std::io;
+use std::sync::{Arc, Barrier};
+use std::thread::{self, JoinHandle};
 
 /// The capabilities with which a thread can read whatever root can read.
 pub(crate) const TO_READ_AS_ROOT: Capabilities =
@@ -44,6 +47,27 @@ pub(crate) fn leave_root_to_read() -> io::Result<()> {
         leave_root(&instead_of_root())?;
     }
     Ok(())
+}
+
+/// Starts a thread that opens no files. Before this returns, it has given up its privileges as `give_up` does.
+pub(crate) fn start_without_files(
+    name: &str,
+    who: &'static str,
+    give_up: impl FnOnce() -> io::Result<()> + Send + 'static,
+    run: impl FnOnce() + Send + 'static,
+) -> io::Result<JoinHandle<()>> {
+    let begun = Arc::new(Barrier::new(2));
+    let begins = Arc::clone(&begun);
+    let run = move || {
+        if let Err(error) = give_up().and_then(|()| deny_files_in_thread()) {
+            log::warn!("{who} keeps its privileges: {error}");
+        }
+        begins.wait();
+        run();
+    };
+    let thread = thread::Builder::new().name(name.into()).spawn(run)?;
+    begun.wait();
+    Ok(thread)
 }
 
 /// Drops all capabilities of the calling thread, and root's identity.

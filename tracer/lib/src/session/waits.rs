@@ -3,9 +3,8 @@
 
 use crate::error::TraceError;
 use crate::kernel::capabilities::{Capabilities, keep_least};
-use crate::kernel::confinement::deny_files_in_thread;
 use crate::kernel::features::is_refusal;
-use crate::kernel::identity::{instead_of_root, leave_root};
+use crate::kernel::identity::{instead_of_root, leave_root, start_without_files};
 use crate::object::Object;
 use probe_common::RecordHeader;
 use probe_sys::bpf;
@@ -19,8 +18,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
-use std::sync::{Arc, Barrier, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
@@ -243,18 +242,14 @@ struct Sweeper {
 impl Sweeper {
     fn start(sweep: Arc<Sweep>) -> Result<Self, TraceError> {
         let (stop, stopped) = mpsc::channel::<()>();
-        let begun = Arc::new(Barrier::new(2));
-        let begins = Arc::clone(&begun);
-        let run = move || {
+        let swept = Arc::clone(&sweep);
+        let give_up = move || {
+            leave_root(&instead_of_root())?;
             // The kernel asks for a privilege before 5.19, with the sysctl kernel.unprivileged_bpf_disabled.
             let candidates = [Capabilities::NONE, Capabilities::BPF];
-            let given_up = leave_root(&instead_of_root())
-                .and_then(|_| keep_least(candidates, || sweep.is_allowed()))
-                .and_then(|_| deny_files_in_thread());
-            if let Err(error) = given_up {
-                log::warn!("the thread that ends waits keeps its privileges: {error}");
-            }
-            begins.wait();
+            keep_least(candidates, || swept.is_allowed()).map(drop)
+        };
+        let run = move || {
             let mut is_told = false;
             while stopped.recv_timeout(SWEEP) == Err(RecvTimeoutError::Timeout) {
                 if let Err(error) = sweep.older_than(LONGEST)
@@ -264,11 +259,8 @@ impl Sweeper {
                 }
             }
         };
-        let thread = thread::Builder::new().name("waits".into()).spawn(run);
-        let thread = Some(thread.map_err(TraceError::load)?);
-        // From here on, the thread has no privileges.
-        begun.wait();
-        Ok(Self { stop: Some(stop), thread })
+        let thread = start_without_files("waits", "the thread that ends waits", give_up, run);
+        Ok(Self { stop: Some(stop), thread: Some(thread.map_err(TraceError::load)?) })
     }
 }
 
