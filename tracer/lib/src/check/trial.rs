@@ -199,7 +199,7 @@ impl Trial {
             let failed = |source| TraceError::Binary { spec: spec.clone(), source };
             let binary = Binary::open("/proc/self/exe", &[]).map_err(failed)?;
             let entry = binary.entry().map_err(failed)?;
-            attacher.uprobe_at(&spec, binary.path(), entry, 0).map(|link| vec![link])
+            attacher.uprobe_at(&spec, &binary, entry, 0).map(|link| vec![link])
         })
     }
 

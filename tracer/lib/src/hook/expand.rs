@@ -141,14 +141,17 @@ pub(crate) struct Choice {
     pub(crate) exclude: Vec<Glob>,
     /// Whether the limits on the number of matches are lifted.
     pub(crate) no_limit: bool,
-    /// Whether calls are traced, which are attached one by one.
-    pub(crate) calls: bool,
 }
 
 impl Choice {
     /// Expands each of these specs. What they stand for besides comes last, so that without patterns, probes have the
-    /// numbers of their specs.
-    pub(crate) fn expand(&self, specs: &[ProbeSpec], host: &mut Host) -> Result<Vec<Expansion>> {
+    /// numbers of their specs. With `calls`, all of them are attached one by one.
+    pub(crate) fn expand(
+        &self,
+        specs: &[ProbeSpec],
+        calls: bool,
+        host: &mut Host,
+    ) -> Result<Vec<Expansion>> {
         let (mut expansions, mut besides) = (Vec::new(), Vec::new());
         for spec in specs {
             Architecture::HERE.check(spec)?;
@@ -169,7 +172,7 @@ impl Choice {
         }
         besides.retain(|one| !one.specs.is_empty());
         expansions.extend(besides);
-        self.check(&expansions)?;
+        self.check(&expansions, calls)?;
         Ok(expansions)
     }
 
@@ -186,7 +189,7 @@ impl Choice {
     }
 
     /// Checks that the patterns do not match too many probes.
-    fn check(&self, expansions: &[Expansion]) -> Result<()> {
+    fn check(&self, expansions: &[Expansion], calls: bool) -> Result<()> {
         /// The matches of patterns that are attached in the same way.
         #[derive(Default)]
         struct Matches<'s> {
@@ -199,7 +202,7 @@ impl Choice {
         for Expansion { specs, reason } in expansions {
             let Reason::Matched(LeftOut { pattern: spec, .. }) = reason else { continue };
             let same = match of(spec.provider()).bulk() {
-                Bulk::AtOnce if !self.calls => &mut at_once,
+                Bulk::AtOnce if !calls => &mut at_once,
                 Bulk::AtOnce => &mut one_by_one,
                 Bulk::OneByOne if features::has_cookies() => &mut one_by_one,
                 Bulk::OneByOne | Bulk::OwnPrograms => &mut programs,

@@ -38,9 +38,7 @@ impl Hook for RawTracepoint {
             }
         }
         if names.is_empty() && !spec.is_glob() {
-            let near = host.tracefs().map(|tracefs| tracefs.near_raw(spec.name()));
-            let near = near.unwrap_or_default();
-            return Err(TraceError::UnknownTracepoint { spec: spec.clone(), near });
+            return Err(unknown(spec, host));
         }
         Ok(names.into_iter().collect())
     }
@@ -80,9 +78,7 @@ impl Hook for RawTracepoint {
         match raw_tracepoint(&c_name(spec)?, program) {
             Ok(link) => Ok(link),
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {
-                let near = attacher.host.tracefs().map(|tracefs| tracefs.near_raw(spec.name()));
-                let near = near.unwrap_or_default();
-                Err(TraceError::UnknownTracepoint { spec: spec.clone(), near })
+                Err(unknown(spec, &mut attacher.host))
             }
             Err(source) => {
                 // The program reads an argument that the tracepoint does not have (`bpf_probe_register()` in
@@ -95,6 +91,12 @@ impl Hook for RawTracepoint {
             }
         }
     }
+}
+
+/// There is no such tracepoint. Without tracefs, no similar ones are known.
+fn unknown(spec: &ProbeSpec, host: &mut Host) -> TraceError {
+    let near = host.tracefs().map(|tracefs| tracefs.near_raw(spec.name()));
+    TraceError::UnknownTracepoint { spec: spec.clone(), near: near.unwrap_or_default() }
 }
 
 /// Lists the raw tracepoints by their types, in the kernel and its modules.

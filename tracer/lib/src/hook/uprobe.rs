@@ -17,7 +17,7 @@ use probe_sys::perf_event::PerfEvent;
 use std::ffi::CString;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The entry or the return of a function of a program or library.
 pub(super) struct Uprobe {
@@ -109,7 +109,6 @@ impl Hook for Uprobe {
                  other GLIBC_TUNABLES may use another function"
             );
         }
-        let (name, path) = (binary.path().to_owned(), binary.path_for_kernel());
         let offset = offset(spec, binary)?;
         let (programs, returns) = part.of_function(self.returns);
         if returns && binary.is_go() && !unsafe_returns {
@@ -132,7 +131,7 @@ impl Hook for Uprobe {
         if returns {
             binary.check_called(offset).map_err(|source| failed(spec, source))?;
         }
-        let place = InFile { name: &name, path: &path, offset };
+        let place = InFile::new(binary, offset);
         attacher.uprobe(spec, &place, programs, returns, number)
     }
 
@@ -142,13 +141,19 @@ impl Hook for Uprobe {
 }
 
 /// An instruction in a file.
-struct InFile<'p> {
+struct InFile {
     /// The file's path in messages.
-    name: &'p Path,
-    /// A path that leads the kernel to it.
-    path: &'p Path,
+    name: PathBuf,
+    /// A path that leads the kernel to it while it is open.
+    path: PathBuf,
     /// Where the instruction is in it, in bytes.
     offset: u64,
+}
+
+impl InFile {
+    fn new(binary: &Binary, offset: u64) -> Self {
+        Self { name: binary.path().to_owned(), path: binary.path_for_kernel(), offset }
+    }
 }
 
 /// The type of perf events of uprobes.
@@ -184,19 +189,18 @@ impl Attacher<'_> {
     pub(crate) fn uprobe_at(
         &mut self,
         spec: &ProbeSpec,
-        path: &Path,
+        binary: &Binary,
         offset: u64,
         number: u32,
     ) -> Result<Link> {
         let (programs, returns) = Part::Whole.of_function(false);
-        let place = InFile { name: path, path, offset };
-        self.uprobe(spec, &place, programs, returns, number)
+        self.uprobe(spec, &InFile::new(binary, offset), programs, returns, number)
     }
 
     fn uprobe(
         &mut self,
         spec: &ProbeSpec,
-        place: &InFile<'_>,
+        place: &InFile,
         programs: &str,
         returns: bool,
         number: u32,
@@ -204,7 +208,7 @@ impl Attacher<'_> {
         let path = CString::new(place.path.as_os_str().as_bytes())
             .map_err(|error| TraceError::Attach { spec: spec.clone(), source: error.into() })?;
         let event = PerfEvent::uprobe(pmu(spec)?, &path, place.offset, returns)
-            .map_err(|error| why(spec, place.name, error))?;
+            .map_err(|error| why(spec, &place.name, error))?;
         self.perf_event(spec, event, Side::Process, programs, number)
     }
 }

@@ -69,7 +69,7 @@ impl Form for Table {
                 // Fast paths for the common cases: formatting takes several times as long as everything else.
                 (Shape::Unsigned, Value::Integer(value)) => json::number(out, value),
                 (Shape::Signed, Value::Integer(value)) => json::number(out, value.cast_signed()),
-                (Shape::Text, Value::Bytes(bytes)) if bytes.iter().all(is_plain_in_quotes) => {
+                (Shape::Text, Value::Bytes(bytes)) if bytes.iter().all(json::is_plain) => {
                     out.push(b'"');
                     out.extend_from_slice(bytes);
                     out.push(b'"');
@@ -172,11 +172,6 @@ fn text(out: &mut Vec<u8>, text: &[u8]) -> usize {
 /// Whether a terminal prints a character as itself.
 fn is_plain(byte: &u8) -> bool {
     matches!(byte, b' '..=b'~')
-}
-
-/// Whether a character stands for itself between quotes.
-fn is_plain_in_quotes(byte: &u8) -> bool {
-    is_plain(byte) && !matches!(byte, b'"' | b'\\')
 }
 
 /// Writes a right-aligned number, padded with `fill`.

@@ -442,11 +442,11 @@ impl TracerBuilder {
         let fields = self.fields.clone();
         let host = Host::of_targets(self.targets(), self.program.clone());
         let mut planner = Planner { calls: self.calls, fields, host };
-        let choice = Choice { calls: self.calls, ..self.choice.clone() };
-        let mut selection = Selection::new(&self.specs, &choice, &mut planner, |planner, spec| {
-            self.interrupted.check()?;
-            plan(planner, spec)
-        })?;
+        let mut selection =
+            Selection::new(&self.specs, &self.choice, &mut planner, |planner, spec| {
+                self.interrupted.check()?;
+                plan(planner, spec)
+            })?;
         if object::hits_wait(&selection.tables) {
             config.memory_offset = planner.host.types.memory_offset();
         }

@@ -36,7 +36,9 @@ impl Selection {
         plan: impl Fn(&mut Planner, &ProbeSpec) -> Result<Plan, TraceError>,
     ) -> Result<Self, TraceError> {
         let mut this = Self::default();
-        for Expansion { specs, mut reason } in choice.expand(specs, &mut planner.host)? {
+        for Expansion { specs, mut reason } in
+            choice.expand(specs, planner.calls, &mut planner.host)?
+        {
             if specs.len() > 1 {
                 planner.host.types.expect_many();
             }

@@ -84,9 +84,9 @@ impl Channel {
     fn limit(&self, which: Timeout, deadline: Instant) -> io::Result<()> {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            // Zero would mean that there is no limit.
             return Err(io::ErrorKind::WouldBlock.into());
         }
+        // Zero, to which shorter times are rounded, would mean that there is no limit.
         Ok(set_socket_timeout(&self.0, which, Some(left.max(Duration::from_millis(1))))?)
     }
 
