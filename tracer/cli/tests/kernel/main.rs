@@ -21,6 +21,7 @@ mod filters_patterns;
 mod filters_signs;
 mod flight_probe;
 mod hotplug_probe;
+mod kernel_names;
 mod kprobe;
 mod kprobe_absent;
 mod kprobe_compat;

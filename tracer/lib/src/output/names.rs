@@ -35,7 +35,7 @@ impl<'e> Names<'e> {
                 (self.symbols.of_process_stack(self.task, self.time, &addresses), 0)
             }
             _ => {
-                let frames = self.symbols.of_kernel_stack(&addresses);
+                let frames = self.symbols.of_kernel_stack(self.time, &addresses);
                 let left_out = tracing(&frames);
                 (frames, left_out)
             }
@@ -57,7 +57,7 @@ impl<'e> Names<'e> {
 
     /// The kernel function at an address, if it is known.
     pub(crate) fn symbol(&mut self, address: u64) -> Option<Symbol> {
-        let frames = self.symbols.of_kernel(address);
+        let frames = self.symbols.of_kernel(self.time, address);
         (!frames.is_empty()).then_some(Symbol(frames))
     }
 }

@@ -1,21 +1,29 @@
 //! Names of functions in the kernel and its modules.
 
 use super::service::Found;
-use super::{Address, Frame};
+use super::watch::Watch;
+use super::{Address, Frame, locked};
 use crate::binary::reader::program::demangled;
 use blazesym::MaybeDefault;
 use blazesym::symbolize::source::{Kernel, Source};
 use blazesym::symbolize::{Input, Sym, Symbolized, Symbolizer};
+use probe_sys::clock::monotonic;
 use rustix::fs::{MemfdFlags, memfd_create};
 use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// How often the list of modules is read, at least.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// The kernel's table of symbols. It is read again when modules have been loaded or unloaded.
 pub(super) struct KernelNames {
     symbolizer: Symbolizer,
+    /// A time before the table was read.
+    since: u64,
     table: PathBuf,
     /// Where `table` is, unless it is the kernel's own file.
     _copy: Option<File>,
@@ -24,6 +32,8 @@ pub(super) struct KernelNames {
     files: io::Result<[File; 2]>,
     /// The modules in the table, and their addresses.
     loaded: Vec<String>,
+    /// When the list of modules is read again.
+    next_look: Instant,
 }
 
 impl KernelNames {
@@ -34,12 +44,13 @@ impl KernelNames {
 
     fn of(table: PathBuf, modules: PathBuf) -> Self {
         let files = File::open(&table).and_then(|symbols| Ok([symbols, File::open(modules)?]));
-        let (symbolizer, loaded) = (symbolizer(), Vec::new());
-        let mut this = Self { symbolizer, table, _copy: None, files, loaded };
+        let (symbolizer, loaded, next_look) = (symbolizer(), Vec::new(), Instant::now() + LOOK);
+        let since = monotonic();
+        let mut this = Self { symbolizer, since, table, _copy: None, files, loaded, next_look };
         // A module that is loaded meanwhile is noticed later.
         this.loaded = this.modules().unwrap_or_default();
         // It reads the table on first use.
-        this.look_up(&[Address { at: u64::MAX, is_return: false }]);
+        this.look_up(&[Address { at: u64::MAX, is_return: false }], None);
         this
     }
 
@@ -51,17 +62,39 @@ impl KernelNames {
         modules.read_to_string(&mut text)?;
         // "name size uses users state address": uses change often.
         let module = |line: &str| {
-            let mut words = line.split_ascii_whitespace();
-            let name = words.next().unwrap_or_default();
-            format!("{name} {}", words.nth(4).unwrap_or_default())
+            let words: Vec<_> = line.split_ascii_whitespace().collect();
+            [0, 1, 5].map(|n| words.get(n).copied().unwrap_or_default()).join(" ")
         };
         Ok(text.lines().map(module).collect())
     }
 
+    /// Looks now and then whether modules were loaded or unloaded, so that no name outlives its module for long.
+    pub(super) fn follow(&mut self, watch: &Mutex<Watch>) {
+        if Instant::now() >= self.next_look {
+            self.refresh(Some(watch));
+        }
+    }
+
     /// Reads the table again if it has changed.
-    fn refresh(&mut self) -> io::Result<()> {
+    fn refresh(&mut self, watch: Option<&Mutex<Watch>>) {
+        self.next_look = Instant::now() + LOOK;
+        if let Err(error) = self.try_refresh(watch) {
+            log::debug!("functions of modules that were loaded later have no names: {error}");
+        }
+    }
+
+    fn try_refresh(&mut self, watch: Option<&Mutex<Watch>>) -> io::Result<()> {
         let loaded = self.modules()?;
-        if loaded == self.loaded {
+        let (now, is_other) = (monotonic(), loaded != self.loaded);
+        let is_old = watch.is_some_and(|watch| {
+            let mut watch = locked(watch);
+            let kernel = watch.kernel();
+            if is_other {
+                kernel.renew_table(now);
+            }
+            kernel.table_since() > self.since
+        });
+        if !is_other && !is_old {
             return Ok(());
         }
         if let Ok([symbols, _]) = &mut self.files {
@@ -71,15 +104,13 @@ impl KernelNames {
             self.table = format!("/proc/self/fd/{}", copy.as_raw_fd()).into();
             (self.symbolizer, self._copy) = (symbolizer(), Some(copy));
         }
-        self.loaded = loaded;
+        (self.loaded, self.since) = (loaded, now);
         Ok(())
     }
 
     /// The function at each address.
-    pub(super) fn look_up(&mut self, addresses: &[Address]) -> Found {
-        if let Err(error) = self.refresh() {
-            log::debug!("functions of modules that were loaded later have no names: {error}");
-        }
+    pub(super) fn look_up(&mut self, addresses: &[Address], watch: Option<&Mutex<Watch>>) -> Found {
+        self.refresh(watch);
         let kallsyms = MaybeDefault::Some(self.table.clone());
         let kernel = Kernel { kallsyms, vmlinux: MaybeDefault::None, ..Kernel::default() };
         let calls: Vec<u64> = addresses.iter().map(|address| address.instruction()).collect();
@@ -128,7 +159,7 @@ mod tests {
     use std::fs;
 
     fn name(names: &mut KernelNames, at: u64) -> Option<String> {
-        let found = names.look_up(&[Address { at, is_return: false }]).remove(0);
+        let found = names.look_up(&[Address { at, is_return: false }], None).remove(0);
         found.first().map(|frame| frame.name.clone())
     }
 

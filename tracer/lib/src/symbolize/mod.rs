@@ -3,6 +3,7 @@
 mod files;
 mod frame;
 mod images;
+mod kernel_changes;
 mod kernel_names;
 mod known;
 mod mappings;
@@ -21,6 +22,7 @@ use crate::object::namespaces::PidNamespace;
 use crate::session::interrupt::Interrupt;
 use crate::session::tracer::Tracer;
 use images::ElfFile;
+use kernel_changes::Code;
 use known::{Known, Space};
 use probe_perf::Target;
 use probe_tracer_common::trace::{COMM_LEN, Task};
@@ -58,10 +60,19 @@ pub struct Symbols {
 enum Source {
     #[default]
     Nowhere,
-    /// Without a watch, addresses of processes have no names.
-    Service(Service, Option<Arc<Mutex<Watch>>>),
-    /// Received from a recording. All of them are remembered.
-    Channel(Receiver<Learnt>, BTreeSet<(Owner, u64)>),
+    Service(Service, Watched),
+    /// Received from a recording. All of them are remembered. With the times since which they have been true.
+    Channel(Receiver<Learnt>, BTreeSet<(Option<Owner>, u64)>),
+}
+
+/// What is watched, so that names are of the times of hits.
+#[derive(Debug)]
+enum Watched {
+    /// Addresses of processes have no names.
+    Nothing,
+    /// The same.
+    Kernel(Arc<Mutex<Watch>>),
+    Processes(Arc<Mutex<Watch>>),
 }
 
 /// An address, and whether it is a return address.
@@ -114,13 +125,17 @@ impl Symbols {
         Self::default()
     }
 
-    /// Starts the thread and reads the kernel's symbol table (`/proc/kallsyms`). Addresses of processes have no names.
+    /// Starts the thread and reads the kernel's symbol table (`/proc/kallsyms`). Addresses of processes have no names. With
+    /// `CAP_PERFMON`, the thread also watches which eBPF programs the kernel adds and removes.
     ///
     /// # Errors
     ///
     /// If the thread cannot be created.
     pub fn start() -> io::Result<Self> {
-        Self::serve(SymbolAccess::Kernel, None)
+        let watch = Watch::of_kernel().inspect_err(|error| {
+            log::debug!("eBPF programs that are loaded later have no names: {error}");
+        });
+        Self::serve(SymbolAccess::Kernel, watch.map_or(Watched::Nothing, Watched::kernel))
     }
 
     /// Starts the thread, which also watches what processes map: all of them or, without the privilege for that
@@ -134,17 +149,16 @@ impl Symbols {
         if access == SymbolAccess::Processes {
             PidNamespace::own().map_err(io::Error::other)?;
         }
-        let watch = Watch::open(target).inspect_err(|error| {
+        let watch = Watch::of_processes(target).inspect_err(|error| {
             log::warn!("user addresses have no names, because what processes map cannot be watched: {error}");
         });
-        Self::serve(access, watch.ok())
+        Self::serve(access, watch.map_or(Watched::Nothing, Watched::processes))
     }
 
-    fn serve(access: SymbolAccess, watch: Option<Watch>) -> io::Result<Self> {
+    fn serve(access: SymbolAccess, watched: Watched) -> io::Result<Self> {
         let warns = symbols::are_hidden();
-        let watch = watch.map(|watch| Arc::new(Mutex::new(watch)));
-        let service = Service::start(access, watch.clone())?;
-        Ok(Self { source: Source::Service(service, watch), warns, ..Self::default() })
+        let service = Service::start(access, &watched)?;
+        Ok(Self { source: Source::Service(service, watched), warns, ..Self::default() })
     }
 
     /// Lets a signal end the waiting for names, if one does not come for a second: the number of the signal, once there is one,
@@ -157,20 +171,23 @@ impl Symbols {
         self
     }
 
-    /// The functions at a kernel address; empty if they are unknown.
-    pub fn of_kernel(&mut self, address: u64) -> Arc<[Frame]> {
-        self.of_kernel_stack(&[address]).pop().unwrap_or_default()
+    /// The functions at a kernel address at the time of a hit (`CLOCK_MONOTONIC`, in nanoseconds); empty if they are unknown.
+    pub fn of_kernel(&mut self, time: u64, address: u64) -> Arc<[Frame]> {
+        self.of_kernel_stack(time, &[address]).pop().unwrap_or_default()
     }
 
-    /// The functions at each address of a kernel stack, the innermost first; empty for an address without known
-    /// functions.
-    pub fn of_kernel_stack(&mut self, addresses: &[u64]) -> Vec<Arc<[Frame]>> {
+    /// The functions at each address of a kernel stack, the innermost first, at the time of a hit; empty for an address without
+    /// known functions.
+    pub fn of_kernel_stack(&mut self, time: u64, addresses: &[u64]) -> Vec<Arc<[Frame]>> {
         self.receive();
-        let addresses: Vec<_> = stack(addresses).collect();
-        self.look_up_in_kernel(&addresses);
+        let hits: Vec<_> = stack(addresses).map(|address| (time, address)).collect();
+        let since = self.look_up_in_kernel(&hits);
         let names = self.known.of(&Space::Kernel);
-        let of = |one| names.since(one, 0).cloned().unwrap_or_default();
-        addresses.into_iter().map(of).collect()
+        let name = |(&(time, address), since): (&(u64, Address), Option<u64>)| match since {
+            Some(since) => names.since(address, since),
+            None => names.at(address, time).map(|(_, frames)| frames),
+        };
+        hits.iter().zip(since).map(|one| name(one).cloned().unwrap_or_default()).collect()
     }
 
     /// The functions at each address of a process's stack, like [`of_kernel_stack`](Self::of_kernel_stack), at the time of a
@@ -184,7 +201,7 @@ impl Symbols {
         self.receive();
         let (owner, addresses): (_, Vec<_>) = (Owner::of(task), stack(addresses).collect());
         match &self.source {
-            Source::Service(_, Some(watch)) => {
+            Source::Service(_, Watched::Processes(watch)) => {
                 let watch = Arc::clone(watch);
                 self.of_watched(&watch, owner, time, &addresses)
             }
@@ -201,14 +218,23 @@ impl Symbols {
     pub(crate) fn mapped_since(&mut self, task: &Task, time: u64) -> Option<u64> {
         self.receive();
         match &self.source {
-            Source::Nowhere | Source::Service(_, None) => Some(0),
-            Source::Service(_, Some(watch)) => {
+            Source::Service(_, Watched::Processes(watch)) => {
                 locked(watch).images_at(time).all_since(task.pid, time)
             }
-            Source::Channel(_, changes) => {
-                let owner = Owner::of(task);
-                changes.range((owner, 0)..=(owner, time)).last().map(|(_, since)| *since)
+            Source::Nowhere | Source::Service(..) => Some(0),
+            Source::Channel(_, changes) => last(changes, Some(Owner::of(task)), time),
+        }
+    }
+
+    /// The same for the kernel's code.
+    pub(crate) fn kernel_since(&mut self, time: u64) -> u64 {
+        self.receive();
+        match &self.source {
+            Source::Nowhere => 0,
+            Source::Service(_, watched) => {
+                watched.watch().map_or(0, |watch| locked(watch).kernel_at(time).all_since(time))
             }
+            Source::Channel(_, changes) => last(changes, None, time).unwrap_or(0),
         }
     }
 
@@ -250,43 +276,67 @@ impl Symbols {
         (sender, Self { source: Source::Channel(receiver, BTreeSet::new()), ..Self::default() })
     }
 
-    /// Looks up the unknown addresses of these stacks in one request, which is much faster than one request for each stack.
-    pub(crate) fn expect_in_kernel<'s>(&mut self, stacks: impl Iterator<Item = &'s [u64]>) {
-        let addresses: Vec<_> = stacks.flat_map(stack).collect();
-        self.look_up_in_kernel(&addresses);
+    /// Looks up the unknown addresses of these stacks, which have the times of their hits, in one request. That is much faster
+    /// than one request for each stack.
+    pub(crate) fn expect_in_kernel<'s>(&mut self, stacks: impl Iterator<Item = (u64, &'s [u64])>) {
+        self.look_up_in_kernel(&hits(stacks));
     }
 
-    /// The same for stacks of a process, and the times of their hits.
+    /// The same for stacks of a process.
     pub(crate) fn expect_in_process<'s>(
         &mut self,
         task: &Task,
         stacks: impl Iterator<Item = (u64, &'s [u64])>,
     ) {
-        let Source::Service(_, Some(watch)) = &self.source else { return };
+        let Source::Service(_, Watched::Processes(watch)) = &self.source else { return };
         let watch = Arc::clone(watch);
-        let at = |(time, one)| stack(one).map(move |address| (time, address));
-        let hits: Vec<_> = stacks.flat_map(at).collect();
-        self.look_up_in_process(&watch, Owner::of(task), &hits);
+        self.look_up_in_process(&watch, Owner::of(task), &hits(stacks));
     }
 
-    fn look_up_in_kernel(&mut self, addresses: &[Address]) {
+    /// Looks up unknown names. Returns for each hit the time since which its address has had the same name; `None` if nothing
+    /// is looked up.
+    fn look_up_in_kernel(&mut self, hits: &[(u64, Address)]) -> Vec<Option<u64>> {
         // What a recording contains is sent once, and remembered.
-        if !matches!(self.source, Source::Service(..)) {
-            return;
-        }
+        let Source::Service(_, watched) = &self.source else { return vec![None; hits.len()] };
         self.known.shrink();
+        let codes: Vec<_> = match watched.watch().map(|watch| locked(watch)) {
+            Some(mut watch) => {
+                let code =
+                    |&(time, address): &(u64, Address)| watch.kernel_at(time).at(time, address);
+                hits.iter().map(code).collect()
+            }
+            None => hits.iter().map(|_| (0, Code::InTable)).collect(),
+        };
         let names = self.known.of(&Space::Kernel);
+        let mut learnt = BTreeMap::<u64, Vec<_>>::new();
         let mut unknown = Vec::new();
         let mut seen = HashSet::new();
-        for &address in addresses {
-            if names.since(address, 0).is_none() && seen.insert(address) {
-                unknown.push(address);
+        let since = codes.iter().map(|&(since, _)| Some(since)).collect();
+        for (&(_, address), (since, code)) in hits.iter().zip(codes) {
+            if names.since(address, since).is_some() || !seen.insert((since, address)) {
+                continue;
+            }
+            match code {
+                Code::InTable => unknown.push((since, address)),
+                Code::Known(frames) => learnt.entry(since).or_default().push((address, frames)),
             }
         }
-        if unknown.is_empty() {
-            return;
+        let addresses: Vec<_> = unknown.iter().map(|&(_, address)| address).collect();
+        let found = self.find_in_kernel(&addresses);
+        for ((since, address), frames) in unknown.into_iter().zip(found) {
+            learnt.entry(since).or_default().push((address, frames));
         }
-        let Some(Answer { found, .. }) = self.ask(Place::Kernel, &unknown) else { return };
+        learnt.into_iter().for_each(|(since, names)| self.learn(None, since, names));
+        since
+    }
+
+    /// Looks up addresses in the kernel's table.
+    fn find_in_kernel(&mut self, addresses: &[Address]) -> Vec<Arc<[Frame]>> {
+        if addresses.is_empty() {
+            return Vec::new();
+        }
+        let found =
+            self.ask(Place::Kernel, addresses).map(|answer| answer.found).unwrap_or_default();
         if self.warns && found.iter().any(|one| one.is_empty()) {
             self.warns = false;
             log::warn!(
@@ -294,7 +344,7 @@ impl Symbols {
                 symbols::TO_SEE
             );
         }
-        self.learn(None, 0, unknown.into_iter().zip(found).collect());
+        found
     }
 
     /// The functions at addresses of a process at a time.
@@ -444,11 +494,28 @@ impl Symbols {
     fn receive(&mut self) {
         let Source::Channel(receiver, changes) = &mut self.source else { return };
         for Learnt { process, since, names } in receiver.try_iter() {
-            changes.extend(process.map(|owner| (owner, since)));
+            changes.insert((process, since));
             let space = process.map_or(Space::Kernel, Space::Process);
             for (address, frames) in names {
                 self.known.insert(&space, address, since, frames);
             }
+        }
+    }
+}
+
+impl Watched {
+    fn kernel(watch: Watch) -> Self {
+        Self::Kernel(Arc::new(Mutex::new(watch)))
+    }
+
+    fn processes(watch: Watch) -> Self {
+        Self::Processes(Arc::new(Mutex::new(watch)))
+    }
+
+    fn watch(&self) -> Option<&Arc<Mutex<Watch>>> {
+        match self {
+            Self::Nothing => None,
+            Self::Kernel(watch) | Self::Processes(watch) => Some(watch),
         }
     }
 }
@@ -478,6 +545,16 @@ fn locked(watch: &Mutex<Watch>) -> MutexGuard<'_, Watch> {
 /// The addresses of a stack: the innermost one is in the running function, the others are return addresses.
 fn stack(addresses: &[u64]) -> impl Iterator<Item = Address> {
     addresses.iter().enumerate().map(|(n, &at)| Address { at, is_return: n > 0 })
+}
+
+/// The addresses of stacks, with the times of their hits.
+fn hits<'s>(stacks: impl Iterator<Item = (u64, &'s [u64])>) -> Vec<(u64, Address)> {
+    stacks.flat_map(|(time, one)| stack(one).map(move |address| (time, address))).collect()
+}
+
+/// The last change of a process, or of the kernel, up to a time.
+fn last(changes: &BTreeSet<(Option<Owner>, u64)>, of: Option<Owner>, time: u64) -> Option<u64> {
+    changes.range((of, 0)..=(of, time)).next_back().map(|(_, since)| *since)
 }
 
 #[cfg(test)]
@@ -526,8 +603,8 @@ mod tests {
             )];
             sender.send(Learnt { process: None, since: 0, names }).unwrap();
         }
-        assert!((0..500).all(|at| symbols.of_kernel(at).len() == 1));
-        assert!(symbols.of_kernel(500).is_empty() && symbols.of_kernel(0).len() == 1);
+        assert!((0..500).all(|at| symbols.of_kernel(0, at).len() == 1));
+        assert!(symbols.of_kernel(0, 500).is_empty() && symbols.of_kernel(0, 0).len() == 1);
     }
 
     #[test]
@@ -551,7 +628,7 @@ mod tests {
     #[test]
     fn unknown_addresses_have_no_frames() {
         let mut symbols = Symbols::none();
-        assert!(symbols.of_kernel(u64::MAX).is_empty());
+        assert!(symbols.of_kernel(0, u64::MAX).is_empty());
         assert!(symbols.of_process_stack(&this_process(), 0, &[1])[0].is_empty());
         let ended = Task { pid: u32::MAX >> 1, ..this_process() };
         let mut symbols =

@@ -6,7 +6,7 @@ use super::kernel_names::KernelNames;
 use super::known::{Known, Space};
 use super::mappings::{self, Mapped, Mapping};
 use super::watch::Watch;
-use super::{Address, Frame, Owner, SymbolAccess, locked};
+use super::{Address, Frame, Owner, SymbolAccess, Watched, locked};
 use crate::binary::FileVersion;
 use crate::binary::reader::{Function, Kind, Lookup, Reader, ReaderState};
 use crate::kernel::capabilities::Capabilities;
@@ -86,16 +86,14 @@ pub(super) struct Service {
 }
 
 impl Service {
-    /// Starts the thread, and waits until it has read the kernel's symbols and given up unneeded privileges. If there is a
-    /// watch, it also empties the rings of the watch in time, and asks a process that reads files.
-    pub(super) fn start(
-        access: SymbolAccess,
-        watch: Option<Arc<Mutex<Watch>>>,
-    ) -> io::Result<Self> {
+    /// Starts the thread, and waits until it has read the kernel's symbols and given up unneeded privileges. It also empties
+    /// the rings of a watch in time and, if processes are watched, asks a process that reads files.
+    pub(super) fn start(access: SymbolAccess, watched: &Watched) -> io::Result<Self> {
         let (questions, asked) = channel();
         let (begins, begun) = channel();
         // It is started with all privileges, which it gives up itself.
-        let reader = watch.as_ref().and_then(|_| {
+        let reads_files = matches!(watched, Watched::Processes(_));
+        let reader = reads_files.then(|| {
             let started = Reader::start();
             let warn = |error: &io::Error| {
                 log::warn!(
@@ -104,7 +102,9 @@ impl Service {
             };
             started.inspect_err(warn).ok()
         });
+        let reader = reader.flatten();
         let readers = reader.as_ref().map(|reader| Arc::clone(reader.state())).unwrap_or_default();
+        let watch = watched.watch().cloned();
         let run = move || {
             let mut names = Names::new(reader);
             if let Err(error) = give_up_but_for(access, watch.as_deref()) {
@@ -231,6 +231,7 @@ impl Names {
             };
             if let Some(watch) = watch {
                 locked(watch).cover();
+                self.of_kernel.follow(watch);
             }
             let Question { place, addresses, answer } = match (next, watch) {
                 (Ok(question), _) => question,
@@ -242,7 +243,7 @@ impl Names {
             };
             let of = |found| Answer { found, ..Answer::default() };
             let found = match place {
-                Place::Kernel => of(self.of_kernel.look_up(&addresses)),
+                Place::Kernel => of(self.of_kernel.look_up(&addresses, watch)),
                 Place::Process(owner) => self.of_process(owner, &addresses, watch),
                 Place::File(file) => of(self.of_file(&file, &addresses)),
             };
@@ -457,7 +458,7 @@ mod tests {
 
     #[test]
     fn mappings_are_read_again_only_if_something_was_mapped() {
-        let watch = Mutex::new(Watch::open(&Target::ThisProcess).unwrap());
+        let watch = Mutex::new(Watch::of_processes(&Target::ThisProcess).unwrap());
         let mut shell = Command::new("sh");
         shell.args(["-c", "echo; read go; exec cat"]);
         let mut shell = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();

@@ -185,7 +185,7 @@ impl StackTable {
     pub fn caught_up(&mut self) {
         let mut waiting = std::mem::take(&mut self.waiting);
         self.waiting_addresses = 0;
-        self.symbols.expect_in_kernel(waiting.iter().map(|hit| &*hit.kernel));
+        self.symbols.expect_in_kernel(waiting.iter().map(|hit| (hit.time, &*hit.kernel)));
         waiting.sort_by_key(|hit| identity(&hit.task));
         for hits in waiting.chunk_by(|a, b| identity(&a.task) == identity(&b.task)) {
             let stacks = hits.iter().map(|hit| (hit.time, &*hit.user));
@@ -211,8 +211,8 @@ impl StackTable {
         }
     }
 
-    /// Counts a hit whose task and addresses were counted before, while the process had the same mapped. Returns `false`
-    /// otherwise.
+    /// Counts a hit whose task and addresses were counted before, while the process had the same mapped and the kernel the same
+    /// code. Returns `false` otherwise.
     fn count_known(
         &mut self,
         task: &Task,
@@ -227,7 +227,8 @@ impl StackTable {
             _ => self.symbols.mapped_since(task, time),
         };
         let Some(since) = since else { return false };
-        self.key.extend([since, event]);
+        let kernel_since = if kernel.len() == 0 { 0 } else { self.symbols.kernel_since(time) };
+        self.key.extend([since, kernel_since, event]);
         self.key.extend(identity(task));
         self.key.push(user.len() as u64);
         self.key.extend(user);
@@ -246,7 +247,7 @@ impl StackTable {
             return;
         }
         let names = self.symbols.of_process_stack(task, *time, user);
-        let kernel_names = self.symbols.of_kernel_stack(kernel);
+        let kernel_names = self.symbols.of_kernel_stack(*time, kernel);
         let mut entries = vec![self.names.entry(task.comm(), EntryKind::Task)];
         entries.extend(self.names.outermost_first(EntryKind::User, user, &names, 0));
         let (kind, left_out) = (EntryKind::Kernel, (self.others)(&kernel_names));

@@ -1,6 +1,7 @@
-//! Watching what processes map.
+//! Watching what processes map, and what the kernel adds to its code.
 
 use super::images::Images;
+use super::kernel_changes::KernelChanges;
 use crate::kernel::capabilities::Capabilities;
 use crate::session::privileges::keep_for_samples;
 use probe_perf::record::{Body, Record};
@@ -18,19 +19,22 @@ const FEW: u64 = 50;
 /// How long to wait after an attempt to watch a CPU that came online.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Follows what processes map as code, so that an address has the name that it had at the time of a hit.
+/// Follows what processes map as code, and what the kernel adds to its own, so that an address has the name that it had at the
+/// time of a hit.
 ///
 /// The kernel writes the record of a mapping before the process can execute it, and before its entry in `/proc` can be
 /// read.
 #[derive(Debug)]
 pub(super) struct Watch {
     sampler: Sampler,
+    flags: Flags,
     /// How many events the sampler has opened. It opens more on each CPU that comes online, where nothing is known of the time
     /// before.
     opened: usize,
     /// When the CPUs that could not be watched are tried again.
     next_try: Instant,
     images: Images,
+    kernel: KernelChanges,
     /// Every record from before this time has been read.
     caught_up: u64,
     lost: u64,
@@ -42,7 +46,7 @@ pub(super) struct Watch {
 
 impl Watch {
     /// Watches all processes or, without the privilege for that, only those of the target.
-    pub(super) fn open(target: &Target) -> Result<Self, PerfError> {
+    pub(super) fn of_processes(target: &Target) -> Result<Self, PerfError> {
         let whole = match target.clone() {
             // Any thread may map something, and so may one that is created later.
             Target::Thread(id) | Target::Process(id) => Target::ProcessAndChildren(id),
@@ -50,19 +54,31 @@ impl Watch {
             Target::ThisProcess => Target::ProcessAndChildren(std::process::id()),
             other => other,
         };
-        let sampler = sampler(Target::System).or_else(|_| sampler(whole))?;
+        let flags = OF_PROCESSES | Flags::KSYMBOL;
+        let sampler = sampler(flags, Target::System).or_else(|_| sampler(flags, whole))?;
+        Ok(Self::with(sampler, flags))
+    }
+
+    /// Watches the kernel only.
+    pub(super) fn of_kernel() -> Result<Self, PerfError> {
+        Ok(Self::with(sampler(Flags::KSYMBOL, Target::System)?, Flags::KSYMBOL))
+    }
+
+    fn with(sampler: Sampler, flags: Flags) -> Self {
         let mut images = Images::default();
         images.forget(monotonic());
-        Ok(Self {
+        Self {
             opened: sampler.ids().len(),
             sampler,
+            flags,
             next_try: Instant::now(),
             images,
+            kernel: KernelChanges::default(),
             caught_up: 0,
             lost: 0,
             has_warned: false,
             unknown: 0,
-        })
+        }
     }
 
     /// Gives up the capabilities of the calling thread except `also`, and those that [`cover`](Self::cover) needs.
@@ -75,10 +91,11 @@ impl Watch {
         if self.sampler.uncovered().next().is_none() || Instant::now() < self.next_try {
             return;
         }
-        match sampler(Target::System) {
+        match sampler(self.flags, Target::System) {
             Ok(sampler) => {
                 (self.opened, self.sampler, self.lost) = (sampler.ids().len(), sampler, 0);
                 self.images.forget(monotonic());
+                self.kernel.forget(monotonic());
             }
             Err(error) => {
                 self.next_try = Instant::now() + RETRY;
@@ -93,6 +110,19 @@ impl Watch {
             self.catch_up();
         }
         &self.images
+    }
+
+    /// What the kernel had added and removed at a time, which must have passed.
+    pub(super) fn kernel_at(&mut self, time: u64) -> &KernelChanges {
+        if time >= self.caught_up {
+            self.catch_up();
+        }
+        &self.kernel
+    }
+
+    /// What the kernel has added and removed, as far as it is known.
+    pub(super) fn kernel(&mut self) -> &mut KernelChanges {
+        &mut self.kernel
     }
 
     /// Counts addresses that have no names because it is not known what was mapped there.
@@ -113,7 +143,8 @@ impl Watch {
         let (mut records, mut is_complete) = (0, true);
         while let Some(record) = self.sampler.next_record() {
             records += 1;
-            is_complete &= record.is_ok_and(|record| note(&mut self.images, &record));
+            is_complete &=
+                record.is_ok_and(|record| note(&mut self.images, &mut self.kernel, &record));
         }
         if records >= FEW || !is_complete {
             // The kernel writes the record of a loss only when there is room again.
@@ -125,15 +156,18 @@ impl Watch {
         }
         let opened = self.sampler.ids().len();
         let is_same = std::mem::replace(&mut self.opened, opened) == opened;
+        if !is_complete || !is_same {
+            self.kernel.forget(monotonic());
+        }
         if !is_complete || !is_same || self.sampler.uncovered().next().is_some() {
             self.images.forget(monotonic());
         }
         self.caught_up = now;
     }
 
-    /// Warns, but only once, that addresses lack names.
+    /// Warns, but only once, that addresses of processes lack names.
     fn warn(&mut self, why: &str) {
-        if !std::mem::replace(&mut self.has_warned, true) {
+        if self.flags.contains(OF_PROCESSES) && !std::mem::replace(&mut self.has_warned, true) {
             log::warn!("user addresses lack names, because {why}");
         }
     }
@@ -150,8 +184,12 @@ impl Drop for Watch {
     }
 }
 
-/// Takes from a record what it says about mappings. Returns `false` if records were lost.
-fn note(images: &mut Images, record: &Record<'_>) -> bool {
+/// What a watch of processes records.
+const OF_PROCESSES: Flags =
+    Flags::MMAP.union(Flags::MMAP2).union(Flags::COMM).union(Flags::COMM_EXEC).union(Flags::TASK);
+
+/// Takes from a record what it says about mappings and the kernel. Returns `false` if records were lost.
+fn note(images: &mut Images, kernel: &mut KernelChanges, record: &Record<'_>) -> bool {
     let time = record.ids.time.unwrap_or(0);
     match &record.body {
         Body::Comm { thread, is_exec: true, .. } => images.exec(thread.pid, time),
@@ -160,14 +198,16 @@ fn note(images: &mut Images, record: &Record<'_>) -> bool {
             images.fork(task.thread.pid, task.parent.pid, time);
         }
         Body::Exit(task) if task.thread.pid == task.thread.tid => images.end(task.thread.pid, time),
+        &Body::Ksymbol { addr, len, is_removed, name, .. } => {
+            kernel.note(time, addr..addr.saturating_add(len.into()), name, is_removed);
+        }
         Body::Lost { .. } => return false,
         _ => {}
     }
     true
 }
 
-fn sampler(target: Target) -> Result<Sampler, PerfError> {
-    let flags = Flags::MMAP | Flags::MMAP2 | Flags::COMM | Flags::COMM_EXEC | Flags::TASK;
+fn sampler(flags: Flags, target: Target) -> Result<Sampler, PerfError> {
     let event = Event::from(Software::Dummy).user_only();
     let builder = Sampler::builder().event(event).period(0).flags(flags).target(target);
     // Nobody waits for records.

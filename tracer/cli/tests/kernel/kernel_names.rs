@@ -1,0 +1,68 @@
+//! Names of code that the kernel adds and removes while it is traced.
+
+use probe_tracer::{Symbols, Tracer};
+use rustix::time::{ClockId, clock_gettime};
+use std::collections::BTreeMap;
+use std::fs;
+use std::time::{Duration, Instant};
+
+/// The eBPF programs of the kernel, by address.
+fn programs() -> BTreeMap<u64, String> {
+    let symbols = fs::read_to_string("/proc/kallsyms").unwrap();
+    let program = |line: &str| {
+        let (symbol, _) = line.split_once("\t[bpf]")?;
+        let (address, name) = symbol.split_once(" t ")?;
+        Some((u64::from_str_radix(address, 16).unwrap(), name.to_owned()))
+    };
+    symbols.lines().filter_map(program).collect()
+}
+
+fn now() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// A trace, and the address and the name of its program.
+fn trace() -> (Tracer, u64, String) {
+    let before = programs();
+    let tracer = Tracer::builder().probe("rawtp:sys_enter".parse().unwrap()).attach().unwrap();
+    let mut new = programs().into_iter().filter(|(address, _)| !before.contains_key(address));
+    let (address, name) = new.next().expect("the program has a symbol");
+    (tracer, address, name)
+}
+
+/// Ends a trace, and waits until the kernel has removed its program.
+fn end(tracer: Tracer, address: u64) {
+    drop(tracer);
+    let begun = Instant::now();
+    while programs().contains_key(&address) {
+        assert!(begun.elapsed() < Duration::from_secs(60), "the program is never removed");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn an_ebpf_program_has_its_name_while_it_is_loaded() {
+    let (earlier, of_earlier, name_of_earlier) = trace();
+    let mut symbols = Symbols::start().unwrap();
+    let mut name = |time, address| {
+        let frames = symbols.of_kernel(time, address + 2);
+        frames.first().map(ToString::to_string)
+    };
+    let before = now();
+    let (later, of_later, name_of_later) = trace();
+    let meanwhile = now();
+    let [earlier_name, later_name] =
+        [name_of_earlier, name_of_later].map(|name| Some(format!("{name}+0x2")));
+    assert_eq!(name(meanwhile, of_later), later_name);
+    end(earlier, of_earlier);
+    end(later, of_later);
+    let after = now();
+    assert_eq!(
+        [before, meanwhile, after].map(|time| name(time, of_later)),
+        [None, later_name, None]
+    );
+    assert_eq!(name(before, of_earlier), earlier_name, "of a program that was loaded before");
+    assert_eq!(name(after, of_earlier), None);
+}

@@ -1,0 +1,150 @@
+//! What the kernel added to its code and removed from it: eBPF programs, trampolines, pages of kprobes.
+
+use super::Address;
+use super::frame::Frame;
+use crate::binary::reader::program::demangled;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// How many changes are remembered: about 10 MiB.
+const ROOM: usize = 1 << 16;
+
+/// Symbols that the kernel added and removed, with the times.
+///
+/// Records come from several rings, so they may arrive out of order.
+#[derive(Debug, Default)]
+pub(super) struct KernelChanges {
+    /// By time.
+    changes: Vec<Change>,
+    /// Since when the kernel's table has had the symbols that are not in `changes`.
+    table_since: u64,
+}
+
+#[derive(Debug)]
+struct Change {
+    time: u64,
+    range: Range<u64>,
+    name: Box<str>,
+    is_removal: bool,
+}
+
+/// What is at an address of the kernel at a time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Code {
+    /// What the kernel's table says.
+    InTable,
+    /// What was added, or nothing.
+    Known(Arc<[Frame]>),
+}
+
+impl KernelChanges {
+    /// Notes that a symbol was added or removed.
+    pub(super) fn note(&mut self, time: u64, range: Range<u64>, name: &[u8], is_removal: bool) {
+        if self.changes.len() >= ROOM {
+            self.forget(time);
+        }
+        let name = String::from_utf8_lossy(name).into();
+        let at = self.changes.partition_point(|one| one.time <= time);
+        self.changes.insert(at, Change { time, range, name, is_removal });
+    }
+
+    /// Forgets everything. Symbols may have changed unnoticed until this time.
+    pub(super) fn forget(&mut self, until: u64) {
+        self.changes.clear();
+        self.renew_table(until);
+    }
+
+    /// Notes that other symbols may have changed until a time, like those of a module.
+    pub(super) fn renew_table(&mut self, until: u64) {
+        self.table_since = self.table_since.max(until);
+    }
+
+    /// The time after which the kernel's table must have been read.
+    pub(super) fn table_since(&self) -> u64 {
+        self.table_since
+    }
+
+    /// What is at an address at a time, and since when. Between two times with the same answer, nothing else was there.
+    pub(super) fn at(&self, time: u64, address: Address) -> (u64, Code) {
+        let instruction = address.instruction();
+        let (before, after) = self.changes.split_at(self.until(time));
+        let is_there = |change: &&Change| change.range.contains(&instruction);
+        let last = before.iter().rev().find(is_there);
+        let code = match (last, after.iter().find(is_there)) {
+            (Some(last), _) if last.is_removal => Code::Known(Arc::default()),
+            (Some(last), _) => Code::Known(last.frame(address)),
+            // It was there before the watch began.
+            (None, Some(next)) if next.is_removal => Code::Known(next.frame(address)),
+            (None, Some(_)) => Code::Known(Arc::default()),
+            (None, None) => Code::InTable,
+        };
+        (self.since(last, time), code)
+    }
+
+    /// The time of the last change up to a time, whatever its address.
+    pub(super) fn all_since(&self, time: u64) -> u64 {
+        self.since(self.changes[..self.until(time)].last(), time)
+    }
+
+    /// The number of changes up to a time.
+    fn until(&self, time: u64) -> usize {
+        self.changes.partition_point(|one| one.time <= time)
+    }
+
+    fn since(&self, last: Option<&Change>, time: u64) -> u64 {
+        let table_since = if time < self.table_since { 0 } else { self.table_since };
+        last.map_or(0, |last| last.time).max(table_since)
+    }
+}
+
+impl Change {
+    fn frame(&self, address: Address) -> Arc<[Frame]> {
+        let (name, offset) = (demangled(&self.name), Some(address.at - self.range.start));
+        Arc::new([Frame { name, offset, module: None, source: None }])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(changes: &KernelChanges, time: u64, at: u64) -> (u64, String) {
+        let (since, code) = changes.at(time, Address { at, is_return: false });
+        let shown = match code {
+            Code::InTable => "table".to_owned(),
+            Code::Known(frames) => frames.iter().map(Frame::to_string).collect(),
+        };
+        (since, shown)
+    }
+
+    #[test]
+    fn an_address_has_the_name_of_its_time() {
+        let mut changes = KernelChanges::default();
+        // Out of order on purpose.
+        changes.note(40, 100..200, b"second", false);
+        changes.note(20, 100..150, b"first", true);
+        let shown = |time, address| at(&changes, time, address);
+        assert_eq!(shown(10, 102), (0, "first+0x2".to_owned()));
+        assert_eq!(shown(20, 102), (20, String::new()));
+        assert_eq!(shown(40, 102), (40, "second+0x2".to_owned()));
+        assert_eq!(shown(10, 160), (0, String::new()), "nothing was there before");
+        assert_eq!(shown(40, 200), (0, "table".to_owned()));
+        assert_eq!([10, 20, 39, 40].map(|time| changes.all_since(time)), [0, 20, 20, 40]);
+        // The call is the last instruction of the program.
+        let (_, code) = changes.at(50, Address { at: 200, is_return: true });
+        assert!(matches!(code, Code::Known(frames) if frames[0].to_string() == "second+0x64"));
+    }
+
+    #[test]
+    fn changes_are_not_kept_without_limit() {
+        let mut changes = KernelChanges::default();
+        let last = ROOM as u64;
+        for time in 0..=last {
+            changes.note(time, 100..200, b"program", false);
+        }
+        assert_eq!(changes.changes.len(), 1);
+        assert_eq!(at(&changes, last, 100), (last, "program".to_owned()));
+        assert_eq!([0, last].map(|time| at(&changes, time, 200).0), [0, last]);
+        assert_eq!(changes.table_since(), last);
+    }
+}
