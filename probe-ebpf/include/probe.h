@@ -32,7 +32,10 @@
 #ifndef PROBE_H
 #define PROBE_H
 
+/* vmlinux.h has its types, if it is included before. */
+#ifndef __VMLINUX_H__
 #include <linux/bpf.h>
+#endif
 #include <linux/errno.h>
 #include <bpf/bpf_helpers.h>
 
