@@ -26,9 +26,9 @@ struct FrameSize {
 }
 
 impl NameSizes {
-    /// Whether a compiler could have made the names.
-    pub(super) fn are_usual(&self) -> bool {
-        self.names.iter().all(|(_, frames)| {
+    /// Whether a compiler could have made the names, for each address.
+    pub(super) fn are_usual(&self) -> impl Iterator<Item = bool> {
+        self.names.iter().map(|(_, frames)| {
             let sizes = frames.iter().map(FrameSize::bytes);
             frames.len() <= DEEPEST && sizes.sum::<usize>() <= LONGEST
         })
@@ -47,21 +47,27 @@ impl FrameSize {
 mod tests {
     use super::*;
 
-    fn sizes(frames: &[(&str, Option<&str>)]) -> NameSizes {
+    fn are_usual(addresses: &[&[(&str, Option<&str>)]]) -> Vec<bool> {
         let frame = |(name, module): &(&str, Option<&str>)| serde_json::json!({"name": name, "offset": 1, "module": module, "source": null});
-        let frames: Vec<_> = frames.iter().map(frame).collect();
-        let learnt =
-            serde_json::json!({"process": null, "since": 0, "names": [[{"at": 1}, frames]]});
-        serde_json::from_value(learnt).unwrap()
+        let names = addresses.iter().map(|frames| {
+            let frames: Vec<_> = frames.iter().map(frame).collect();
+            serde_json::json!([{"at": 1}, frames])
+        });
+        let names: Vec<_> = names.collect();
+        let learnt = serde_json::json!({"process": null, "since": 0, "names": names});
+        serde_json::from_value::<NameSizes>(learnt).unwrap().are_usual().collect()
     }
 
     #[test]
     fn long_names_and_many_of_them_are_not_usual() {
         let long = "x".repeat(LONGEST);
-        assert!(sizes(&[("f", Some("/usr/bin/a"))]).are_usual());
-        assert!(sizes(&[(&long, None)]).are_usual());
-        assert!(!sizes(&[(&long, Some("a"))]).are_usual());
-        assert!(sizes(&[("f", None); DEEPEST]).are_usual());
-        assert!(!sizes(&[("f", None); DEEPEST + 1]).are_usual());
+        let usual = are_usual(&[
+            &[("f", Some("/usr/bin/a"))],
+            &[(&long, None)],
+            &[(&long, Some("a"))],
+            &[("f", None); DEEPEST],
+            &[("f", None); DEEPEST + 1],
+        ]);
+        assert_eq!(usual, [true, true, false, true, false]);
     }
 }

@@ -178,10 +178,11 @@ impl<R: Read> Recording<R> {
                 let learnt: Vec<Learnt> = input.json(section)?;
                 let sizes: Vec<NameSizes> = input.json(section)?;
                 if let Some(names) = &self.names {
-                    let usual =
-                        learnt.into_iter().zip(&sizes).filter(|(_, sizes)| sizes.are_usual());
-                    // The receiver may be closed.
-                    usual.for_each(|(learnt, _)| drop(names.send(learnt)));
+                    for (mut learnt, sizes) in learnt.into_iter().zip(&sizes) {
+                        learnt.keep(sizes.are_usual());
+                        // The receiver may be closed.
+                        drop(names.send(learnt));
+                    }
                 }
                 ControlFlow::Continue(())
             }

@@ -143,7 +143,7 @@ mod tests {
             changes.note(time, 100..200, b"program", false);
         }
         assert_eq!(changes.changes.len(), 1);
-        assert_eq!(at(&changes, last, 100), (last, "program".to_owned()));
+        assert_eq!(at(&changes, last, 100), (last, "program+0x0".to_owned()));
         assert_eq!([0, last].map(|time| at(&changes, time, 200).0), [0, last]);
         assert_eq!(changes.table_since(), last);
     }

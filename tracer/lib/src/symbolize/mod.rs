@@ -107,6 +107,13 @@ pub(crate) struct Learnt {
     names: Vec<(Address, Arc<[Frame]>)>,
 }
 
+impl Learnt {
+    /// Drops the names of those addresses that are not kept.
+    pub(crate) fn keep(&mut self, mut are_kept: impl Iterator<Item = bool>) {
+        self.names.retain(|_| are_kept.next().unwrap_or_default());
+    }
+}
+
 /// Which addresses can be looked up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -405,7 +412,26 @@ impl Symbols {
             learnt.entry(since).or_default().push((address, found.next().unwrap_or_default()));
         }
         learnt.into_iter().for_each(|(since, names)| self.learn(Some(owner), since, names));
+        if self.learnt.is_some() {
+            self.learn_again(owner, hits, &since);
+        }
         since
+    }
+
+    /// Learns the names of these hits once more, as of their times, where the address had no name at a time in between. A replay
+    /// takes the last name up to the time of a hit.
+    fn learn_again(&mut self, owner: Owner, hits: &[(u64, Address)], since: &[Option<u64>]) {
+        let names = self.known.of(&Space::Process(owner));
+        let mut again = BTreeMap::<u64, Vec<_>>::new();
+        for (&(time, address), &since) in hits.iter().zip(since) {
+            if let Some(since) = since
+                && let Some(frames) = names.since(address, since)
+                && names.at(address, time).is_some_and(|(_, last)| last != frames)
+            {
+                again.entry(time).or_default().push((address, Arc::clone(frames)));
+            }
+        }
+        again.into_iter().for_each(|(time, names)| self.learn(Some(owner), time, names));
     }
 
     /// Looks up addresses of a process in what it has mapped now, or else in the files that it had mapped at the times of the
@@ -605,6 +631,26 @@ mod tests {
         }
         assert!((0..500).all(|at| symbols.of_kernel(0, at).len() == 1));
         assert!(symbols.of_kernel(0, 500).is_empty() && symbols.of_kernel(0, 0).len() == 1);
+    }
+
+    #[test]
+    fn a_replay_has_the_names_that_are_known_again() {
+        let mut symbols =
+            Symbols::start_for(SymbolAccess::Processes, &Target::ThisProcess).unwrap();
+        symbols = symbols.noting();
+        let (task, begun) = (this_process(), monotonic());
+        let address = here as extern "C" fn() -> u64 as usize as u64;
+        let mut live = |time| !symbols.of_process_stack(&task, time, &[address])[0].is_empty();
+        // Of the time before the watch, nothing is known.
+        assert_eq!([begun, 1, begun + 1].map(&mut live), [true, false, true]);
+        let owner = Owner::of(&task);
+        symbols.learn(Some(owner), begun + 2, vec![(stack(&[address]).next().unwrap(), [].into())]);
+        let time = monotonic();
+        assert!(!symbols.of_process_stack(&task, time, &[address])[0].is_empty());
+        let (sender, mut replay) = Symbols::channel();
+        symbols.learnt().into_iter().for_each(|learnt| sender.send(learnt).unwrap());
+        let mut replayed = |time| !replay.of_process_stack(&task, time, &[address])[0].is_empty();
+        assert_eq!([begun, begun + 2, time].map(&mut replayed), [true, false, true]);
     }
 
     #[test]
