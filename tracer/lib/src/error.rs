@@ -1,7 +1,7 @@
 //! The errors of a trace, and what to do about them.
 
 use crate::binary::BinaryError;
-use crate::kernel::capabilities::Capabilities;
+use crate::kernel::capabilities::{Capabilities, FOR_UPROBES};
 use crate::kernel::lockdown;
 use crate::spec::{Instead, ProbeSpec, Provider, SpecError};
 use probe_perf::PerfError;
@@ -328,7 +328,7 @@ pub enum TraceError {
         what: &'static str,
     },
     /// The kernel refused to attach a probe.
-    #[error("cannot attach {spec}: {source}{}", attach_hint(source))]
+    #[error("cannot attach {spec}: {source}{}", attach_hint(spec, source))]
     Attach {
         /// The probe.
         spec: ProbeSpec,
@@ -503,10 +503,17 @@ fn no_match(denied: usize, ambiguous: usize, untyped: usize) -> String {
     }
 }
 
-fn attach_hint(error: &io::Error) -> String {
+fn attach_hint(spec: &ProbeSpec, error: &io::Error) -> String {
+    let is_in_program = matches!(spec.provider(), Provider::Uprobe | Provider::Uretprobe);
+    let lacks_uprobes =
+        || is_in_program && Capabilities::effective().is_ok_and(Capabilities::may_lack_uprobes);
     match error.raw_os_error() {
         Some(libc::EACCES | libc::EPERM) => lockdown_hint().unwrap_or_else(|| {
-            ". Run as root, or with CAP_PERFMON and kernel.perf_event_paranoid at most 2".to_owned()
+            let needed = match lacks_uprobes() {
+                true => FOR_UPROBES,
+                false => "CAP_PERFMON and kernel.perf_event_paranoid at most 2",
+            };
+            format!(". Run as root, or with {needed}")
         }),
         Some(libc::EMFILE) => MORE_DESCRIPTORS.to_owned(),
         _ => String::new(),

@@ -7,7 +7,7 @@ use crate::hook::Host;
 use crate::hook::architecture::Architecture;
 use crate::hook::attach::{Attacher, Link};
 use crate::kernel::btf::Btf;
-use crate::kernel::capabilities::Capabilities;
+use crate::kernel::capabilities::{Capabilities, FOR_UPROBES};
 use crate::kernel::confinement::{Confined, Confinement};
 use crate::kernel::features::{self, is_refusal};
 use crate::kernel::{lockdown, symbols};
@@ -217,6 +217,7 @@ impl Trial {
         attach: impl FnOnce(&mut Attacher<'_>, ProbeSpec) -> Result<Vec<Link>, TraceError>,
     ) -> Outcome {
         let Some(object) = &mut self.object else { return self.untried() };
+        let is_in_program = spec.starts_with("uprobe:");
         let attached = spec
             .parse::<ProbeSpec>()
             .map_err(TraceError::load)
@@ -224,7 +225,10 @@ impl Trial {
         match attached {
             Ok(_) => yes(uses),
             Err(TraceError::Attach { source, .. }) if is_refusal(&source) => {
-                no("nothing", self.permission())
+                match is_in_program && self.held.may_lack_uprobes() {
+                    true => no("nothing", FOR_UPROBES),
+                    false => no("nothing", self.permission()),
+                }
             }
             Err(TraceError::Tracefs { .. }) => no("nothing, without tracefs", TRACEFS),
             Err(error) => no("nothing", error.to_string()),

@@ -75,7 +75,17 @@ impl Capabilities {
         let needed = Self::BPF | Self::PERFMON;
         if self.contains(Self::SYS_ADMIN) { Self::NONE } else { Self(needed.0 - self.0) }
     }
+
+    /// Whether the set is enough to trace, but not functions of programs where only [`SYS_ADMIN`](Self::SYS_ADMIN) is enough
+    /// for these.
+    pub(crate) fn may_lack_uprobes(self) -> bool {
+        self.contains(Self::PERFMON) && !self.contains(Self::SYS_ADMIN)
+    }
 }
+
+/// Why [`Capabilities::may_lack_uprobes`] matters.
+pub(crate) const FOR_UPROBES: &str =
+    "CAP_SYS_ADMIN, which kernels require for functions of programs since July 2025";
 
 impl BitOr for Capabilities {
     type Output = Self;
