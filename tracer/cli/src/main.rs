@@ -35,6 +35,9 @@ fn main() -> ExitCode {
         _ => {}
     }
     logger.init();
+    if let Err(error) = running::signals::follow_children() {
+        log::warn!("the status of the command will be missing: {error}");
+    }
     commands::run(&args.command, level).unwrap_or_else(|error| {
         if let Some(&TraceError::Interrupted(signal)) = error.downcast_ref() {
             return ExitCode::from(128u8.saturating_add(signal as u8));

@@ -1,5 +1,6 @@
 //! The end of a trace: by its command, a process, a signal, a time limit or a closed output.
 
+use super::signals;
 use crate::args::{AtEnd, TargetArgs};
 use crate::output::print::report;
 use anyhow::Result;
@@ -8,7 +9,7 @@ use probe_user::Stop;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::SIGINT;
 use signal_hook::iterator::Signals;
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
@@ -71,9 +72,10 @@ impl Ending {
     /// Stops the command, if there is one, before its first instruction.
     pub(crate) fn prepare(target: &TargetArgs) -> Result<Self> {
         let end = End { stop: Stop::new()?, cause: Arc::default() };
-        let signals = Signals::new([SIGINT, SIGTERM])?;
+        let all: Vec<i32> = signals::that_end().collect();
+        let signals = Signals::new(&all)?;
         let interrupted = Arc::<AtomicUsize>::default();
-        for signal in [SIGINT, SIGTERM] {
+        for signal in all {
             signal_hook::flag::register_usize(signal, interrupted.clone(), signal as usize)?;
         }
         Ok(Self { end, signals, interrupted, command: target.hold()?, at_end: target.at_end })
@@ -285,7 +287,7 @@ fn with_signals(mut signals: Signals, end: End) {
             match first {
                 None => first = Some(Instant::now()),
                 Some(first) if first.elapsed() < TOGETHER => continue,
-                // It cannot fail for these two signals.
+                // It cannot fail for these signals.
                 Some(_) => drop(signal_hook::low_level::emulate_default_handler(signal)),
             }
             end.because(Cause::Signal(signal));

@@ -4,3 +4,4 @@ pub(crate) mod ending;
 pub(crate) mod flight;
 pub(crate) mod follow;
 pub(crate) mod privileges;
+pub(crate) mod signals;

@@ -95,7 +95,7 @@ fn the_duration_ends_the_trace() {
 #[test]
 #[ignore = "needs root and BPF: cargo xtask test"]
 fn a_signal_ends_the_trace_with_all_its_events() {
-    for signal in [Signal::INT, Signal::TERM] {
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
         let run = Run::start(["trace", EXEC]);
         succeed(&mut Command::new("/bin/true"));
         run.signal(signal);
@@ -117,6 +117,23 @@ fn sigterm_reaches_the_command() {
     run.read_line();
     run.signal(Signal::TERM);
     assert_eq!(run.finish().status.code(), Some(128 + 15));
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn signals_that_were_ignored_before_have_no_effect() {
+    let program = probe([""]).get_program().to_owned();
+    for (signal, command) in [
+        // As nohup does.
+        ("HUP", "kill -HUP $PPID; sleep 0.3; exit 7"),
+        ("CHLD", "exit 7"),
+    ] {
+        let mut run = Command::new("env");
+        run.arg(format!("--ignore-signal={signal}")).arg(&program);
+        run.args(["trace", "rawtp:sys_enter()/pid == 0/", "--", "sh", "-c", command]);
+        let output = run.output().unwrap();
+        assert_eq!(output.status.code(), Some(7), "{signal}: {}", stderr(&output));
+    }
 }
 
 #[test]
