@@ -1,8 +1,10 @@
 //! The functions at an address.
 
+use crate::binary::reader::program::demangled;
 use probe_sys::escape::Escaped;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::sync::Arc;
 
 /// A function that contains an address. Where the compiler has inlined functions, an address is in several.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,6 +21,12 @@ pub struct Frame {
 }
 
 impl Frame {
+    /// A function of the kernel, by its symbol, and the offset in it.
+    pub(super) fn of_kernel(symbol: &str, offset: u64) -> Arc<[Self]> {
+        let (name, offset) = (demangled(symbol), Some(offset));
+        Arc::new([Self { name, offset, module: None, source: None }])
+    }
+
     /// Whether the function is inlined into the next one.
     pub fn is_inlined(&self) -> bool {
         self.offset.is_none()

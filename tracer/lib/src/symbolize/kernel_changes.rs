@@ -2,7 +2,6 @@
 
 use super::Address;
 use super::frame::Frame;
-use crate::binary::reader::program::demangled;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -16,12 +15,14 @@ const ROOM: usize = 1 << 16;
 pub(super) struct KernelChanges {
     /// By time.
     changes: Vec<Change>,
+    /// All addresses of `changes` are in this range. Most functions of the kernel are not.
+    around: Range<u64>,
     /// Since when the kernel's table has had the symbols that are not in `changes`.
     table_since: u64,
 }
 
 #[derive(Debug)]
-struct Change {
+pub(super) struct Change {
     time: u64,
     range: Range<u64>,
     name: Box<str>,
@@ -29,12 +30,13 @@ struct Change {
 }
 
 /// What is at an address of the kernel at a time.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Code {
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Code<'c> {
     /// What the kernel's table says.
     InTable,
-    /// What was added, or nothing.
-    Known(Arc<[Frame]>),
+    Nothing,
+    /// What this change added, or removed later.
+    Of(&'c Change),
 }
 
 impl KernelChanges {
@@ -43,6 +45,10 @@ impl KernelChanges {
         if self.changes.len() >= ROOM {
             self.forget(time);
         }
+        self.around = match self.changes.is_empty() {
+            true => range.clone(),
+            false => self.around.start.min(range.start)..self.around.end.max(range.end),
+        };
         let name = String::from_utf8_lossy(name).into();
         let at = self.changes.partition_point(|one| one.time <= time);
         self.changes.insert(at, Change { time, range, name, is_removal });
@@ -65,17 +71,20 @@ impl KernelChanges {
     }
 
     /// What is at an address at a time, and since when. Between two times with the same answer, nothing else was there.
-    pub(super) fn at(&self, time: u64, address: Address) -> (u64, Code) {
+    pub(super) fn at(&self, time: u64, address: Address) -> (u64, Code<'_>) {
         let instruction = address.instruction();
+        if !self.around.contains(&instruction) {
+            return (self.since(None, time), Code::InTable);
+        }
         let (before, after) = self.changes.split_at(self.until(time));
         let is_there = |change: &&Change| change.range.contains(&instruction);
         let last = before.iter().rev().find(is_there);
         let code = match (last, after.iter().find(is_there)) {
-            (Some(last), _) if last.is_removal => Code::Known(Arc::default()),
-            (Some(last), _) => Code::Known(last.frame(address)),
+            (Some(last), _) if last.is_removal => Code::Nothing,
+            (Some(last), _) => Code::Of(last),
             // It was there before the watch began.
-            (None, Some(next)) if next.is_removal => Code::Known(next.frame(address)),
-            (None, Some(_)) => Code::Known(Arc::default()),
+            (None, Some(next)) if next.is_removal => Code::Of(next),
+            (None, Some(_)) => Code::Nothing,
             (None, None) => Code::InTable,
         };
         (self.since(last, time), code)
@@ -97,10 +106,16 @@ impl KernelChanges {
     }
 }
 
-impl Change {
-    fn frame(&self, address: Address) -> Arc<[Frame]> {
-        let (name, offset) = (demangled(&self.name), Some(address.at - self.range.start));
-        Arc::new([Frame { name, offset, module: None, source: None }])
+impl Code<'_> {
+    /// The functions at this address of the code; `None` if the kernel's table has them.
+    pub(super) fn frames(self, address: Address) -> Option<Arc<[Frame]>> {
+        match self {
+            Self::InTable => None,
+            Self::Nothing => Some(Arc::default()),
+            Self::Of(change) => {
+                Some(Frame::of_kernel(&change.name, address.at - change.range.start))
+            }
+        }
     }
 }
 
@@ -109,10 +124,11 @@ mod tests {
     use super::*;
 
     fn at(changes: &KernelChanges, time: u64, at: u64) -> (u64, String) {
-        let (since, code) = changes.at(time, Address { at, is_return: false });
-        let shown = match code {
-            Code::InTable => "table".to_owned(),
-            Code::Known(frames) => frames.iter().map(Frame::to_string).collect(),
+        let address = Address { at, is_return: false };
+        let (since, code) = changes.at(time, address);
+        let shown = match code.frames(address) {
+            None => "table".to_owned(),
+            Some(frames) => frames.iter().map(Frame::to_string).collect(),
         };
         (since, shown)
     }
@@ -131,8 +147,9 @@ mod tests {
         assert_eq!(shown(40, 200), (0, "table".to_owned()));
         assert_eq!([10, 20, 39, 40].map(|time| changes.all_since(time)), [0, 20, 20, 40]);
         // The call is the last instruction of the program.
-        let (_, code) = changes.at(50, Address { at: 200, is_return: true });
-        assert!(matches!(code, Code::Known(frames) if frames[0].to_string() == "second+0x64"));
+        let address = Address { at: 200, is_return: true };
+        let frames = changes.at(50, address).1.frames(address);
+        assert!(frames.is_some_and(|frames| frames[0].to_string() == "second+0x64"));
     }
 
     #[test]

@@ -3,7 +3,6 @@
 use super::service::Found;
 use super::watch::Watch;
 use super::{Address, Frame, locked};
-use crate::binary::reader::program::demangled;
 use blazesym::MaybeDefault;
 use blazesym::symbolize::source::{Kernel, Source};
 use blazesym::symbolize::{Input, Sym, Symbolized, Symbolizer};
@@ -123,7 +122,9 @@ impl KernelNames {
             }
         };
         let frames = |(address, one): (&Address, &Symbolized<'_>)| match one {
-            Symbolized::Sym(symbol) if is_certain(address, symbol) => frame(symbol, address.back()),
+            Symbolized::Sym(symbol) if is_certain(address, symbol) => {
+                Frame::of_kernel(&symbol.name, symbol.offset as u64 + address.back())
+            }
             _ => Arc::default(),
         };
         addresses.iter().zip(&found).map(frames).collect()
@@ -133,12 +134,6 @@ impl KernelNames {
 /// Names are demangled here: functions in C may have names like `f`, which is a type in C++.
 fn symbolizer() -> Symbolizer {
     Symbolizer::builder().enable_demangling(false).build()
-}
-
-/// The function of the kernel at an address that was looked up `back` bytes before the requested one.
-fn frame(symbol: &Sym<'_>, back: u64) -> Arc<[Frame]> {
-    let (name, offset) = (demangled(&symbol.name), Some(symbol.offset as u64 + back));
-    Arc::new([Frame { name, offset, module: None, source: None }])
 }
 
 /// How far behind the beginning of a symbol of the kernel an address may be, in bytes. The kernel's table has no sizes, so the

@@ -306,28 +306,26 @@ impl Symbols {
         // What a recording contains is sent once, and remembered.
         let Source::Service(_, watched) = &self.source else { return vec![None; hits.len()] };
         self.known.shrink();
-        let codes: Vec<_> = match watched.watch().map(|watch| locked(watch)) {
-            Some(mut watch) => {
-                let code =
-                    |&(time, address): &(u64, Address)| watch.kernel_at(time).at(time, address);
-                hits.iter().map(code).collect()
-            }
-            None => hits.iter().map(|_| (0, Code::InTable)).collect(),
-        };
         let names = self.known.of(&Space::Kernel);
         let mut learnt = BTreeMap::<u64, Vec<_>>::new();
         let mut unknown = Vec::new();
         let mut seen = HashSet::new();
-        let since = codes.iter().map(|&(since, _)| Some(since)).collect();
-        for (&(_, address), (since, code)) in hits.iter().zip(codes) {
-            if names.since(address, since).is_some() || !seen.insert((since, address)) {
-                continue;
+        let mut watch = watched.watch().map(|watch| locked(watch));
+        let mut look_up = |&(time, address): &(u64, Address)| {
+            let (since, code) = match &mut watch {
+                Some(watch) => watch.kernel_at(time).at(time, address),
+                None => (0, Code::InTable),
+            };
+            if names.since(address, since).is_none() && seen.insert((since, address)) {
+                match code.frames(address) {
+                    Some(frames) => learnt.entry(since).or_default().push((address, frames)),
+                    None => unknown.push((since, address)),
+                }
             }
-            match code {
-                Code::InTable => unknown.push((since, address)),
-                Code::Known(frames) => learnt.entry(since).or_default().push((address, frames)),
-            }
-        }
+            Some(since)
+        };
+        let since = hits.iter().map(&mut look_up).collect();
+        drop(watch);
         let addresses: Vec<_> = unknown.iter().map(|&(_, address)| address).collect();
         let found = self.find_in_kernel(&addresses);
         for ((since, address), frames) in unknown.into_iter().zip(found) {

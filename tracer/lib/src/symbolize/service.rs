@@ -92,17 +92,10 @@ impl Service {
         let (questions, asked) = channel();
         let (begins, begun) = channel();
         // It is started with all privileges, which it gives up itself.
-        let reads_files = matches!(watched, Watched::Processes(_));
-        let reader = reads_files.then(|| {
-            let started = Reader::start();
-            let warn = |error: &io::Error| {
-                log::warn!(
-                    "user addresses have no names, because the process that reads symbols cannot be started: {error}"
-                );
-            };
-            started.inspect_err(warn).ok()
-        });
-        let reader = reader.flatten();
+        let reader = match watched {
+            Watched::Processes(_) => start_reader(),
+            _ => None,
+        };
         let readers = reader.as_ref().map(|reader| Arc::clone(reader.state())).unwrap_or_default();
         let watch = watched.watch().cloned();
         let run = move || {
@@ -171,6 +164,16 @@ impl Drop for Service {
             ),
         }
     }
+}
+
+/// Starts the process that reads files. A warning says if that fails.
+fn start_reader() -> Option<Reader> {
+    let warn = |error: &io::Error| {
+        log::warn!(
+            "user addresses have no names, because the process that reads symbols cannot be started: {error}"
+        );
+    };
+    Reader::start().inspect_err(warn).ok()
 }
 
 /// Gives up the privileges of the calling thread that it does not need to look names up and to watch CPUs that come online.

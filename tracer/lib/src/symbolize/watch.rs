@@ -106,17 +106,13 @@ impl Watch {
 
     /// What processes had mapped at a time, which must have passed.
     pub(super) fn images_at(&mut self, time: u64) -> &Images {
-        if time >= self.caught_up {
-            self.catch_up();
-        }
+        self.catch_up_to(time);
         &self.images
     }
 
     /// What the kernel had added and removed at a time, which must have passed.
     pub(super) fn kernel_at(&mut self, time: u64) -> &KernelChanges {
-        if time >= self.caught_up {
-            self.catch_up();
-        }
+        self.catch_up_to(time);
         &self.kernel
     }
 
@@ -135,6 +131,12 @@ impl Watch {
         let images = self.images_at(monotonic());
         let now = images.all_since(pid, monotonic());
         now.is_some() && now == images.all_since(pid, time)
+    }
+
+    fn catch_up_to(&mut self, time: u64) {
+        if time >= self.caught_up {
+            self.catch_up();
+        }
     }
 
     /// Reads all records so far.
