@@ -504,9 +504,10 @@ fn no_match(denied: usize, ambiguous: usize, untyped: usize) -> String {
 }
 
 fn attach_hint(spec: &ProbeSpec, error: &io::Error) -> String {
-    let is_in_program = matches!(spec.provider(), Provider::Uprobe | Provider::Uretprobe);
-    let lacks_uprobes =
-        || is_in_program && Capabilities::effective().is_ok_and(Capabilities::may_lack_uprobes);
+    let lacks_uprobes = || {
+        spec.provider().is_in_program()
+            && Capabilities::effective().is_ok_and(Capabilities::may_lack_uprobes)
+    };
     match error.raw_os_error() {
         Some(libc::EACCES | libc::EPERM) => lockdown_hint().unwrap_or_else(|| {
             let needed = match lacks_uprobes() {

@@ -559,15 +559,14 @@ fn nobody_with_capabilities_traces() {
 #[test]
 #[ignore = "needs root, BPF and uprobes: cargo xtask test"]
 fn a_refusal_of_uprobes_names_a_privilege_that_is_missing() {
-    let as_nobody = |args: &str| {
-        let program = probe([""]).get_program().to_str().unwrap().to_owned();
+    let as_nobody = |args: &[&str]| {
         let mut run = Command::new("setpriv");
         run.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
-        run.args(["--inh-caps=+bpf,+perfmon", "--ambient-caps=+bpf,+perfmon", "sh", "-c"]);
-        run.arg(format!("exec '{program}' {args}")).output().unwrap()
+        run.args(["--inh-caps=+bpf,+perfmon", "--ambient-caps=+bpf,+perfmon"]);
+        run.arg(probe([""]).get_program()).args(args).output().unwrap()
     };
-    let run = as_nobody("count uprobe:libc:getenv -d 1ms");
-    let check = stdout(&as_nobody("check"));
+    let run = as_nobody(&["count", "uprobe:libc:getenv", "-d", "1ms"]);
+    let check = stdout(&as_nobody(&["check"]));
     let line = check.lines().find(|line| line.starts_with("uprobes ")).unwrap();
     match run.status.success() {
         true => assert!(line.contains(" yes "), "{line}"),

@@ -217,15 +217,14 @@ impl Trial {
         attach: impl FnOnce(&mut Attacher<'_>, ProbeSpec) -> Result<Vec<Link>, TraceError>,
     ) -> Outcome {
         let Some(object) = &mut self.object else { return self.untried() };
-        let is_in_program = spec.starts_with("uprobe:");
         let attached = spec
             .parse::<ProbeSpec>()
             .map_err(TraceError::load)
             .and_then(|spec| attach(&mut Attacher::new(object, Host::default()), spec));
         match attached {
             Ok(_) => yes(uses),
-            Err(TraceError::Attach { source, .. }) if is_refusal(&source) => {
-                match is_in_program && self.held.may_lack_uprobes() {
+            Err(TraceError::Attach { spec, source }) if is_refusal(&source) => {
+                match spec.provider().is_in_program() && self.held.may_lack_uprobes() {
                     true => no("nothing", FOR_UPROBES),
                     false => no("nothing", self.permission()),
                 }

@@ -4,9 +4,7 @@ use crate::error::TraceError;
 use crate::hook::{self, Host};
 use crate::resolve::probe::Probe;
 use crate::resolve::{CountedFields, Plan, PlannedField, fields_of, plan};
-use crate::spec::{
-    At, Comparison, FieldBase, FieldSpec, Operand, Operator, Predicate, ProbeSpec, Provider,
-};
+use crate::spec::{At, Comparison, FieldBase, FieldSpec, Operand, Operator, Predicate, ProbeSpec};
 use probe_perf::Event;
 use probe_tracer_common::fetch::FetchTable;
 
@@ -115,7 +113,7 @@ impl Planner {
         let predicate = filter.and(spec.predicate());
         let mut plan = plan(&*source, fields, also, predicate.as_ref())
             .map_err(|error| TraceError::Field(spec.error(error.at, error.what)))?;
-        let is_in_process = matches!(spec.provider(), Provider::Uprobe | Provider::Uretprobe);
+        let is_in_process = spec.provider().is_in_program();
         plan.table.is_in_process = is_in_process.into();
         Ok(plan)
     }

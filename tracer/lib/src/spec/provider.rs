@@ -43,6 +43,11 @@ impl Provider {
         Self::Ksyscall,
     ];
 
+    /// Whether its hooks are functions of programs and libraries, not of the kernel.
+    pub(crate) fn is_in_program(self) -> bool {
+        matches!(self, Self::Uprobe | Self::Uretprobe)
+    }
+
     /// The provider of a spec that does not name one.
     pub(crate) const DEFAULT: Self = Self::Kprobe;
 
