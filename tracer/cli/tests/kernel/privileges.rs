@@ -559,12 +559,7 @@ fn nobody_with_capabilities_traces() {
 #[test]
 #[ignore = "needs root, BPF and uprobes: cargo xtask test"]
 fn a_refusal_of_uprobes_names_a_privilege_that_is_missing() {
-    let as_nobody = |args: &[&str]| {
-        let mut run = Command::new("setpriv");
-        run.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
-        run.args(["--inh-caps=+bpf,+perfmon", "--ambient-caps=+bpf,+perfmon"]);
-        run.arg(probe([""]).get_program()).args(args).output().unwrap()
-    };
+    let as_nobody = |args: &[&str]| with_two_capabilities(MEMLOCK, args).output().unwrap();
     let run = as_nobody(&["count", "uprobe:libc:getenv", "-d", "1ms"]);
     let check = stdout(&as_nobody(&["check"]));
     let line = check.lines().find(|line| line.starts_with("uprobes ")).unwrap();
