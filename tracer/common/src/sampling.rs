@@ -45,8 +45,8 @@ pub struct Sampled {
     pub sampled_out: u64,
 }
 
-/// The most [`Second`]s that exist at a time for a number of probes: two each, and a third while one of them is
-/// being removed.
+/// The most [`Second`]s that exist at a time for a number of probes: two each, a third while one of them is being removed, and
+/// one of which another CPU took no note.
 pub const fn seconds(probes: u32) -> u32 {
-    probes.saturating_mul(3)
+    probes.saturating_mul(4)
 }

@@ -41,6 +41,25 @@ pub const fn of_key(key: u64) -> (u32, u32, u32) {
     (key as u32, (key >> 32) as u32 & 0xffff, (key >> 48) as u32)
 }
 
+/// Where the kernel has what tells a waiting hit whether it still may read memory: offsets in the kernel's structures. All are
+/// 0 if they are not known, and then no hit waits.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+pub struct Layout {
+    /// The pointer to a task's memory (`mm` of `task_struct`).
+    pub memory: u32,
+    /// The pointer to a task's stack in the kernel (`stack` of `task_struct`).
+    pub stack: u32,
+    /// The size of such a stack, at whose end are the registers that the process had when it entered the kernel.
+    pub stack_size: u32,
+    /// The auxiliary vector of the program (`saved_auxv` of `mm_struct`), which says where its own file begins in memory.
+    pub auxiliary: u32,
+    /// Where the data of that file ends (`end_data` of `mm_struct`).
+    pub end_data: u32,
+}
+
 /// How many hits wait.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,

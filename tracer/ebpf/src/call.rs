@@ -185,15 +185,17 @@ pub(crate) fn returned<C: EbpfContext>(ctx: &C, probe: u32, stack: u64, retval: 
     let frame = hit::frame(&mut hit);
     frame.len = (len as usize).wrapping_sub(size_of::<ProbeHit>());
     frame.registers[base::RETVAL as usize] = retval;
-    frame.registers[base::LATENCY as usize] = returned.wrapping_sub(entered);
+    // Another CPU's clock may be a little behind.
+    let latency = returned.saturating_sub(entered);
+    frame.registers[base::LATENCY as usize] = latency;
     counter::report(&mut hit, probe);
     let mut decided = fetch::ACCEPTED;
     if hit.faults != 0 {
-        decided = if kind.0 == wait::memory() {
+        decided = if kind.0 != 0 && kind.0 == wait::memory() {
             // The kernel, or the process, has read by now what was missing at the entry.
             fetch::read_again(probe, hit.depth(), again::FOR_GOOD)
         } else {
-            // The memory is that of another program.
+            // The memory may be that of another program.
             fetch::give_fields_up(probe, hit.depth())
         };
     }
@@ -205,7 +207,7 @@ pub(crate) fn returned<C: EbpfContext>(ctx: &C, probe: u32, stack: u64, retval: 
     }
     if decided == fetch::ACCEPTED {
         if count::is_wanted() {
-            histogram::add(probe, returned.wrapping_sub(entered));
+            histogram::add(probe, latency);
         } else if sampling::is_reported(probe) {
             hit::send(ctx, hit);
         }

@@ -85,6 +85,7 @@ pub(crate) fn report<H: Hook, C: EbpfContext>(ctx: &C, probe: u32) -> u32 {
     if sieved == fetch::REJECTED {
         return 0;
     }
+    wait::end_earlier(ctx.as_ptr(), probe);
     let counts = count::is_wanted();
     if counts && sieved == fetch::ACCEPTED {
         count::hit(probe);
@@ -116,10 +117,6 @@ pub(crate) fn report<H: Hook, C: EbpfContext>(ctx: &C, probe: u32) -> u32 {
     let mut next = wait::SEND;
     if !is_final && (hit.faults != 0 || !is_accepted) {
         next = wait::settle(probe, hit.depth(), said);
-        if next >= wait::OVER {
-            wait::end_over(ctx.as_ptr(), next - wait::OVER);
-            next = wait::settle(probe, hit.depth(), said | wait::NO_OTHER);
-        }
     }
     if next == wait::SEND {
         send(ctx, hit);

@@ -88,8 +88,11 @@ fn forget(probe: u32, second: u64) {
     let Some(latest) = LATEST.get_ptr_mut(probe) else { return };
     // SAFETY: the entry is the probe's, and only the program that begins a second gets here.
     let Latest { last, before } = unsafe { latest.read_volatile() };
-    // The entry may not exist.
-    let _ = SECONDS.remove(Second { second: before, probe: probe.into() });
+    // If two CPUs begin two seconds at the same time, only one of them notes its second here.
+    for second in [before, last.wrapping_sub(1)] {
+        // The entry may not exist.
+        let _ = SECONDS.remove(Second { second, probe: probe.into() });
+    }
     // SAFETY: as above.
     unsafe { latest.write_volatile(Latest { last: second, before: last }) };
 }

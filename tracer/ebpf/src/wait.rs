@@ -5,7 +5,11 @@
 //! runs the program [`page_fault`], which reads the string and sends the hit, with the time of its entry.
 //!
 //! If the call is over, or it has taken too long, the hit is sent as it is: by the next hit of the probe in the thread, by
-//! [`page_fault`] when the thread was outside the kernel or has executed another program, or by [`end_wait`], which user space runs.
+//! [`page_fault`] when the thread was outside the kernel, is in another call, or has executed another program, or by
+//! [`end_wait`], which user space runs.
+//!
+//! A call is known by the registers with which the process entered the kernel ([`call`]). A program's function has no such
+//! call. So hits of one wait only for strings in the program's own file ([`fetch::wait_in_image`]), which stays mapped.
 //!
 //! A waiting hit is kept in a place of its thread. Who works on a place holds it: the program that keeps the hit, the one
 //! that reads it again, or the one that ends its wait. Others leave it alone. So a hit is sent once, and no part of it is
@@ -43,16 +47,17 @@ use probe_ebpf::{Reservation, atomic, pipe, unshared_stack};
 use probe_tracer_common::call::PART;
 use probe_tracer_common::specialized::NOTHING;
 use probe_tracer_common::trace::ProbeHit;
-use probe_tracer_common::wait::{IS_UNDECIDED, PLACES, Waits, key};
+use probe_tracer_common::wait::{IS_UNDECIDED, Layout, PLACES, Waits, key};
 
 /// 1: some of the probes read the process's memory. User space sets this before it loads the programs, so that the
 /// verifier removes the branches that are not taken.
 #[unsafe(no_mangle)]
 static HITS_WAIT: Global<u8> = Global::new(0);
 
-/// Where a task has the pointer to its memory (`mm` of `task_struct`), or 0 if that is not known.
+/// Where a task and its memory have what the functions below read.
 #[unsafe(no_mangle)]
-static MEMORY_OFFSET: Global<u32> = Global::new(0);
+static LAYOUT: Global<Layout> =
+    Global::new(Layout { memory: 0, stack: 0, stack_size: 0, auxiliary: 0, end_data: 0 });
 
 /// User space sets the number of parts.
 ///
@@ -79,11 +84,6 @@ pub(crate) const KEPT: u32 = 0;
 pub(crate) use probe_tracer_common::specialized::SEND;
 /// The hit does not wait, and nothing is to be sent.
 pub(crate) const DROP: u32 = 2;
-
-/// The hit does not wait yet: the one in the place of this number, counted from here, has to be [ended](end_over) first.
-pub(crate) const OVER: u32 = 16;
-/// A bit beside what the predicate says: no wait is to be ended any more.
-pub(crate) const NO_OTHER: u32 = 1 << 8;
 
 /// A place for a hit of a thread.
 #[derive(Clone, Copy)]
@@ -138,21 +138,17 @@ impl Parts for Place {
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) extern "C" fn settle(probe: u32, depth: u32, said: u32) -> u32 {
-    let is_undecided = said & !NO_OTHER == UNDECIDED;
+    let is_undecided = said == UNDECIDED;
     if HITS_WAIT.load() == 0 {
-        return unless(is_undecided, probe);
-    }
-    let Some(table) = fetch::table(probe) else { return SEND };
-    if fetch::fields_to_read(probe, depth) == 0 {
         fetch::clear_faulted(probe, depth);
         return unless(is_undecided, probe);
     }
-    if table.is_in_process == 0 && said & NO_OTHER == 0 {
-        for number in 0..PLACES {
-            if is_of_probe(Place::of_current_thread(number), probe) {
-                return OVER + number;
-            }
-        }
+    if is_in_process(probe) {
+        fetch::wait_in_image(probe, depth);
+    }
+    if fetch::fields_to_read(probe, depth) == 0 {
+        fetch::clear_faulted(probe, depth);
+        return unless(is_undecided, probe);
     }
     for number in 0..PLACES {
         let kept = keep(depth, number, is_undecided.into());
@@ -177,20 +173,48 @@ fn unless(is_undecided: bool, probe: u32) -> u32 {
     SEND
 }
 
-/// Whether the hit in a place of the current thread is of this probe. If the probe is hit once more, that call is over.
+/// Ends the wait of the probe's earlier hit in the current thread: if the probe is hit once more, that call is over.
 #[inline(always)]
-fn is_of_probe(place: Place, probe: u32) -> bool {
-    let Some(kept) = place.get(0) else { return false };
-    let number = kept.cast::<u8>().wrapping_add(HEADER + offset_of!(ProbeHit, probe));
-    // Only this thread puts hits into its places; a sweep may empty them at any time.
-    // SAFETY: the first part has the header and the hit.
-    unsafe { number.cast::<u32>().read_volatile() & !IS_UNDECIDED == probe }
+pub(crate) fn end_earlier(ctx: *mut c_void, probe: u32) {
+    if HITS_WAIT.load() == 0 || !has_waits() {
+        return;
+    }
+    let number = earlier(probe);
+    if number < PLACES {
+        send(ctx, give_up(bpf_get_current_pid_tgid() as u32, number));
+    }
 }
 
-/// Ends the wait of the hit in the place that [`settle`] has returned.
+/// The place of the current thread that has a hit of this probe, unless that is a function of a program; [`PLACES`] if there
+/// is none.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn earlier(probe: u32) -> u32 {
+    if is_in_process(probe) {
+        return PLACES;
+    }
+    for number in 0..PLACES {
+        let place = Place::of_current_thread(number);
+        // Only this thread puts hits into its places; a sweep may empty them at any time.
+        if place.get(0).is_some_and(|kept| probe_of(kept) == probe) {
+            return number;
+        }
+    }
+    PLACES
+}
+
+/// The probe of a waiting hit, given its first part.
 #[inline(always)]
-pub(crate) fn end_over(ctx: *mut c_void, number: u32) {
-    send(ctx, give_up(bpf_get_current_pid_tgid() as u32, number));
+fn probe_of(kept: *const Part) -> u32 {
+    let number = kept.cast::<u8>().wrapping_add(HEADER + offset_of!(ProbeHit, probe));
+    // SAFETY: the first part has the header and the hit.
+    unsafe { number.cast::<u32>().read_volatile() & !IS_UNDECIDED }
+}
+
+/// Whether a probe is a function of a program or a library.
+#[inline(always)]
+fn is_in_process(probe: u32) -> bool {
+    fetch::table(probe).is_some_and(|table| table.is_in_process != 0)
 }
 
 /// The context of a program of any type.
@@ -242,20 +266,77 @@ extern "C" fn keep(depth: u32, number: u32, is_undecided: u32) -> u32 {
     kept
 }
 
-/// A number of the current task's memory: another one after it has executed a program.
+/// A word of the kernel's memory; 0 if it cannot be read.
+#[inline(always)]
+fn word(from: u64) -> u64 {
+    let mut word = 0_u64;
+    // SAFETY: there is room for a word. If the helper fails, it writes zeros.
+    let _ = unsafe { bpf_probe_read_kernel((&raw mut word).cast(), 8, from as *const c_void) };
+    word
+}
+
+/// A pointer that the current task has at an offset.
+#[inline(always)]
+fn of_task(offset: u32) -> u64 {
+    // SAFETY: the helper has no preconditions.
+    word(unsafe { bpf_get_current_task() }.wrapping_add(offset.into()))
+}
+
+/// A number of the current task's memory: another one after it has executed a program. 0 if that is not known.
 #[inline(always)]
 pub(crate) fn memory() -> u32 {
-    let offset = MEMORY_OFFSET.load();
-    if offset == 0 {
-        return 0;
+    match LAYOUT.load().memory {
+        0 => 0,
+        // The structure is aligned to a cache line.
+        offset => (of_task(offset) >> 6) as u32,
     }
-    let mut memory = 0_u64;
-    // SAFETY: the helper has no preconditions.
-    let from = unsafe { bpf_get_current_task() }.wrapping_add(offset.into());
-    // SAFETY: there is room for a pointer. If the helper fails, it writes zeros.
-    let _ = unsafe { bpf_probe_read_kernel((&raw mut memory).cast(), 8, from as *const c_void) };
-    // The structure is aligned to a cache line.
-    (memory >> 6) as u32
+}
+
+/// The addresses at which the current task has mapped the program's own file: from the page with the program headers, which is
+/// the first one, to the end of the data.
+#[inline(always)]
+pub(crate) fn image() -> (u64, u64) {
+    let layout = LAYOUT.load();
+    let memory = of_task(layout.memory);
+    let auxiliary = memory.wrapping_add(layout.auxiliary.into());
+    let end = word(memory.wrapping_add(layout.end_data.into()));
+    for entry in 0..AUXILIARY {
+        let at = auxiliary.wrapping_add(16 * entry);
+        if word(at) == AT_PHDR {
+            return (word(at.wrapping_add(8)) & !0xfff, end);
+        }
+    }
+    (end, end)
+}
+
+/// The entry of an auxiliary vector that has the address of the program headers (`linux/auxvec.h`). It is among the first.
+const AT_PHDR: u64 = 3;
+const AUXILIARY: u64 = 12;
+
+/// How many words of registers the kernel keeps at the end of its stack. Some kernels have up to two words behind them; then
+/// as many of the first registers are left out.
+const SAVED_REGISTERS: u64 = if cfg!(bpf_target_arch = "aarch64") { 42 } else { 21 };
+
+/// A number of the call in which the current task is, and of its memory: of the registers with which it entered the kernel.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn call() -> u32 {
+    let layout = LAYOUT.load();
+    let end = of_task(layout.stack).wrapping_add(layout.stack_size.into());
+    let mut number = u64::from(memory());
+    for n in 1..=SAVED_REGISTERS {
+        number = (number ^ word(end.wrapping_sub(8 * n))).wrapping_mul(ODD).rotate_left(29);
+    }
+    (number >> 32) as u32
+}
+
+/// A factor that spreads the bits of a word.
+const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// A number that stays the same as long as a hit of this probe in the current task may wait.
+#[inline(always)]
+fn circumstances(probe: u32) -> u32 {
+    if is_in_process(probe) { memory() } else { call() }
 }
 
 /// Stores the hit that is reserved at `depth` in a place that is held. Returns `false` if there is no room.
@@ -267,12 +348,12 @@ fn store(place: Place, depth: u32, is_undecided: bool) -> bool {
     let Some((hit, frame)) = (unsafe { hit::reserved(depth) }) else { return false };
     // SAFETY: the frame is ours.
     let len = size_of::<ProbeHit>() + unsafe { (&raw const frame.len).read_volatile() };
+    let probe = hit.probe;
     // SAFETY: the header is the reservation's.
     unsafe { (*record).len = len as u32 };
     // All waiting records are hits, so the kind's place has room for something else.
     // SAFETY: as above.
-    unsafe { (*record).kind = RecordKind(memory()) };
-    let probe = hit.probe;
+    unsafe { (*record).kind = RecordKind(circumstances(probe)) };
     if is_undecided {
         hit.probe = probe | IS_UNDECIDED;
     }
@@ -309,7 +390,8 @@ extern "C" fn remove_parts(thread: u32, number: u32) -> u32 {
 }
 
 /// Copies the hit in a place that is held to the reservation at `depth`. Returns whether there is one, and whether it is
-/// undecided: [`ACCEPTED`] or [`UNDECIDED`], or 0; and with [`IS_ELSEWHERE`] if its memory is not the current task's.
+/// undecided: [`ACCEPTED`] or [`UNDECIDED`], or 0; and with [`IS_OVER`] if its call is not the current one, or its memory not
+/// the current task's.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn restore(thread: u32, number: u32, depth: u32) -> u32 {
@@ -321,7 +403,7 @@ extern "C" fn restore(thread: u32, number: u32, depth: u32) -> u32 {
     unsafe { parts::copy(record, kept, 0, PART) };
     // SAFETY: the header is the reservation's.
     let RecordHeader { kind, len, .. } = unsafe { record.read() };
-    let (memory_then, len) = (kind.0, len as usize);
+    let (then, len) = (kind.0, len as usize);
     // SAFETY: as above.
     unsafe { (*record).kind = ProbeHit::KIND };
     if !parts::restore_rest(&place, record, HEADER + len, false) {
@@ -334,11 +416,11 @@ extern "C" fn restore(thread: u32, number: u32, depth: u32) -> u32 {
     let probe = hit.probe;
     hit.probe = probe & !IS_UNDECIDED;
     let was = if probe & IS_UNDECIDED == 0 { ACCEPTED } else { UNDECIDED };
-    if memory_then == memory() { was } else { was | IS_ELSEWHERE }
+    if then == circumstances(hit.probe) { was } else { was | IS_OVER }
 }
 
 /// A bit of [`restore`]'s result.
-const IS_ELSEWHERE: u32 = 1 << 8;
+const IS_OVER: u32 = 1 << 8;
 
 /// Runs when a page fault of the current thread was resolved: its waiting hits may have what they wait for.
 #[unsafe(no_mangle)]
@@ -379,9 +461,7 @@ extern "C" fn go_on(thread: u32, number: u32, was_in_process: u32) -> u32 {
         return NOTHING;
     }
     let depth = match taken_from(place) {
-        Some((hit, was, is_elsewhere)) => {
-            read_again(place, hit, was, was_in_process != 0, is_elsewhere)
-        }
+        Some((hit, was, is_over)) => read_again(place, hit, was, was_in_process != 0, is_over),
         None => NOTHING,
     };
     place.release();
@@ -407,12 +487,17 @@ extern "C" fn give_up(thread: u32, number: u32) -> u32 {
     depth
 }
 
-/// The hit in a place that is held, in a reservation, whether it was undecided, and whether it is of other memory than the
-/// current task's.
+/// The hit in a place that is held, in a reservation, whether it was undecided, and whether the current task can no longer
+/// read what it waits for.
 #[inline(always)]
 fn taken_from(place: Place) -> Option<(Reservation<ProbeHit>, u32, bool)> {
     let Ok(hit) = pipe::reserve::<ProbeHit>() else {
-        // The pipe's tally has counted the hit as lost.
+        // Where hits are reported, the pipe's tally has counted this one as lost.
+        if count::is_wanted()
+            && let Some(kept) = place.get(0)
+        {
+            count::unjudged(probe_of(kept));
+        }
         if remove_parts(place.thread, place.number) != 0 {
             add_wait(|waits| &raw mut waits.ended);
         }
@@ -420,7 +505,7 @@ fn taken_from(place: Place) -> Option<(Reservation<ProbeHit>, u32, bool)> {
     };
     match restore(place.thread, place.number, hit.depth()) {
         0 => None,
-        was => Some((hit, was & !IS_ELSEWHERE, was & IS_ELSEWHERE != 0)),
+        was => Some((hit, was & !IS_OVER, was & IS_OVER != 0)),
     }
 }
 
@@ -430,11 +515,10 @@ fn read_again(
     hit: Reservation<ProbeHit>,
     was: u32,
     was_in_process: bool,
-    is_elsewhere: bool,
+    is_over: bool,
 ) -> u32 {
     let (probe, before) = (hit.probe, hit.faults);
-    let Some(table) = fetch::table(probe) else { return NOTHING };
-    if is_elsewhere || was_in_process && table.is_in_process == 0 {
+    if is_over || was_in_process && !is_in_process(probe) {
         let said = fetch::give_fields_up(probe, hit.depth());
         return end(place, hit, was, said);
     }

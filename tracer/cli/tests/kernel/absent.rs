@@ -11,6 +11,7 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::ptr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// The kernel maps the pages around one that is missing, in aligned groups of this many bytes.
@@ -18,6 +19,37 @@ const APART: usize = 64 << 10;
 
 /// The number of strings.
 pub(crate) const STRINGS: usize = 1000;
+
+/// What this program's own file has, each in a group of pages that nothing else uses.
+const OWN_STRINGS: usize = 20;
+
+#[repr(align(65536))]
+struct OwnString([u8; APART]);
+
+/// Initialized, so that it is in the file, and in data that nobody changes.
+static OWN: [OwnString; OWN_STRINGS] = {
+    let mut all = [const { OwnString([0; APART]) }; OWN_STRINGS];
+    let mut n = 0;
+    while n < OWN_STRINGS {
+        // A page that is not the first of its group: what is before the group may be touched.
+        let at = APART / 2;
+        let text = *b"own string 00";
+        let mut byte = 0;
+        while byte < text.len() {
+            all[n].0[at + byte] = text[byte];
+            byte += 1;
+        }
+        all[n].0[at + text.len() - 2] += n as u8 / 10;
+        all[n].0[at + text.len() - 1] += n as u8 % 10;
+        n += 1;
+    }
+    all
+};
+
+/// The `n`th string of this program's own file.
+fn own_string(n: usize) -> *const c_char {
+    OWN[n].0[APART / 2..].as_ptr().cast()
+}
 
 /// The name of the thread that uses them, which does nothing else under this name.
 const NAME: &str = "absent";
@@ -79,6 +111,94 @@ fn map_there(text: &str) -> *const c_char {
     // SAFETY: nothing is there.
     unsafe { map_at(THERE, text) }
 }
+
+/// What a call that failed is about to find at [`THERE`]: nothing of this takes a page fault outside the kernel once it has run.
+struct Later {
+    file: std::fs::File,
+    /// Untouched memory, of which each use takes a page.
+    room: *mut u8,
+}
+
+impl Later {
+    fn new(text: &str) -> Self {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        file.set_len(rustix::param::page_size() as u64).unwrap();
+        let (size, how) = (16 * APART, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping.
+        let room = unsafe { libc::mmap(ptr::null_mut(), size, access, how, -1, 0) };
+        assert_ne!(room, libc::MAP_FAILED);
+        Self { file, room: room.cast() }
+    }
+
+    /// Memory that only the kernel touches.
+    fn room(&mut self) -> *mut c_char {
+        self.room = self.room.wrapping_add(APART);
+        self.room.cast()
+    }
+
+    /// Maps the text, in a page that is in memory.
+    fn map(&self) {
+        self.map_at(&AtomicUsize::new(THERE));
+    }
+
+    /// The same at an address, and the next time before it.
+    #[inline(never)]
+    fn map_at(&self, next: &AtomicUsize) {
+        let how = libc::MAP_PRIVATE | libc::MAP_FIXED | libc::MAP_POPULATE;
+        let at = ptr::without_provenance_mut(next.fetch_sub(APART, Ordering::Relaxed));
+        let page = rustix::param::page_size();
+        // SAFETY: nothing else is there.
+        let mapped =
+            unsafe { libc::mmap(at, page, libc::PROT_READ, how, self.file.as_raw_fd(), 0) };
+        assert_eq!(mapped, at);
+    }
+
+    fn unmap(&self) {
+        let at = ptr::without_provenance_mut(THERE);
+        // SAFETY: nobody uses what is there.
+        assert_eq!(unsafe { libc::munmap(at, rustix::param::page_size()) }, 0);
+    }
+}
+
+/// Opens what is nowhere until the call has failed. Then the kernel takes a page fault in another call.
+fn open_nothing() {
+    let mut later = Later::new(LATER);
+    for _ in 0..ROUNDS {
+        open(ptr::without_provenance(THERE));
+        later.map();
+        // SAFETY: there is room for a path.
+        assert!(!unsafe { libc::getcwd(later.room(), 4096) }.is_null());
+        later.unmap();
+    }
+}
+
+/// Reads a symbolic link into untouched memory, twice by the same system call and with the same registers: the first time, its
+/// path is nowhere.
+fn read_link_twice() {
+    let mut later = Later::new(LINK);
+    for _ in 0..ROUNDS {
+        let to = later.room();
+        // The path is mapped behind the place first.
+        let next = AtomicUsize::new(THERE + APART);
+        loop {
+            later.map_at(&next);
+            // SAFETY: the kernel checks the path, and there is room for one.
+            if unsafe { libc::readlink(ptr::without_provenance(THERE), to, 4096) } > 0 {
+                break;
+            }
+        }
+        later.unmap();
+    }
+}
+
+/// In the first round, code of this program is not in memory either.
+const ROUNDS: usize = 3;
+
+const LATER: &str = "/probe-test-none/later";
+
+const LINK: &str = "/proc/self/exe";
 
 /// Maps this string at an address, in a page that was never touched.
 ///
@@ -151,6 +271,16 @@ fn workload() {
         "reads" => paths.into_iter().for_each(|path| {
             assert_eq!(absent_fixture_reads(path), self::path(0).len());
         }),
+        "reads_own" => (0..OWN_STRINGS).for_each(|n| {
+            assert_eq!(absent_fixture_reads(own_string(n)), "own string 00".len());
+        }),
+        "opens_nothing" => open_nothing(),
+        "reads_link_twice" => read_link_twice(),
+        "points_at_nothing" => {
+            absent_fixture_ignores(ptr::without_provenance(THERE));
+            let text = map_there("/another/text");
+            assert_eq!(absent_fixture_reads(text), "/another/text".len());
+        }
         "ignores" => paths.into_iter().for_each(|path| {
             assert_eq!(absent_fixture_ignores(path), path.addr());
         }),
@@ -339,13 +469,69 @@ fn a_string_is_not_read_from_the_memory_of_the_next_program() {
     assert_eq!(event["faults"], serde_json::json!(["text"]), "{event}");
 }
 
+/// What a call that failed pointed at may be there later.
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_string_is_not_read_after_its_call() {
+    let output = trace([opens("filename", "")], work("opens_nothing"));
+    let events = json_lines(&output);
+    let is_absent = |event: &&Value| event["faults"] == serde_json::json!(["filename"]);
+    assert_eq!(events.iter().filter(is_absent).count(), ROUNDS, "{events:#?}");
+    assert!(events.iter().all(|event| event["args"]["filename"] != LATER), "{events:#?}");
+    let links = format!("tracepoint:syscalls:sys_enter_readlink(path)/comm == \"{NAME}\"/");
+    let output = trace([links], work("reads_link_twice"));
+    let events = json_lines(&output);
+    let (pairs, rest) = events.as_chunks();
+    assert_eq!((pairs.len(), rest.len()), (ROUNDS, 0));
+    for [nowhere, there] in pairs {
+        assert_eq!(nowhere["faults"], serde_json::json!(["path"]), "{nowhere}");
+        assert_eq!(there["args"]["path"], LINK, "{there}");
+    }
+}
+
+/// The same for a predicate, and for counts.
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_condition_does_not_hold_for_what_is_there_after_the_call() {
+    let condition = format!(" && filename == \"{LATER}\"");
+    let output = trace([opens("filename", &condition)], work("opens_nothing"));
+    assert!(json_lines(&output).is_empty(), "{}", stderr(&output));
+    let undecided = format!("{ROUNDS} hits undecided (");
+    assert!(stderr(&output).contains(&undecided), "{}", stderr(&output));
+    let condition = format!("{OPENS}/comm == \"{NAME}\"{condition}/");
+    let (counted, text) = counts([condition], work("opens_nothing"));
+    let counted: u64 = counted.into_values().flatten().map(|(_, count)| count).sum();
+    assert_eq!(counted, 0, "{text}");
+}
+
+#[test]
+#[ignore = "needs root, BPF and uprobes: cargo xtask test"]
+fn a_program_has_the_strings_of_its_own_file() {
+    let own = own();
+    let spec = format!("u:{own}:absent_fixture_reads(text=arg0:str)");
+    let events = events([spec], work("reads_own"));
+    let strings: Vec<_> = events.iter().map(|event| event["args"]["text"].clone()).collect();
+    let expected: Vec<_> =
+        (0..OWN_STRINGS).map(|n| Value::from(format!("own string {n:02}"))).collect();
+    assert_eq!(strings, expected);
+}
+
+#[test]
+#[ignore = "needs root, BPF and uprobes: cargo xtask test"]
+fn a_string_is_not_read_where_a_program_maps_it_later() {
+    let own = own();
+    let specs =
+        ["ignores", "reads"].map(|what| format!("u:{own}:absent_fixture_{what}(text=arg0:str)"));
+    let output = trace(specs, work("points_at_nothing"));
+    let events = json_lines(&output);
+    assert_eq!(events.len(), 2, "{}", stderr(&output));
+    assert!(events.iter().all(|event| event["args"]["text"].is_null()), "{events:#?}");
+}
+
 #[test]
 #[ignore = "needs root, BPF and uprobes: cargo xtask test"]
 fn a_program_reads_its_string_before_it_returns() {
     let own = own();
-    let spec = format!("u:{own}:absent_fixture_reads(text=arg0:str)");
-    let read = events([spec], work(&format!("reads {STRINGS}")));
-    assert_strings(&read, "text");
     let spec = format!("u:{own}:absent_fixture_reads(text=arg0:str, retval:u64)");
     let read = events([spec.as_str(), "--ret"], work(&format!("reads {STRINGS}")));
     assert_strings(&read, "text");

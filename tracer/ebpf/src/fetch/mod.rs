@@ -12,6 +12,7 @@ mod text;
 pub(crate) use data::Span;
 
 use super::hit::{self, Frame, LAST_SHORT};
+use super::wait;
 use aya_ebpf::{
     Global,
     cty::c_void,
@@ -138,6 +139,34 @@ pub(crate) extern "C" fn fields_to_read(probe: u32, depth: u32) -> u32 {
         }
     }
     fields
+}
+
+/// Lets only those fields of the hit that is reserved at `depth` wait that are in the program's own file. What else its
+/// function points at may be mapped later, or anew, while the hit waits.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn wait_in_image(probe: u32, depth: u32) -> u32 {
+    let Some(mut fetch) = Fetch::of(probe, depth) else { return 0 };
+    let (start, end) = wait::image();
+    let faulted = fetch.hit.faults & fetch.table.waiting_fields;
+    for at in 0..FIELDS {
+        let rest = faulted >> at;
+        if rest == 0 || at >= usize::from(MOST_FIELDS.load()) {
+            break;
+        }
+        if rest & 1 == 0 {
+            continue;
+        }
+        let field = &fetch.table.fields[at];
+        // SAFETY: the word is the frame's.
+        let address = unsafe { fetch.word(at).read_volatile() };
+        // Behind a pointer may be anything.
+        let is_direct = field.resume == field.steps.wrapping_add(1);
+        if !is_direct || address < start || address >= end {
+            fetch.set_word(at, 0);
+        }
+    }
+    0
 }
 
 /// Clears the words of faulted fields, which have addresses while they wait.

@@ -2,7 +2,11 @@
 
 use super::btf::{Btf, Kind, NoPrototype, TypeId};
 use super::symbols::NO_MODULE;
+use probe_tracer_common::wait::Layout;
 use std::sync::Arc;
+
+/// The size of a task's stack in the kernel, in bytes, on x86-64 and arm64 (`THREAD_SIZE`), unless pages are larger.
+const STACK_SIZE: u32 = 16 << 10;
 
 /// The types in the kernel's BTF.
 #[derive(Debug, Default)]
@@ -49,13 +53,23 @@ impl KernelTypes {
         self.kernel.get_or_insert_with(read).clone()
     }
 
-    /// Where a task has the pointer to its memory, or 0 if that is not known.
-    pub(crate) fn memory_offset(&mut self) -> u32 {
-        let offset = |types: Arc<Btf>| {
-            let task = *types.named(Kind::Struct, "task_struct").first()?;
-            u32::try_from(types.member(task, "mm")?.bit_offset / 8).ok()
+    /// Where a task and its memory have what tells waiting hits whether they may go on. Without BTF, that is not known.
+    pub(crate) fn layout(&mut self) -> Layout {
+        let layout = |types: Arc<Btf>| {
+            let offset = |of: &str, name: &str| {
+                let structure = *types.named(Kind::Struct, of).first()?;
+                u32::try_from(types.member(structure, name)?.bit_offset / 8).ok()
+            };
+            Some(Layout {
+                memory: offset("task_struct", "mm")?,
+                stack: offset("task_struct", "stack")?,
+                // A kernel with KASAN has larger stacks. What hits find in the middle of one differs, so they do not wait.
+                stack_size: STACK_SIZE.max(rustix::param::page_size() as u32),
+                auxiliary: offset("mm_struct", "saved_auxv")?,
+                end_data: offset("mm_struct", "end_data")?,
+            })
         };
-        self.kernel().and_then(offset).unwrap_or(0)
+        self.kernel().and_then(layout).unwrap_or_default()
     }
 
     /// The types of the loaded modules that have BTF, or of one of them.

@@ -13,10 +13,11 @@ use probe_tracer_common::counter::GENERATIONS;
 use probe_tracer_common::fetch::{FetchTable, PROBES, operator};
 use probe_tracer_common::histogram::HISTOGRAMS;
 use probe_tracer_common::sampling::{self, LATEST, SAMPLED, SECONDS};
-use probe_tracer_common::wait::{UNDECIDED, WAITING, WAITING_HELD};
+use probe_tracer_common::wait::{Layout, UNDECIDED, WAITING, WAITING_HELD};
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use zerocopy::IntoBytes;
 
 /// The map that programs log into.
 const LOG: &str = "AYA_LOGS";
@@ -62,8 +63,8 @@ pub(crate) struct Config {
     pub(crate) user_calls: u32,
     /// Count hits, or time calls if there are any, and emit no records.
     pub(crate) count_only: bool,
-    /// Where a task has the pointer to its memory, or 0 if that is not known.
-    pub(crate) memory_offset: u32,
+    /// Where a task and its memory have what waiting hits compare.
+    pub(crate) layout: Layout,
     /// Which hits of each probe are emitted.
     pub(crate) sampling: Sampling,
     /// `aya_log::Level`; 0 is off.
@@ -131,11 +132,10 @@ pub(super) fn configure(
         ("COUNT_ONLY", config.count_only.into()),
         ("SAMPLE", sample),
         ("RATE", rate),
-        ("MEMORY_OFFSET", config.memory_offset),
     ]
     .map(|(name, value)| (name, value.to_ne_bytes()));
     let reads_stacks = tables.iter().any(|table| table.stack_count > 0);
-    let hits_wait = hits_wait(tables);
+    let hits_wait = hits_wait(tables) && config.layout != Layout::default();
     let compare_strings = tables.iter().any(compares_strings);
     let fields = tables.iter().flat_map(|table| &table.fields[..table.field_count.into()]);
     let most = |counts: &mut dyn Iterator<Item = u8>| counts.max().unwrap_or(0);
@@ -161,7 +161,8 @@ pub(super) fn configure(
     let words = globals.iter().map(|(name, value)| (*name, (value.as_slice(), true)));
     let bytes = small.iter().map(|(name, value)| (*name, (value.as_slice(), true)));
     let longs = long.iter().map(|(name, value)| (*name, (value.as_slice(), true)));
-    object.patch_map_data(words.chain(bytes).chain(longs).collect())?;
+    let layout = ("LAYOUT", (config.layout.as_bytes(), true));
+    object.patch_map_data(words.chain(bytes).chain(longs).chain([layout]).collect())?;
 
     let probes = tables.len().max(1) as u32;
     let has_calls = config.calls > 0 || config.user_calls > 0;

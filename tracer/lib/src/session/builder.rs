@@ -448,7 +448,7 @@ impl TracerBuilder {
                 plan(planner, spec)
             })?;
         if object::hits_wait(&selection.tables) {
-            config.memory_offset = planner.host.types.memory_offset();
+            config.layout = planner.host.types.layout();
         }
         let has_user_stack =
             |probe: &Probe| probe.fields().any(|field| field.shape == Shape::UserStack);
