@@ -39,8 +39,6 @@ pub(crate) struct Images {
     taken: usize,
     /// Before this time, mappings may have changed unnoticed.
     complete_since: u64,
-    /// Before this time, mappings of ended processes are forgotten.
-    known_since: u64,
 }
 
 #[derive(Debug, Default)]
@@ -49,6 +47,8 @@ struct Process {
     begins: Vec<(u64, Begin)>,
     /// By time.
     mapped: Vec<Mapped>,
+    /// What it had mapped up to this time is forgotten; 0 if nothing is.
+    forgotten_until: u64,
 }
 
 /// How an address space begins.
@@ -119,11 +119,8 @@ impl Images {
             // The number may belong to another process by now.
             process.begins.retain(|&(since, _)| since > end);
             process.mapped.retain(|mapped| mapped.since > end);
-            self.taken -= before - process.size();
-            self.known_since = self.known_since.max(end);
-            if process.begins.is_empty() && process.mapped.is_empty() {
-                self.processes.remove(&pid);
-            }
+            process.forgotten_until = end;
+            self.taken = self.taken + process.size() - before;
         }
     }
 
@@ -136,8 +133,7 @@ impl Images {
 
     /// Forgets everything. Mappings may have changed unnoticed until this time.
     pub(crate) fn forget(&mut self, until: u64) {
-        let complete_since = self.complete_since.max(until);
-        *self = Self { complete_since, known_since: self.known_since, ..Self::default() };
+        *self = Self { complete_since: self.complete_since.max(until), ..Self::default() };
     }
 
     /// Since when an address of a process has belonged to what it belonged to at a time. Between two times with the same
@@ -157,14 +153,24 @@ impl Images {
         time: u64,
         last: impl FnOnce(&'s Process, RangeInclusive<u64>) -> Option<&'s Mapped>,
     ) -> Option<u64> {
-        if time < self.complete_since.max(self.known_since) {
+        if time < self.complete_since {
             return None;
         }
-        let since = self.processes.get(&pid).map_or(0, |process| {
-            let begin = process.begin(time).map_or(0, |(at, _)| at);
-            last(process, begin..=time).map_or(begin, |mapped| mapped.since)
-        });
+        let since = match self.processes.get(&pid) {
+            None => 0,
+            Some(process) if process.is_forgotten(time) => return None,
+            Some(process) => {
+                let begin = process.begin(time).map_or(0, |(at, _)| at);
+                last(process, begin..=time).map_or(begin, |mapped| mapped.since)
+            }
+        };
         Some(since.max(self.complete_since))
+    }
+
+    /// Since when a process has run the program that it ran at a time, as far as that is known.
+    pub(crate) fn program_since(&self, pid: u32, time: u64) -> Option<u64> {
+        let process = self.processes.get(&pid)?;
+        process.begin(time).map(|(at, _)| at)
     }
 
     /// The file that an address of a process belonged to at a time, and the offset in it.
@@ -195,6 +201,11 @@ impl Process {
         self.begins[..before].last().copied()
     }
 
+    /// Whether what it had mapped at a time is forgotten.
+    fn is_forgotten(&self, time: u64) -> bool {
+        self.forgotten_until != 0 && time <= self.forgotten_until
+    }
+
     /// What was mapped between two times, by time.
     fn mapped(&self, between: RangeInclusive<u64>) -> &[Mapped] {
         let until = self.mapped.partition_point(|one| one.since <= *between.end());
@@ -210,7 +221,10 @@ impl Process {
 
     /// How many bytes it takes, about.
     fn size(&self) -> usize {
-        OF_BEGIN * self.begins.len() + self.mapped.iter().map(Mapped::size).sum::<usize>()
+        let of_itself = if self.forgotten_until == 0 { 0 } else { OF_BEGIN };
+        of_itself
+            + OF_BEGIN * self.begins.len()
+            + self.mapped.iter().map(Mapped::size).sum::<usize>()
     }
 }
 
@@ -340,11 +354,14 @@ mod tests {
             map(&mut images, pid, 1000, b"/x", 5);
             images.end(pid, 6);
         }
-        assert_eq!(images.since(1, 1, 1000), None);
+        assert_eq!(images.since(1, 2, 1000), None);
         assert_eq!(find(&images, 1, 2, 1000), None);
         assert_eq!(find(&images, 1, 4, 1000), Some(("/second", 7)));
         images.end(10_000, 7);
-        assert!(!images.processes.contains_key(&10));
+        assert_eq!([6, 7].map(|time| images.since(10, time, 1000)), [None, Some(0)]);
+        // Those of others are not.
+        assert_eq!(images.since(10_001, 1, 1000), Some(0));
+        assert_eq!(find(&images, 11, 5, 1000), Some(("/x", 7)));
         assert_eq!(images.taken, images.processes.values().map(Process::size).sum::<usize>());
     }
 }

@@ -362,9 +362,8 @@ impl Symbols {
     ) -> Vec<Arc<[Frame]>> {
         let hits: Vec<_> = addresses.iter().map(|&address| (time, address)).collect();
         let since = self.look_up_in_process(watch, owner, &hits);
-        match since.iter().filter(|one| one.is_none()).count() {
-            0 => {}
-            unknown => locked(watch).add_unknown(unknown),
+        if let Source::Service(service, _) = &mut self.source {
+            service.add_unknown(since.iter().filter(|one| one.is_none()).count());
         }
         let names = self.known.of(&Space::Process(owner));
         let name = |(&address, since): (&Address, Option<u64>)| {

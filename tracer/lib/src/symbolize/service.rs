@@ -83,6 +83,8 @@ pub(super) struct Service {
     readers: Arc<ReaderState>,
     /// A signal that ends the waiting for answers.
     interrupt: Interrupt,
+    /// The number of addresses of hits from times of which it is not known what was mapped.
+    unknown: usize,
 }
 
 impl Service {
@@ -110,7 +112,12 @@ impl Service {
         thread::Builder::new().name("symbols".into()).spawn(run)?;
         // It fails only if the thread panicked, which has printed a message.
         let _ = begun.recv();
-        Ok(Self { questions: Some(questions), readers, interrupt: Interrupt::default() })
+        Ok(Self {
+            questions: Some(questions),
+            readers,
+            interrupt: Interrupt::default(),
+            unknown: 0,
+        })
     }
 
     /// The ids of the processes that read files.
@@ -149,6 +156,11 @@ impl Service {
         }
     }
 
+    /// Counts addresses that have no names because it is not known what was mapped there.
+    pub(super) fn add_unknown(&mut self, number: usize) {
+        self.unknown += number;
+    }
+
     /// Lets a signal end the waiting for an answer.
     pub(super) fn interrupted_by(&mut self, interrupt: Interrupt) {
         self.interrupt = interrupt;
@@ -161,6 +173,12 @@ impl Drop for Service {
             0 => {}
             number => log::warn!(
                 "{number} user addresses have no names, because files that contain them could not be read"
+            ),
+        }
+        match self.unknown {
+            0 => {}
+            number => log::warn!(
+                "{number} user addresses have no names, because it is not known what was mapped there at the time"
             ),
         }
     }
@@ -213,6 +231,15 @@ struct Remembered {
 }
 
 impl Remembered {
+    /// Whether they are those of the program that a process runs, or ran last.
+    fn is_of(&self, owner: Owner, watch: Option<&Mutex<Watch>>) -> bool {
+        match watch {
+            // Each thread may have a name of its own.
+            Some(watch) => locked(watch).is_same_program_since(owner.pid, self.since),
+            None => self.owner == owner,
+        }
+    }
+
     /// How many bytes it takes, about.
     fn size(&self) -> usize {
         self.mappings.iter().map(Mapping::size).sum()
@@ -285,7 +312,14 @@ impl Names {
             if begun.elapsed() > READING {
                 break;
             }
-            match Opened::mapped(owner.pid, &mapping.range, &path, inode) {
+            let opened = Opened::mapped(owner.pid, &mapping.range, &path, inode).or_else(|error| {
+                // A process that has ended has nothing in its directory.
+                match is_alive(owner.pid) {
+                    true => Err(error),
+                    false => Opened::at(Root::Own, &path, inode),
+                }
+            });
+            match opened {
                 Ok(opened) => self.in_program(&opened, &places, &mut found),
                 Err(error) => log::debug!("no names for {}: {error}", path.display()),
             }
@@ -392,16 +426,15 @@ impl Names {
     /// The mappings of a process, and a time before they were read, since when they have been the same.
     fn mappings(&mut self, owner: Owner, watch: Option<&Mutex<Watch>>) -> (u64, Arc<[Mapping]>) {
         if let (Some(watch), Some(known)) = (watch, self.remembered.get(&owner.pid))
-            && known.owner == owner
             && locked(watch).is_same_since(owner.pid, known.since)
         {
             return (known.since, Arc::clone(&known.mappings));
         }
-        self.remember(owner)
+        self.remember(owner, watch)
     }
 
     /// Reads the mappings of a process, so that they are known after it has ended. Returns them, and the time before that.
-    fn remember(&mut self, owner: Owner) -> (u64, Arc<[Mapping]>) {
+    fn remember(&mut self, owner: Owner, watch: Option<&Mutex<Watch>>) -> (u64, Arc<[Mapping]>) {
         let since = monotonic();
         match mappings::read(&owner.pid.to_string()) {
             Ok(mappings) if !mappings.is_empty() => {
@@ -419,7 +452,9 @@ impl Names {
             }
             // A process that is exiting has no mappings any more.
             _ => match self.remembered.get(&owner.pid) {
-                Some(known) if known.owner == owner => (known.since, Arc::clone(&known.mappings)),
+                Some(known) if known.is_of(owner, watch) => {
+                    (known.since, Arc::clone(&known.mappings))
+                }
                 _ => {
                     // They belong to another process.
                     self.forget(owner.pid);
@@ -439,6 +474,11 @@ impl Names {
     fn forget(&mut self, pid: u32) {
         self.taken -= self.remembered.remove(&pid).map_or(0, |one| one.size());
     }
+}
+
+/// Whether there is a process with this id that still has memory.
+fn is_alive(pid: u32) -> bool {
+    mappings::read(&pid.to_string()).is_ok_and(|mappings| !mappings.is_empty())
 }
 
 /// The library that the kernel maps, as a file.
@@ -481,6 +521,20 @@ mod tests {
         assert!(Arc::ptr_eq(&of_cat, &read()));
         drop(input);
         shell.wait().unwrap();
+        // Of whatever thread, as that of a process that has ended.
+        let owner = Owner { comm: [1; _], ..owner };
+        assert!(Arc::ptr_eq(&of_cat, &names.mappings(owner, Some(&watch)).1));
+        let (libc, function) = probe_sys::process::linked_function(c"getpid").unwrap();
+        let libc = std::fs::canonicalize(libc).unwrap();
+        let address = of_cat.iter().find_map(|mapping| {
+            let Mapped::File { path, offset, .. } = &mapping.of else { return None };
+            let at = mapping.range.start + function.checked_sub(*offset)?;
+            (*path == libc && mapping.range.contains(&at)).then_some(at)
+        });
+        let address = Address { at: address.unwrap(), is_return: false };
+        names.reader = Some(Reader::start().unwrap());
+        let answer = names.of_process(owner, &[address], Some(&watch));
+        assert_eq!(answer.found[0].last().map(|one| &*one.name), Some("getpid"));
     }
 
     #[test]
@@ -510,13 +564,13 @@ mod tests {
     fn mappings_are_not_remembered_without_limit() {
         let mut names = Names::new(None);
         let own = Owner { pid: std::process::id(), comm: [0; _] };
-        names.remember(own);
+        names.remember(own, None);
         let of_this = names.taken;
         assert!(of_this > 0);
-        names.remember(own);
+        names.remember(own, None);
         assert_eq!(names.taken, of_this);
         names.taken = ROOM;
-        names.remember(Owner { pid: std::os::unix::process::parent_id(), ..own });
+        names.remember(Owner { pid: std::os::unix::process::parent_id(), ..own }, None);
         assert!(names.remembered.len() == 1 && names.taken < ROOM, "{}", names.taken);
     }
 }

@@ -40,8 +40,6 @@ pub(super) struct Watch {
     lost: u64,
     /// Whether it was reported that mappings were missed.
     has_warned: bool,
-    /// The number of addresses of hits from times of which it is not known what was mapped.
-    unknown: usize,
 }
 
 impl Watch {
@@ -77,7 +75,6 @@ impl Watch {
             caught_up: 0,
             lost: 0,
             has_warned: false,
-            unknown: 0,
         }
     }
 
@@ -121,16 +118,18 @@ impl Watch {
         &mut self.kernel
     }
 
-    /// Counts addresses that have no names because it is not known what was mapped there.
-    pub(super) fn add_unknown(&mut self, number: usize) {
-        self.unknown += number;
-    }
-
     /// Whether a process has mapped nothing else since a time.
     pub(super) fn is_same_since(&mut self, pid: u32, time: u64) -> bool {
         let images = self.images_at(monotonic());
         let now = images.all_since(pid, monotonic());
         now.is_some() && now == images.all_since(pid, time)
+    }
+
+    /// Whether a process has run the same program since a time.
+    pub(super) fn is_same_program_since(&mut self, pid: u32, time: u64) -> bool {
+        let now = monotonic();
+        let images = self.images_at(now);
+        images.program_since(pid, now) == images.program_since(pid, time)
     }
 
     fn catch_up_to(&mut self, time: u64) {
@@ -171,17 +170,6 @@ impl Watch {
     fn warn(&mut self, why: &str) {
         if self.flags.contains(OF_PROCESSES) && !std::mem::replace(&mut self.has_warned, true) {
             log::warn!("user addresses lack names, because {why}");
-        }
-    }
-}
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        match self.unknown {
-            0 => {}
-            number => log::warn!(
-                "{number} user addresses have no names, because it is not known what was mapped there at the time"
-            ),
         }
     }
 }
