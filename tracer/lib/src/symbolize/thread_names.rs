@@ -6,6 +6,7 @@
 use probe_perf::record::Thread;
 use probe_tracer_common::trace::COMM_LEN;
 use std::collections::{HashMap, VecDeque};
+use std::fs;
 
 /// A name, padded with zeros. The last byte is zero.
 pub(super) type Comm = [u8; COMM_LEN];
@@ -31,15 +32,18 @@ pub(super) struct ThreadNames {
     ended: VecDeque<u32>,
     /// Threads with more names than are remembered.
     renamed: Vec<u32>,
+    /// The names that threads had in the beginning, if this process may become unable to see theirs.
+    first: HashMap<u32, Comm>,
     /// What tasks with the id 0 are called.
     idle: &'static str,
 }
 
 impl ThreadNames {
-    /// `is_nested` says that tasks of other PID namespaces have the id 0, too.
+    /// `is_nested` says that tasks of other PID namespaces have the id 0, too. Call it before giving up privileges.
     pub(super) fn new(is_nested: bool) -> Self {
         let idle = if is_nested { "idle or outside" } else { "swapper" };
-        Self { threads: HashMap::new(), ended: VecDeque::new(), renamed: Vec::new(), idle }
+        let first = if hides_processes() { all_now() } else { HashMap::new() };
+        Self { threads: HashMap::new(), ended: VecDeque::new(), renamed: Vec::new(), first, idle }
     }
 
     /// A thread has had a name since a time.
@@ -76,7 +80,9 @@ impl ThreadNames {
         if let Some((_, name)) = names.get(past.saturating_sub(1)) {
             return *name;
         }
-        let name = padded(&current(thread));
+        let name = current(thread.pid, thread.tid)
+            .or_else(|| self.first.get(&thread.tid).copied())
+            .unwrap_or_else(|| padded(thread.tid.to_string().as_bytes()));
         self.keep(thread.tid, 0, name);
         name
     }
@@ -107,10 +113,38 @@ impl ThreadNames {
     }
 }
 
-/// The name of a thread now; its id if it has ended.
-fn current(Thread { pid, tid }: Thread) -> Vec<u8> {
-    let name = std::fs::read(format!("/proc/{pid}/task/{tid}/comm"));
-    name.map_or_else(|_| format!("{tid}").into_bytes(), |name| name.trim_ascii_end().to_vec())
+/// The name of a thread now; `None` if it has ended, or cannot be seen.
+fn current(pid: u32, tid: u32) -> Option<Comm> {
+    let name = fs::read(format!("/proc/{pid}/task/{tid}/comm")).ok()?;
+    Some(padded(name.trim_ascii_end()))
+}
+
+/// The names of all threads now, as far as they can be seen.
+fn all_now() -> HashMap<u32, Comm> {
+    let threads = |pid| numbers(format!("/proc/{pid}/task")).map(move |tid| (pid, tid));
+    let name = |(pid, tid)| Some((tid, current(pid, tid)?));
+    numbers("/proc".to_owned()).flat_map(threads).filter_map(name).collect()
+}
+
+/// The entries of a directory that are called by numbers.
+fn numbers(directory: String) -> impl Iterator<Item = u32> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+/// Whether `/proc` hides the processes of other users from those without privileges (the option `hidepid` of proc(5)).
+fn hides_processes() -> bool {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    hide_processes(&mounts)
+}
+
+/// The same for these mounts, of which the last one at a place counts.
+fn hide_processes(mounts: &str) -> bool {
+    let mut of_proc = mounts.lines().filter(|line| line.split(' ').nth(4) == Some("/proc"));
+    let options = of_proc.next_back().and_then(|line| line.rsplit(' ').next()).unwrap_or_default();
+    options.split(',').any(|option| {
+        option.strip_prefix("hidepid=").is_some_and(|how| !matches!(how, "0" | "off"))
+    })
 }
 
 fn padded(name: &[u8]) -> Comm {
@@ -161,6 +195,21 @@ mod tests {
         let own = std::process::id();
         let comm = std::fs::read_to_string(format!("/proc/{own}/comm")).unwrap();
         assert_eq!(at(&mut names, own, 5), comm.trim_end());
+    }
+
+    #[test]
+    fn a_hidden_thread_has_the_name_that_it_had_first() {
+        let mut names = ThreadNames::new(false);
+        names.first.insert(PARENT.tid, padded(b"hidden"));
+        assert_eq!(at(&mut names, PARENT.tid, 5), "hidden");
+        let own = std::process::id();
+        assert_eq!(all_now().get(&own), current(own, own).as_ref());
+        let mounts = |how: &str| {
+            format!("21 1 0:19 / /proc rw - proc proc rw{how}\n22 1 0:20 / /sys rw - sysfs sys rw")
+        };
+        let hide = ["", ",hidepid=0", ",hidepid=off", ",hidepid=invisible,gid=4", ",hidepid=2"];
+        let hide = hide.map(|how| hide_processes(&mounts(how)));
+        assert_eq!(hide, [false, false, false, true, true]);
     }
 
     #[test]
