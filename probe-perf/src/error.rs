@@ -88,6 +88,9 @@ pub enum PerfError {
         /// The allowed samples per second.
         most: u64,
     },
+    /// The kernel takes no periods of 2^63 events or more.
+    #[error("a period of {0} events is too long; the longest is {max}", max = i64::MAX)]
+    Period(u64),
     /// The sampler takes no samples.
     #[error("a frequency of 0 takes no samples; use at least 1")]
     NoSamples,
@@ -173,14 +176,21 @@ fn open_hint(error: &io::Error) -> String {
                 paranoid.trim()
             );
         }
-        libc::ENOENT | libc::EOPNOTSUPP => {
+        libc::ENOENT => {
             ". This machine has no such event: virtual machines often lack the CPU's counters, but always \
              have cpu-clock"
+        }
+        libc::EOPNOTSUPP => {
+            ". This machine cannot do that: some events can only be counted, and virtual machines often lack \
+             the CPU's counters, but always have cpu-clock"
         }
         libc::ENODEV => ". The CPU is offline or does not exist",
         libc::ESRCH => ". The thread has ended or does not exist",
         libc::E2BIG => ". This kernel is too old for one of the requested options",
-        libc::EINVAL => ". The kernel does not support this for the event, or is too old",
+        libc::EINVAL => {
+            ". The kernel does not support this for the event, or is too old. Some events can only be counted, \
+             not sampled, such as those of the PMUs msr and power"
+        }
         libc::EBUSY => ". Another process uses the counter exclusively",
         libc::ENOSYS => ". This kernel is built without CONFIG_PERF_EVENTS",
         _ => descriptor_hint(error),

@@ -10,7 +10,8 @@ pub use control_page::{ControlPage, PageCapabilities, Snapshot};
 pub use group::{Group, GroupReading, MemberReading};
 
 use crate::error::PerfError;
-use crate::event::Event;
+use crate::event::{Event, LONG, Source};
+
 use crate::target::{OpenSites, Site, Target};
 use probe_sys::bpf;
 use probe_sys::clock;
@@ -39,6 +40,8 @@ use std::time::Duration;
 pub struct Counter {
     sites: OpenSites<PerfEvent>,
     page: Option<ControlPage>,
+    /// Whether all sites have a program in common.
+    is_tracepoint: bool,
 }
 
 /// How a counter was read.
@@ -97,21 +100,28 @@ impl Counter {
     ///
     /// # Errors
     ///
-    /// EINVAL without a [period](CounterBuilder::period), and for inherited counters.
+    /// EINVAL without a [period](CounterBuilder::period), for inherited counters, and for 0 periods.
     pub fn refresh(&self, periods: u32) -> Result<(), PerfError> {
         let periods = i32::try_from(periods).unwrap_or(i32::MAX);
-        self.control("refresh", |event| event.refresh(periods))
+        // The kernel takes 0 for no limit.
+        self.control("refresh", |event| match periods {
+            0 => Err(io::Error::from_raw_os_error(libc::EINVAL)),
+            _ => event.refresh(periods),
+        })
     }
 
-    /// Attaches an eBPF program for as long as the counter is open. For a tracepoint, the program is of that type, and its
-    /// result decides whether the hit is counted. For other events, it is of type perf_event and runs after each
-    /// [period](CounterBuilder::period).
+    /// Attaches an eBPF program for as long as the counter is open. For a tracepoint, the program is of that type. It runs
+    /// with each hit, whatever the thread and the CPU, and if it returns 0, no perf event of the machine sees the hit. For
+    /// other events, it is of type perf_event and runs after each [period](CounterBuilder::period).
     ///
     /// # Errors
     ///
     /// EINVAL for a program of another type, EEXIST if the counter already has one.
     pub fn attach_program(&self, program: BorrowedFd<'_>) -> Result<(), PerfError> {
-        self.control("attach a program to", |event| event.set_bpf(program))
+        let attach = |_: &Site, event: &PerfEvent| event.set_bpf(program);
+        // A tracepoint itself has the programs of all its events, each once.
+        let sites = if self.is_tracepoint { 1 } else { usize::MAX };
+        self.sites.call("attach a program to", attach).take(sites).collect()
     }
 
     /// Stores the counter of each CPU in a map (`BPF_MAP_TYPE_PERF_EVENT_ARRAY`) under the CPU's number. eBPF programs read
@@ -229,6 +239,9 @@ impl CounterBuilder {
         if self.period != 0 {
             attr.sample_period = self.period;
         }
+        if attr.sample_period >= LONG {
+            return Err(PerfError::Period(attr.sample_period));
+        }
         attr.read_format = (ReadFormat::TOTAL_TIME_ENABLED | ReadFormat::TOTAL_TIME_RUNNING).bits();
         attr.flags |= Flags::DISABLED.bits();
         if self.enabled_by_exec {
@@ -238,7 +251,8 @@ impl CounterBuilder {
         let open = |site: &Site| site.open(&attr, &event.described());
         let sites = OpenSites::open(name, target, slice::from_ref(event), open)?;
         let page = page_of(&sites.each);
-        Ok(Counter { sites, page })
+        let is_tracepoint = matches!(event.source(), Source::Tracepoint(..));
+        Ok(Counter { sites, page, is_tracepoint })
     }
 }
 

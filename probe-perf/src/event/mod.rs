@@ -38,6 +38,9 @@ pub struct Event {
     excluded: Flags,
 }
 
+/// The first period that is too long for the kernel.
+pub(crate) const LONG: u64 = 1 << 63;
+
 impl Event {
     /// Returns this event, observed only in the kernel.
     #[must_use]

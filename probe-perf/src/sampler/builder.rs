@@ -4,7 +4,7 @@ use super::Sampler;
 use super::hotplug::Hotplug;
 use super::rings::{EventOpener, SamplerRings};
 use crate::error::PerfError;
-use crate::event::{Event, Rate, Software, Source};
+use crate::event::{Event, LONG, Rate, Software, Source};
 use crate::record::{ReadFormat, SampleType};
 use crate::target::Target;
 use probe_sys::perf_event::{Attr, Flags};
@@ -194,6 +194,7 @@ impl SamplerBuilder {
     fn attr(&self, event: &Event) -> Result<Attr, PerfError> {
         let Attr { kind, config, config1, config2, config3, flags, .. } = event.attr()?;
         let (sample_period, rate_flag) = match self.rate_of(event) {
+            Rate::Period(period @ LONG..) => return Err(PerfError::Period(period)),
             Rate::Period(period) => (period, Flags::empty()),
             Rate::Frequency(0) => return Err(PerfError::NoSamples),
             Rate::Frequency(frequency) => (frequency, Flags::FREQ),
@@ -231,6 +232,13 @@ mod tests {
     #[test]
     fn a_frequency_of_0_is_refused() {
         assert!(matches!(Sampler::builder().frequency(0).open(), Err(PerfError::NoSamples)));
+    }
+
+    #[test]
+    fn a_period_that_is_too_long_is_refused() {
+        let error = Sampler::builder().period(LONG).open().unwrap_err().to_string();
+        assert!(error.contains("9223372036854775808 events is too long"), "{error}");
+        assert!(Sampler::builder().period(LONG - 1).open().is_ok());
     }
 
     #[test]

@@ -29,14 +29,15 @@ pub enum Target {
     ProcessesAndChildren(Vec<u32>),
     /// A CPU, whatever it runs.
     Cpu(u32),
-    /// Several CPUs, whatever they run.
+    /// Several CPUs, whatever they run. An event that is observed on some CPUs for all of a package is observed on those
+    /// of them that are named.
     Cpus(Vec<u32>),
     /// All CPUs that are online when the event is opened. A [`Sampler`](super::Sampler) adds those that go online later.
     System,
 }
 
 impl Target {
-    /// The [sites](Self::sites) where all of these events can be observed. Explicitly named CPUs are not checked.
+    /// The [sites](Self::sites) where all of these events can be observed.
     pub(crate) fn sites_of(&self, events: &[Event], by_cpu: bool) -> Result<Vec<Site>, PerfError> {
         let sites = self.sites(by_cpu)?;
         events.iter().try_fold(sites, |sites, event| self.observed(sites, event))
@@ -48,15 +49,29 @@ impl Target {
         events.iter().map(|event| self.observed(sites.clone(), event)).collect()
     }
 
-    /// Removes the sites where an event cannot be observed.
+    /// Removes the sites where an event cannot be observed. One CPU that is named is kept: the kernel may observe an event of
+    /// all CPUs of a package on another one of them.
     fn observed(&self, mut sites: Vec<Site>, event: &Event) -> Result<Vec<Site>, PerfError> {
-        let is_explicit = matches!(self, Self::Cpu(_) | Self::Cpus(_));
-        let Some(cpus) = event.cpus().filter(|_| !is_explicit) else { return Ok(sites) };
+        let Some(cpus) = event.cpus().filter(|_| self.only_cpu().is_none()) else {
+            return Ok(sites);
+        };
         sites.retain(|site| site.cpu.is_none_or(|cpu| cpus.contains(&cpu)));
         if sites.is_empty() {
             return Err(PerfError::NoCpu { event: event.described(), cpus: cpus.to_vec() });
         }
         Ok(sites)
+    }
+
+    /// The CPU, if exactly one is named.
+    fn only_cpu(&self) -> Option<u32> {
+        match self {
+            &Self::Cpu(cpu) => Some(cpu),
+            Self::Cpus(cpus) => match cpus[..] {
+                [cpu] => Some(cpu),
+                _ => None,
+            },
+            _ => None,
+        }
     }
 
     /// Whether the target is CPUs, not threads.
@@ -67,8 +82,8 @@ impl Target {
     /// Whether this event must also be observed on a CPU that went online later.
     pub(crate) fn includes(&self, cpu: u32, event: &Event) -> bool {
         match self {
-            Self::Cpu(own) => *own == cpu,
-            Self::Cpus(own) => own.contains(&cpu),
+            _ if self.only_cpu() == Some(cpu) => true,
+            Self::Cpus(own) => own.contains(&cpu) && event.is_observed_on(cpu),
             Self::System => event.is_observed_on(cpu),
             _ => false,
         }
@@ -196,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn events_of_some_cpus_are_opened_there_unless_others_are_named() {
+    fn events_of_some_cpus_are_opened_there_unless_another_is_named() {
         let devices = tempfile::tempdir().unwrap();
         let event = |pmu, mask| [of_some_cpus(devices.path(), pmu, mask)];
         let (first, offline) = (event("first", "0,4000"), event("offline", "4000"));
@@ -206,7 +221,10 @@ mod tests {
         assert_eq!(cpus(&Target::System), [Some(0)]);
         let own = Target::ProcessAndChildren(std::process::id());
         assert!(cpus(&own).iter().all(|cpu| *cpu == Some(0)));
+        assert_eq!(cpus(&Target::Cpus(vec![0, 1])), [Some(0)]);
         assert_eq!(cpus(&Target::Cpus(vec![1])), [Some(1)]);
+        assert_eq!(cpus(&Target::Cpu(1)), [Some(1)]);
+        assert!(Target::Cpus(vec![0, 1]).sites_of(&offline, true).is_err());
         assert!(cpus(&Target::ThisProcess).iter().all(Option::is_none));
         let error = Target::System.sites_of(&offline, true).unwrap_err().to_string();
         assert!(error.contains("offline// can be observed only on the CPUs [4000]"), "{error}");

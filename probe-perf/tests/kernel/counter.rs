@@ -200,6 +200,8 @@ fn a_refreshed_counter_stops_by_itself() {
         Touched::new(1000);
         assert_eq!(faults.read().unwrap().value, round * 30, "round {round}");
     }
+    let error = faults.refresh(0).unwrap_err().to_string();
+    assert!(error.contains(": Invalid argument"), "{error}");
     let error = of_this_thread(GETPPID).refresh(1).unwrap_err().to_string();
     assert!(error.starts_with(&format!("cannot refresh {GETPPID} for thread ")), "{error}");
     assert!(
@@ -226,6 +228,12 @@ fn a_program_decides_what_is_counted() {
         call(50);
         assert_eq!(counter.read().unwrap().value, expected, "{counts}");
     }
+    // A tracepoint has the program once, whatever the number of threads or CPUs that are counted.
+    let everywhere = open(GETPPID, &Target::System);
+    everywhere.attach_program(program(false).as_fd()).unwrap();
+    everywhere.enable().unwrap();
+    call(50);
+    assert_eq!(everywhere.read().unwrap().value, 0);
     let faults = of_this_thread("page-faults");
     let error = faults.attach_program(program(true).as_fd()).unwrap_err();
     assert!(error.to_string().starts_with("cannot attach a program to page-faults for thread "));
