@@ -3,7 +3,7 @@
 use crate::args::{Aggregate, Count, CountFormat, Latency};
 use crate::output::ledger::{follow_returns, not_counted, report_left_out, skipped};
 use crate::output::print::{report, written};
-use crate::output::progress;
+use crate::output::{progress, stdout};
 use crate::running::ending::{Ending, Watched};
 use crate::running::privileges::{self, Running};
 use anyhow::Result;
@@ -87,7 +87,7 @@ fn print_counts(counts: &Counts, format: CountFormat) -> io::Result<()> {
         .map(|((probe, count), label)| (count.hits, label, probe.spec()))
         .collect();
     hit.sort_by_key(|&(hits, label, _)| (Reverse(hits), label));
-    let mut writer = BufWriter::new(io::stdout());
+    let mut writer = BufWriter::new(stdout());
     if matches!(format, CountFormat::Table) {
         writeln!(writer, "{:>12} {:<10} PROBE", "COUNT", "TYPE")?;
     }
@@ -135,7 +135,7 @@ pub(crate) fn latency(args: &Latency) -> Result<ExitCode> {
 }
 
 fn print_latencies(latencies: &Latencies, format: LatencyFormat) -> io::Result<()> {
-    let mut writer = BufWriter::new(io::stdout());
+    let mut writer = BufWriter::new(stdout());
     latencies.write(format, &mut writer)?;
     writer.flush()
 }

@@ -2,10 +2,10 @@
 
 use super::trace::shown;
 use crate::args::{Replay, ReplayFormat};
-use crate::output::Output;
 use crate::output::ledger::report_ledger;
 use crate::output::print::{report, written};
 use crate::output::stacks::{Stacks, titled};
+use crate::output::{Output, stdout};
 use crate::running::privileges;
 use anyhow::{Result, anyhow, bail, ensure};
 use probe_tracer::output::{Format, Printer, StackFormat, Time, load_time_zone};
@@ -46,7 +46,7 @@ fn open(path: &Path) -> Result<Box<dyn Read>> {
 
 fn events(mut recording: Input, args: &Replay, format: Format) -> Result<ExitCode> {
     let probes = recording.probes().to_vec();
-    let mut printer = Printer::new(io::stdout(), format, shown(probes.clone(), args.raw_values))
+    let mut printer = Printer::new(stdout(), format, shown(probes.clone(), args.raw_values))
         .origin(recording.origin().clone())
         .clock_changes(recording.clock_changes())
         .time(args.time)

@@ -1,10 +1,10 @@
 //! `probe trace` and `probe record`.
 
 use crate::args::{Record, Trace, Traced};
-use crate::output::Output;
 use crate::output::directory::Sharing;
 use crate::output::file::{self, OutputFile};
 use crate::output::progress;
+use crate::output::{Output, stdout};
 use crate::running::follow::{Extent, follow};
 use anyhow::{Result, ensure};
 use log::{Level, LevelFilter};
@@ -12,13 +12,12 @@ use probe_tracer::output::Printer;
 use probe_tracer::recording::Recorder;
 use probe_tracer::{Probe, Symbols, TraceError, Tracer, TracerBuilder};
 use signal_hook::consts::SIGXFSZ;
-use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 pub(crate) fn trace(args: &Trace, level: LevelFilter) -> Result<ExitCode> {
     traced(&args.traced, true, args.is_ordered(), level, |probes, symbols| {
-        Ok(Printer::new(io::stdout(), args.format, shown(probes, args.raw_values))
+        Ok(Printer::new(stdout(), args.format, shown(probes, args.raw_values))
             .time(args.time)
             .symbols(symbols)
             .limit(args.traced.max_events))

@@ -1,5 +1,6 @@
 //! Files to write to.
 
+use super::Patient;
 use super::directory::{Directory, Sharing, failed, is_trusted};
 use anyhow::Result;
 use probe_sys::process::{Namer, Unnamed};
@@ -110,11 +111,11 @@ impl OutputFile {
 
 impl Write for OutputFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.file.write(bytes)
+        Patient(&self.file).write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
+        Patient(&self.file).flush()
     }
 }
 

@@ -3,9 +3,12 @@
 pub(crate) mod directory;
 pub(crate) mod file;
 pub(crate) mod ledger;
+mod patient;
 pub(crate) mod print;
 pub(crate) mod progress;
 pub(crate) mod stacks;
+
+pub(crate) use patient::{Patient, stdout};
 
 use probe_tracer::Account;
 use probe_tracer::output::Printer;

@@ -1,5 +1,6 @@
 //! Text on standard output and standard error.
 
+use super::{Patient, stdout};
 use anyhow::Result;
 use probe_sys::escape::Escaped;
 use probe_tracer::output::json_line;
@@ -9,7 +10,7 @@ use std::io::{self, Write};
 
 /// Prints a text in one piece.
 pub(crate) fn print(text: &str) -> Result<()> {
-    let mut stdout = io::stdout();
+    let mut stdout = stdout();
     written(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()), "the output")
 }
 
@@ -29,7 +30,7 @@ pub(crate) fn harmless(lines: &str) -> String {
 
 /// Prints a line on standard error. A failed write there is no reason to fail.
 pub(crate) fn report(line: impl Display) {
-    let _ = writeln!(io::stderr(), "probe: {}", harmless(&line.to_string()));
+    let _ = writeln!(Patient(io::stderr()), "probe: {}", harmless(&line.to_string()));
 }
 
 /// Checks the result of a write. Errors call the data `what`.

@@ -1,6 +1,6 @@
 //! Counted stacks.
 
-use super::Output;
+use super::{Output, stdout};
 use probe_tracer::output::StackFormat;
 use probe_tracer::{Account, Probe, StackCounts, Symbols};
 use probe_user::common::RawRecord;
@@ -36,7 +36,7 @@ impl Stacks {
     }
 
     pub(crate) fn print(&mut self) -> io::Result<()> {
-        let mut writer = BufWriter::new(io::stdout());
+        let mut writer = BufWriter::new(stdout());
         self.format.write(&self.counts.stacks(), &self.title, &mut writer)?;
         writer.flush()
     }

@@ -136,6 +136,23 @@ fn signals_that_were_ignored_before_have_no_effect() {
     }
 }
 
+/// Whoever shares a terminal or a pipe with `probe` may have made it so.
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn output_that_takes_nothing_for_now_is_waited_for() {
+    let trace = ["trace", "rawtp:sys_enter", "-F", "jsonl", "--max-events", "2000", "--", "dd"];
+    let trace = [&trace[..], &["if=/dev/zero", "of=/dev/null", "bs=1", "status=none"]].concat();
+    for (args, lines) in [(&trace[..], 2001), (&["list", "tracepoint:*"], 1000)] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        rustix::io::ioctl_fionbio(&writer, true).unwrap();
+        let mut run = probe(args).stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(500));
+        let printed = std::io::read_to_string(reader).unwrap();
+        assert!(run.wait().unwrap().success(), "{args:?}");
+        assert!(printed.lines().count() >= lines, "{args:?}: {}", printed.lines().count());
+    }
+}
+
 #[test]
 #[ignore = "needs root and BPF: cargo xtask test"]
 fn a_closed_pipe_ends_the_trace_quietly() {
