@@ -124,7 +124,7 @@ const OPTIONS: &[(&[&str], Answers)] = &[
         &["-Z", "-z", "--failed-only", "--successful-only", "--failure"],
         &[(
             ANY,
-            "a predicate selects results: 'tracepoint:syscalls:sys_exit_openat/ret < 0/', or '--ret ksyscall:openat/retval < 0/'",
+            "a predicate selects results: 'tracepoint:syscalls:sys_exit_openat/ret < 0/', or --ret 'ksyscall:openat/retval < 0/'",
         )],
     ),
     (
@@ -539,7 +539,7 @@ mod tests {
             ),
             ("probe -n syscall:::entry{", "there are no scripts"),
             ("probe -ff sh", "descendants of a command are always traced"),
-            ("probe trace --failed-only sh", "ret < 0"),
+            ("probe trace --failed-only sh", "or --ret 'ksyscall:openat/retval < 0/'"),
             ("probe count --by comm rawtp:sys_enter", "`probe stack -F folded PROBE`"),
             ("probe sample --flamegraph", "-f svg"),
             ("probe sample --hz 99", "`probe sample -F 99`"),

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 /// Print an event for every hit of the probes
 ///
-/// Events go to standard output, one per line; everything else goes to standard error. The trace ends
+/// Events go to standard output, one per line; the command's output and the summary go to standard error. The trace ends
 /// with Ctrl-C, with the command, or at a limit. The last line is the ledger, which accounts for every record.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -157,9 +157,9 @@ impl Replay {
 /// Probes, targets and limits of a trace.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Traced {
-    /// What to probe: FUNCTION or kprobe:FUNCTION, kretprobe:FUNCTION, MODULE:FUNCTION,
-    /// ksyscall:NAME, tracepoint:CATEGORY:NAME, rawtp:NAME, uprobe:FILE:FUNCTION,
-    /// uretprobe:FILE:FUNCTION; optionally followed by (FIELDS) and /PREDICATE/. A name with * or ? stands
+    /// What to probe: FUNCTION or kprobe:FUNCTION, kretprobe:FUNCTION, fentry:FUNCTION, fexit:FUNCTION,
+    /// MODULE:FUNCTION, ksyscall:NAME, tracepoint:CATEGORY:NAME, rawtp:NAME, uprobe:FILE:FUNCTION,
+    /// uretprobe:FILE:FUNCTION; optionally followed by (FIELDS) and /PREDICATE/. A name with *, ? or [ab] stands
     /// for every match
     #[arg(required = true, value_name = "PROBE", add = ArgValueCompleter::new(complete::probes))]
     pub(crate) probes: Vec<ProbeSpec>,
