@@ -76,9 +76,9 @@ impl KindCount {
     /// The kind's index and the number of records, or `None` for no records.
     #[inline(always)]
     pub const fn get(self) -> Option<(u32, u32)> {
-        match self.0 {
-            0 => None,
-            word => Some(((word >> 16) - 1, word & 0xffff)),
+        match (self.0 >> 16).checked_sub(1) {
+            Some(index) => Some((index, self.0 & 0xffff)),
+            None => None,
         }
     }
 }

@@ -46,7 +46,7 @@ pub struct Sampled {
 }
 
 /// The most [`Second`]s that exist at a time for a number of probes: two each, a third while one of them is being removed, and
-/// one of which another CPU took no note.
+/// one that was not noted (`forget` of the tracer's eBPF crate).
 pub const fn seconds(probes: u32) -> u32 {
     probes.saturating_mul(4)
 }

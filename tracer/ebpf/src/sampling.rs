@@ -88,10 +88,13 @@ fn forget(probe: u32, second: u64) {
     let Some(latest) = LATEST.get_ptr_mut(probe) else { return };
     // SAFETY: the entry is the probe's, and only the program that begins a second gets here.
     let Latest { last, before } = unsafe { latest.read_volatile() };
-    // If two CPUs begin two seconds at the same time, only one of them notes its second here.
-    for second in [before, last.wrapping_sub(1)] {
-        // The entry may not exist.
-        let _ = SECONDS.remove(Second { second, probe: probe.into() });
+    // If two CPUs begin two seconds at the same time, only one of them notes its second here: the one before `last` or the one
+    // after it is not noted.
+    for old in [before, last.wrapping_sub(1), last.wrapping_add(1)] {
+        // A program may still be in the second that has just ended. The entry may not exist.
+        if old.wrapping_add(1) < second {
+            let _ = SECONDS.remove(Second { second: old, probe: probe.into() });
+        }
     }
     // SAFETY: as above.
     unsafe { latest.write_volatile(Latest { last: second, before: last }) };

@@ -190,7 +190,8 @@ pub(crate) fn end_earlier(ctx: *mut c_void, probe: u32) {
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn earlier(probe: u32) -> u32 {
-    if is_in_process(probe) {
+    let Some(table) = fetch::table(probe) else { return PLACES };
+    if table.is_in_process != 0 || table.waiting_fields == 0 {
         return PLACES;
     }
     for number in 0..PLACES {
@@ -313,27 +314,30 @@ pub(crate) fn image() -> (u64, u64) {
 const AT_PHDR: u64 = 3;
 const AUXILIARY: u64 = 12;
 
-/// How many words of registers the kernel keeps at the end of its stack. Some kernels have up to two words behind them; then
-/// as many of the first registers are left out.
-const SAVED_REGISTERS: u64 = if cfg!(bpf_target_arch = "aarch64") { 42 } else { 21 };
+/// How many words of registers the kernel keeps at the end of its stack, at least. Some kernels keep more, or have something
+/// behind them; then as many of the first registers are left out.
+const SAVED_REGISTERS: u64 = if cfg!(bpf_target_arch = "aarch64") { 40 } else { 21 };
 
-/// A number of the call in which the current task is, and of its memory: of the registers with which it entered the kernel.
+/// A number of the call in which the current task is, and of its memory: of the registers with which it entered the kernel. 0
+/// in a thread that never was outside the kernel, such as one of io_uring.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn call() -> u32 {
     let layout = LAYOUT.load();
     let end = of_task(layout.stack).wrapping_add(layout.stack_size.into());
-    let mut number = u64::from(memory());
+    let (mut number, mut any) = (u64::from(memory()), 0);
     for n in 1..=SAVED_REGISTERS {
-        number = (number ^ word(end.wrapping_sub(8 * n))).wrapping_mul(ODD).rotate_left(29);
+        let register = word(end.wrapping_sub(8 * n));
+        any |= register;
+        number = (number ^ register).wrapping_mul(ODD).rotate_left(29);
     }
-    (number >> 32) as u32
+    if any == 0 { 0 } else { (number >> 32) as u32 | 1 }
 }
 
 /// A factor that spreads the bits of a word.
 const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// A number that stays the same as long as a hit of this probe in the current task may wait.
+/// A number that stays the same as long as a hit of this probe in the current task may wait; 0 if it may not.
 #[inline(always)]
 fn circumstances(probe: u32) -> u32 {
     if is_in_process(probe) { memory() } else { call() }
@@ -349,11 +353,15 @@ fn store(place: Place, depth: u32, is_undecided: bool) -> bool {
     // SAFETY: the frame is ours.
     let len = size_of::<ProbeHit>() + unsafe { (&raw const frame.len).read_volatile() };
     let probe = hit.probe;
+    let circumstances = circumstances(probe);
+    if circumstances == 0 {
+        return false;
+    }
     // SAFETY: the header is the reservation's.
     unsafe { (*record).len = len as u32 };
     // All waiting records are hits, so the kind's place has room for something else.
     // SAFETY: as above.
-    unsafe { (*record).kind = RecordKind(circumstances(probe)) };
+    unsafe { (*record).kind = RecordKind(circumstances) };
     if is_undecided {
         hit.probe = probe | IS_UNDECIDED;
     }

@@ -173,6 +173,15 @@ fn null_pointers_and_faults_are_told_apart() {
 
 #[test]
 #[ignore = "needs root, BPF and uprobes: cargo xtask test"]
+fn null_pointers_and_faults_of_programs_are_told_apart() {
+    let probe = format!("u:libc:syscall(value=arg2:str)/arg0 == {}/", libc::SYS_write);
+    let events = events([probe], commands::workload("values_data", "pointers"));
+    let faults: Vec<_> = events.iter().map(|event| event["faults"].is_array()).collect();
+    assert_eq!(faults, [false, false, true, true, false], "{events:#?}");
+}
+
+#[test]
+#[ignore = "needs root, BPF and uprobes: cargo xtask test"]
 fn buffers_end_where_their_lengths_say() {
     let probes = [
         "t:syscalls:sys_enter_write/comm == \"values\"/",

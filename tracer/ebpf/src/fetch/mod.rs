@@ -154,7 +154,8 @@ pub(crate) extern "C" fn wait_in_image(probe: u32, depth: u32) -> u32 {
         if rest == 0 || at >= usize::from(MOST_FIELDS.load()) {
             break;
         }
-        if rest & 1 == 0 {
+        // The word of a null pointer says that it is one.
+        if rest & 1 == 0 || !fetch.waits(at) {
             continue;
         }
         let field = &fetch.table.fields[at];

@@ -101,14 +101,19 @@ const WAITING_PARTS: u32 = 1 << 12;
 /// How many places can be held at one time: at least one for each program that runs.
 const HELD_PLACES: u32 = 1 << 12;
 
-/// Whether hits of probes with these tables may wait for the process's memory.
-pub(crate) fn hits_wait(tables: &[FetchTable]) -> bool {
+/// Whether hits of probes with these tables may need memory of the process that is missing.
+pub(crate) fn may_lack_memory(tables: &[FetchTable]) -> bool {
     tables.iter().any(|table| table.waiting_fields != 0)
+}
+
+/// Whether hits of probes with these tables may wait for such memory.
+pub(super) fn hits_wait(config: &Config, tables: &[FetchTable]) -> bool {
+    may_lack_memory(tables) && config.layout != Layout::default()
 }
 
 /// Whether a predicate may depend on what was not read: memory that is missing, or the end of a long string.
 pub(super) fn may_be_undecided(tables: &[FetchTable]) -> bool {
-    hits_wait(tables) || tables.iter().any(|table| table.checks_text != 0)
+    may_lack_memory(tables) || tables.iter().any(|table| table.checks_text != 0)
 }
 
 /// Whether a table's predicate compares strings with patterns or with each other.
@@ -135,7 +140,7 @@ pub(super) fn configure(
     ]
     .map(|(name, value)| (name, value.to_ne_bytes()));
     let reads_stacks = tables.iter().any(|table| table.stack_count > 0);
-    let hits_wait = hits_wait(tables) && config.layout != Layout::default();
+    let hits_wait = hits_wait(config, tables);
     let compare_strings = tables.iter().any(compares_strings);
     let fields = tables.iter().flat_map(|table| &table.fields[..table.field_count.into()]);
     let most = |counts: &mut dyn Iterator<Item = u8>| counts.max().unwrap_or(0);

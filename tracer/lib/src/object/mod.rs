@@ -26,7 +26,7 @@ use std::error::Error;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-pub(crate) use maps::{Config, Sampling, hits_wait};
+pub(crate) use maps::{Config, Sampling, may_lack_memory};
 pub(crate) use programs::Refused;
 
 type AnyError = Box<dyn Error + Send + Sync>;
@@ -96,7 +96,7 @@ impl Object {
         let (linked, loaded) = (HashMap::new(), HashMap::new());
         let is_in_initial_namespace = config.namespace.inode == 0;
         let counters_len = Counted::bytes(config.counters.into());
-        let hits_wait = hits_wait(tables);
+        let hits_wait = maps::hits_wait(config, tables);
         let may_be_undecided = maps::may_be_undecided(tables);
         let mut this = Self {
             code,

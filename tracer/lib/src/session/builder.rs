@@ -447,7 +447,7 @@ impl TracerBuilder {
                 self.interrupted.check()?;
                 plan(planner, spec)
             })?;
-        if object::hits_wait(&selection.tables) {
+        if object::may_lack_memory(&selection.tables) {
             config.layout = planner.host.types.layout();
         }
         let has_user_stack =

@@ -119,7 +119,7 @@ impl Images {
             // The number may belong to another process by now.
             process.begins.retain(|&(since, _)| since > end);
             process.mapped.retain(|mapped| mapped.since > end);
-            process.forgotten_until = end;
+            process.forgotten_until = process.forgotten_until.max(end);
             self.taken = self.taken + process.size() - before;
         }
     }

@@ -54,12 +54,14 @@ impl ThreadNames {
     /// A thread was created, and has the name that its parent had then.
     pub(super) fn forked(&mut self, tid: u32, parent: Thread, time: u64) {
         let name = self.at(parent, time);
+        self.first.remove(&tid);
         self.keep(tid, time, name);
     }
 
     /// Forgets the names of a thread some time after its end. If its id has been used again, the name of the new thread is
     /// looked up with its next sample.
     pub(super) fn ended(&mut self, tid: u32) {
+        self.first.remove(&tid);
         self.ended.push_back(tid);
         if self.ended.len() > ENDED
             && let Some(first) = self.ended.pop_front()
