@@ -7,7 +7,7 @@ mod refusal;
 mod running;
 
 use args::Args;
-use output::print::harmless;
+use output::print::{harmless, report_as_is};
 use probe_sys::escape::Escaped;
 use probe_tracer::TraceError;
 use std::io::Write;
@@ -42,12 +42,11 @@ fn main() -> ExitCode {
         if let Some(&TraceError::Interrupted(signal)) = error.downcast_ref() {
             return ExitCode::from(128u8.saturating_add(signal as u8));
         }
-        // A failed write to standard error cannot be reported.
-        let _ = match error.downcast_ref::<TraceError>() {
+        match error.downcast_ref::<TraceError>() {
             // This error has several lines, and nothing in it needs escaping.
-            Some(TraceError::Field(error)) => writeln!(std::io::stderr(), "probe: {error}"),
-            _ => writeln!(std::io::stderr(), "probe: {}", Escaped(error.to_string().as_bytes())),
-        };
+            Some(TraceError::Field(error)) => report_as_is(&format!("probe: {error}\n")),
+            _ => report_as_is(&format!("probe: {}\n", Escaped(error.to_string().as_bytes()))),
+        }
         ExitCode::FAILURE
     })
 }

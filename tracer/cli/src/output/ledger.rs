@@ -1,10 +1,9 @@
 //! What a trace reports on standard error when it begins, and when it ends.
 
-use super::print::report;
+use super::print::{report, report_as_is};
 use probe_sys::escape::Escaped;
 use probe_tracer::output::{Beside, labels};
 use probe_tracer::{Account, LeftOut, NotShown, Probe, Provider};
-use std::io::{self, Write};
 
 /// Reports the matches of patterns that are not probed.
 pub(crate) fn report_left_out(left_out: &[LeftOut]) {
@@ -40,8 +39,7 @@ pub(crate) fn report_ledger(what: &str, probes: &[Probe], account: &Account) {
     if let Some(text) = skipped(account.skipped, returns) {
         lines += &format!("probe: {text}\n");
     }
-    // A failed write to standard error is no reason to fail.
-    let _ = writeln!(io::stderr(), "{lines}ledger: {account}");
+    report_as_is(&format!("{lines}ledger: {account}\n"));
 }
 
 /// Whether the kernel follows calls to their return for any of these probes.

@@ -28,9 +28,14 @@ pub(crate) fn harmless(lines: &str) -> String {
     lines.split_inclusive('\n').map(escaped).collect()
 }
 
-/// Prints a line on standard error. A failed write there is no reason to fail.
+/// Prints a line on standard error.
 pub(crate) fn report(line: impl Display) {
-    let _ = writeln!(Patient(io::stderr()), "probe: {}", harmless(&line.to_string()));
+    report_as_is(&format!("probe: {}\n", harmless(&line.to_string())));
+}
+
+/// Prints lines on standard error, in one piece. A failed write there is no reason to fail, and cannot be reported.
+pub(crate) fn report_as_is(lines: &str) {
+    let _ = Patient(io::stderr()).write_all(lines.as_bytes());
 }
 
 /// Checks the result of a write. Errors call the data `what`.

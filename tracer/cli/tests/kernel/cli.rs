@@ -11,6 +11,7 @@ use crate::probe::{
 };
 use probe_testing::skip::skip;
 use rustix::process::Signal;
+use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -145,6 +146,8 @@ fn output_that_takes_nothing_for_now_is_waited_for() {
     for (args, lines) in [(&trace[..], 2001), (&["list", "tracepoint:*"], 1000)] {
         let (reader, writer) = std::io::pipe().unwrap();
         rustix::io::ioctl_fionbio(&writer, true).unwrap();
+        // SAFETY: the call has no preconditions.
+        assert_eq!(unsafe { libc::fcntl(writer.as_raw_fd(), libc::F_SETPIPE_SZ, 4096) }, 4096);
         let mut run = probe(args).stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
         std::thread::sleep(Duration::from_millis(500));
         let printed = std::io::read_to_string(reader).unwrap();
