@@ -29,8 +29,8 @@ pub enum Target {
     ProcessesAndChildren(Vec<u32>),
     /// A CPU, whatever it runs.
     Cpu(u32),
-    /// Several CPUs, whatever they run. An event that is observed on some CPUs for all of a package is observed on those
-    /// of them that are named.
+    /// Several CPUs, whatever they run. An event that is observed for a whole package on one of its CPUs (`cpumask` of its
+    /// PMU) must be asked for there: other named CPUs are left out, unless only one is named.
     Cpus(Vec<u32>),
     /// All CPUs that are online when the event is opened. A [`Sampler`](super::Sampler) adds those that go online later.
     System,
@@ -66,10 +66,10 @@ impl Target {
     fn only_cpu(&self) -> Option<u32> {
         match self {
             &Self::Cpu(cpu) => Some(cpu),
-            Self::Cpus(cpus) => match cpus[..] {
-                [cpu] => Some(cpu),
-                _ => None,
-            },
+            Self::Cpus(cpus) => {
+                let first = *cpus.first()?;
+                cpus.iter().all(|&cpu| cpu == first).then_some(first)
+            }
             _ => None,
         }
     }
@@ -222,7 +222,7 @@ mod tests {
         let own = Target::ProcessAndChildren(std::process::id());
         assert!(cpus(&own).iter().all(|cpu| *cpu == Some(0)));
         assert_eq!(cpus(&Target::Cpus(vec![0, 1])), [Some(0)]);
-        assert_eq!(cpus(&Target::Cpus(vec![1])), [Some(1)]);
+        assert_eq!(cpus(&Target::Cpus(vec![1, 1])), [Some(1)]);
         assert_eq!(cpus(&Target::Cpu(1)), [Some(1)]);
         assert!(Target::Cpus(vec![0, 1]).sites_of(&offline, true).is_err());
         assert!(cpus(&Target::ThisProcess).iter().all(Option::is_none));

@@ -95,7 +95,10 @@ impl Local {
         while !stop.is_stopped() {
             sink.time_one_in(inboxes.every());
             self.ring.step(Duration::ZERO, &mut sink)?;
-            inboxes.put(self.cpu, &mut sink);
+            // The time of a delivery is that of its last record.
+            if sink.records > 0 {
+                inboxes.put(self.cpu, &mut sink);
+            }
         }
         Ok(())
     }
