@@ -159,7 +159,7 @@ impl Replay {
 pub(crate) struct Traced {
     /// What to probe: FUNCTION or kprobe:FUNCTION, kretprobe:FUNCTION, fentry:FUNCTION, fexit:FUNCTION,
     /// MODULE:FUNCTION, ksyscall:NAME, tracepoint:CATEGORY:NAME, rawtp:NAME, uprobe:FILE:FUNCTION,
-    /// uretprobe:FILE:FUNCTION; optionally followed by (FIELDS) and /PREDICATE/. A name with *, ? or [ab] stands
+    /// uretprobe:FILE:FUNCTION; optionally followed by (FIELDS) and /PREDICATE/. A name with * or ? stands
     /// for every match
     #[arg(required = true, value_name = "PROBE", add = ArgValueCompleter::new(complete::probes))]
     pub(crate) probes: Vec<ProbeSpec>,
