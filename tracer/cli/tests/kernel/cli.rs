@@ -96,6 +96,9 @@ fn the_duration_ends_the_trace() {
 #[test]
 #[ignore = "needs root and BPF: cargo xtask test"]
 fn a_signal_ends_the_trace_with_all_its_events() {
+    // The tests may run under nohup, and `probe` heeds that.
+    // SAFETY: no handler is set.
+    unsafe { libc::signal(libc::SIGHUP, libc::SIG_DFL) };
     for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
         let run = Run::start(["trace", EXEC]);
         succeed(&mut Command::new("/bin/true"));
