@@ -51,6 +51,11 @@ fn own_string(n: usize) -> *const c_char {
     OWN[n].0[APART / 2..].as_ptr().cast()
 }
 
+/// The strings of this program's own file, in the order in which they are read.
+pub(crate) fn own_strings() -> impl Iterator<Item = String> {
+    (0..OWN_STRINGS).map(|n| format!("own string {n:02}"))
+}
+
 /// The name of the thread that uses them, which does nothing else under this name.
 const NAME: &str = "absent";
 
@@ -511,8 +516,7 @@ fn a_program_has_the_strings_of_its_own_file() {
     let spec = format!("u:{own}:absent_fixture_reads(text=arg0:str)");
     let events = events([spec], work("reads_own"));
     let strings: Vec<_> = events.iter().map(|event| event["args"]["text"].clone()).collect();
-    let expected: Vec<_> =
-        (0..OWN_STRINGS).map(|n| Value::from(format!("own string {n:02}"))).collect();
+    let expected: Vec<_> = own_strings().map(Value::from).collect();
     assert_eq!(strings, expected);
 }
 

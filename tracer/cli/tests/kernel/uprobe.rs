@@ -176,13 +176,12 @@ fn a_pattern_stands_for_each_matching_function() {
 #[test]
 #[ignore = "needs root, BPF and uprobes: cargo xtask test"]
 fn an_ifunc_of_the_c_library_is_what_it_chooses_on_this_machine() {
-    const STRINGS: usize = 20;
     let spec = "u:libc:strlen(text=arg0:str)/comm == \"absent\"/";
-    let output = trace([spec], absent::work(&format!("reads {STRINGS}")));
+    let output = trace([spec], absent::work("reads_own"));
     let events = json_lines(&output);
-    for path in (0..STRINGS).map(absent::path) {
-        let read = events.iter().filter(|event| event["args"]["text"] == path).count();
-        assert_eq!(read, 1, "{path}");
+    for text in absent::own_strings() {
+        let read = events.iter().filter(|event| event["args"]["text"] == text).count();
+        assert_eq!(read, 1, "{text}");
     }
     let expected = "which the library chooses on this machine (IFUNC)";
     assert!(stderr(&output).contains(expected), "{}", stderr(&output));
