@@ -11,7 +11,6 @@ pub use group::{Group, GroupReading, MemberReading};
 
 use crate::error::PerfError;
 use crate::event::{Event, LONG, Source};
-
 use crate::target::{OpenSites, Site, Target};
 use probe_sys::bpf;
 use probe_sys::clock;

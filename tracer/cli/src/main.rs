@@ -42,11 +42,12 @@ fn main() -> ExitCode {
         if let Some(&TraceError::Interrupted(signal)) = error.downcast_ref() {
             return ExitCode::from(128u8.saturating_add(signal as u8));
         }
-        match error.downcast_ref::<TraceError>() {
+        let text = match error.downcast_ref::<TraceError>() {
             // This error has several lines, and nothing in it needs escaping.
-            Some(TraceError::Field(error)) => report_as_is(&format!("probe: {error}\n")),
-            _ => report_as_is(&format!("probe: {}\n", Escaped(error.to_string().as_bytes()))),
-        }
+            Some(TraceError::Field(error)) => error.to_string(),
+            _ => Escaped(error.to_string().as_bytes()).to_string(),
+        };
+        report_as_is(&format!("probe: {text}\n"));
         ExitCode::FAILURE
     })
 }

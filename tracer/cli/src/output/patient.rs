@@ -5,8 +5,8 @@ use rustix::io::Errno;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 
-/// A file that is waited for whenever it takes nothing more for now. Whoever shares a terminal or a pipe with this process may
-/// have set `O_NONBLOCK` there.
+/// A writer that waits until its descriptor is ready, even if the descriptor is non-blocking: another process that shares the
+/// terminal or the pipe may have set `O_NONBLOCK`.
 #[derive(Debug)]
 pub(crate) struct Patient<W>(pub(crate) W);
 
@@ -16,7 +16,7 @@ pub(crate) fn stdout() -> Patient<io::Stdout> {
 }
 
 impl<W: AsFd> Patient<W> {
-    /// Repeats what would have to wait.
+    /// Retries a call that would block, once the descriptor is ready.
     fn patiently<T>(&mut self, mut act: impl FnMut(&mut W) -> io::Result<T>) -> io::Result<T> {
         loop {
             match act(&mut self.0) {

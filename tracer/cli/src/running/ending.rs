@@ -12,7 +12,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use signal_hook::consts::SIGINT;
 use signal_hook::iterator::Signals;
 use std::fs::File;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
@@ -168,10 +168,8 @@ pub(crate) struct Begun {
 impl Begun {
     /// Tells the user at a terminal how a trace ends that prints nothing before its end.
     pub(crate) fn announce(&self) {
-        let mut terminal = io::stderr();
-        if self.is_endless && terminal.is_terminal() {
-            // A failed write to standard error cannot be reported.
-            let _ = writeln!(terminal, "probe: running until Ctrl-C");
+        if self.is_endless && io::stderr().is_terminal() {
+            report("running until Ctrl-C");
         }
     }
 

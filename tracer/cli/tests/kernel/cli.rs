@@ -140,7 +140,7 @@ fn signals_that_were_ignored_before_have_no_effect() {
     }
 }
 
-/// Whoever shares a terminal or a pipe with `probe` may have made it so.
+/// Another process that shares a terminal or a pipe with `probe` may have set `O_NONBLOCK` on it.
 #[test]
 #[ignore = "needs root and BPF: cargo xtask test"]
 fn output_that_takes_nothing_for_now_is_waited_for() {

@@ -1,5 +1,6 @@
 //! How a trace ends, and what happens to its command.
 
+use crate::probe::unprivileged::where_proc_hides;
 use crate::probe::{EXEC, Run, binary, ledger, probe, stderr, stdout, succeed};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::Read;
@@ -134,12 +135,9 @@ fn a_thread_is_not_traced_as_a_process() {
 #[test]
 #[ignore = "needs root and BPF: cargo xtask test"]
 fn a_thread_is_watched_where_proc_hides_it() {
-    let script = "mount -t proc -o hidepid=2 proc /proc && exec \"$@\"";
     let mut sleeping = Command::new("sleep").arg("0.7").spawn().unwrap();
     let tid = sleeping.id().to_string();
-    let mut hidden = Command::new("unshare");
-    hidden.args(["--mount", "sh", "-c", script, "sh"]).arg(binary());
-    let output = hidden.args(["trace", EXEC, "-t", &tid]).output().unwrap();
+    let output = where_proc_hides(["trace", EXEC, "-t", &tid]).output().unwrap();
     // It ends with the thread, and not before.
     assert!(output.status.success(), "{}", stderr(&output));
     let has_exited = std::fs::read_to_string(format!("/proc/{tid}/stat")).unwrap();

@@ -3,9 +3,8 @@
 use crate::probe::busy::Busy;
 use crate::probe::chain::{Chain, add_debug_info, count};
 use crate::probe::commands::shell;
-use crate::probe::{
-    Run, assert_exit, assert_failure, binary, printed, probe, stderr, stdout, succeed,
-};
+use crate::probe::unprivileged::where_proc_hides;
+use crate::probe::{Run, assert_exit, assert_failure, printed, probe, stderr, stdout, succeed};
 use probe_testing::crafted::nested;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use std::fs;
@@ -152,11 +151,8 @@ fn targets_are_selected_as_for_perf() {
 #[ignore = "needs root: cargo xtask test"]
 fn threads_have_names_where_proc_hides_them() {
     let busy = Busy::beside_us();
-    let script = "mount -t proc -o hidepid=2 proc /proc && exec \"$@\"";
-    let mut hidden = Command::new("unshare");
-    hidden.args(["--mount", "sh", "-c", script, "sh"]).arg(binary());
-    hidden.args(["sample", "-F", "499", "-f", "folded", "-d", "500ms", "-p", &busy.pid()]);
-    let folded = stdout(&succeed(&mut hidden));
+    let args = ["sample", "-F", "499", "-f", "folded", "-d", "500ms", "-p", &*busy.pid()];
+    let folded = stdout(&succeed(&mut where_proc_hides(args)));
     assert!(
         folded.starts_with("dd;") && folded.lines().all(|line| line.starts_with("dd;")),
         "{folded}"

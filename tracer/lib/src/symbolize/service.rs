@@ -169,17 +169,13 @@ impl Service {
 
 impl Drop for Service {
     fn drop(&mut self) {
-        match self.readers.unnamed() {
-            0 => {}
-            number => log::warn!(
-                "{number} user addresses have no names, because files that contain them could not be read"
-            ),
-        }
-        match self.unknown {
-            0 => {}
-            number => log::warn!(
-                "{number} user addresses have no names, because it is not known what was mapped there at the time"
-            ),
+        for (number, why) in [
+            (self.readers.unnamed(), "files that contain them could not be read"),
+            (self.unknown, "it is not known what was mapped there at the time"),
+        ] {
+            if number > 0 {
+                log::warn!("{number} user addresses have no names, because {why}");
+            }
         }
     }
 }

@@ -42,7 +42,8 @@ impl ThreadNames {
     /// `is_nested` says that tasks of other PID namespaces have the id 0, too. Call it before giving up privileges.
     pub(super) fn new(is_nested: bool) -> Self {
         let idle = if is_nested { "idle or outside" } else { "swapper" };
-        let first = if hides_processes() { all_now() } else { HashMap::new() };
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let first = if hide_processes(&mounts) { all_now() } else { HashMap::new() };
         Self { threads: HashMap::new(), ended: VecDeque::new(), renamed: Vec::new(), first, idle }
     }
 
@@ -134,13 +135,8 @@ fn numbers(directory: String) -> impl Iterator<Item = u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// Whether `/proc` hides the processes of other users from those without privileges (the option `hidepid` of proc(5)).
-fn hides_processes() -> bool {
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    hide_processes(&mounts)
-}
-
-/// The same for these mounts, of which the last one at a place counts.
+/// Whether, of these mounts, `/proc` hides the processes of other users from those without privileges (the option `hidepid` of
+/// proc(5)). The last one at a place counts.
 fn hide_processes(mounts: &str) -> bool {
     let mut of_proc = mounts.lines().filter(|line| line.split(' ').nth(4) == Some("/proc"));
     let options = of_proc.next_back().and_then(|line| line.rsplit(' ').next()).unwrap_or_default();

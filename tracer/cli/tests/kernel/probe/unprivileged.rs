@@ -1,4 +1,4 @@
-//! Running `probe` as the user nobody.
+//! Running `probe` as the user nobody, and where `/proc` shows less.
 
 use std::process::Command;
 
@@ -80,4 +80,12 @@ impl Drop for Paranoid {
     fn drop(&mut self) {
         std::fs::write(Self::SYSCTL, &self.before).unwrap();
     }
+}
+
+/// `probe` where `/proc` hides the processes of other users from those without privileges.
+pub fn where_proc_hides<'a>(args: impl IntoIterator<Item = &'a str>) -> Command {
+    let script = "mount -t proc -o hidepid=2 proc /proc && exec \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", script, "sh"]).arg(super::binary()).args(args);
+    command
 }
