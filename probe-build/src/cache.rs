@@ -83,9 +83,9 @@ impl Cache {
             if let Ok(made) = link.canonicalize() {
                 return Ok(made); // another process made it while this one waited
             }
-            let prefix = format!("{}.", name.replace('/', "-"));
-            self.clear(&prefix);
-            let attempt = self.path(ATTEMPTS).join(format!("{prefix}{}", std::process::id()));
+            let step = name.replace('/', "-");
+            self.clear(&step);
+            let attempt = self.path(ATTEMPTS).join(format!("{step}.{}", std::process::id()));
             for folder in [Some(&*attempt), link.parent()].into_iter().flatten() {
                 fs::create_dir_all(folder).map_err(Error::file("create", folder))?;
             }
@@ -100,11 +100,12 @@ impl Cache {
         })
     }
 
-    /// Removes what earlier attempts left, as far as possible.
-    fn clear(&self, prefix: &str) {
+    /// Removes what earlier attempts at a step left, as far as possible.
+    fn clear(&self, step: &str) {
         let Ok(entries) = fs::read_dir(self.path(ATTEMPTS)) else { return };
         for entry in entries.flatten() {
-            if entry.file_name().to_string_lossy().starts_with(prefix) {
+            // Behind the last dot is the process.
+            if entry.path().file_stem().is_some_and(|of| of == step) {
                 let _ = fs::remove_dir_all(entry.path());
             }
         }
@@ -163,8 +164,10 @@ mod tests {
         assert!(!cache.has("a/b"));
 
         // A killed process left this folder, and its children still write to it.
-        let rubble = cache.path(ATTEMPTS).join("a-b.killed");
+        let rubble = cache.path(ATTEMPTS).join("a-b.1");
         fs::create_dir(&rubble).unwrap();
+        let of_another_step = cache.path(ATTEMPTS).join("a-b.2.1");
+        fs::create_dir(&of_another_step).unwrap();
 
         let made = cache.ensure::<Error>("a/b", |path| {
             assert!(!rubble.exists() && !path.join("half").exists(), "rubble was left");
@@ -173,6 +176,7 @@ mod tests {
         });
         let made = made.unwrap();
         assert!(made.join("whole").exists());
+        assert!(of_another_step.exists(), "the step a/b.2 lost its result");
         assert!(cache.has("a/b"));
         assert_eq!(cache.ensure::<Error>("a/b", |_| panic!("done already")).unwrap(), made);
     }

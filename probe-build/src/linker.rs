@@ -79,14 +79,12 @@ fn build(rustc: &Rustc, path: &Path, begin: Begin) -> Result<(), Error> {
         format!("-Lnative={}/lib", prefix.display()),
         format!("-Clink-arg=-Wl,-rpath,{}", libraries.display()),
     ];
-    let mut install = object::cargo();
+    let mut install = object::cargo(&target);
     install
         .args(["install", "bpf-linker", "--version", VERSION, "--locked"])
         .args(["--no-default-features", "--features", &format!("llvm-{}", rustc.llvm_major)])
         .arg("--root")
         .arg(path)
-        .arg("--target-dir")
-        .arg(&target)
         // Outside of any project, so that no project's settings apply.
         .current_dir(path)
         .env("LLVM_PREFIX", &prefix)

@@ -1,10 +1,11 @@
 //! Builds the object of an eBPF crate.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 
 use crate::{Error, Rustc, linker, on_terminal, process};
 
@@ -34,7 +35,8 @@ pub fn flags(arch: &str, linker: &Path) -> Vec<String> {
 ///
 /// # Errors
 ///
-/// If the build needs something that is missing and cannot be fetched, or if the crate does not compile.
+/// If the build needs something that is missing and cannot be fetched, if the crate does not compile, or if the object
+/// of another crate is already in the same environment variable.
 pub fn ebpf(folder: impl AsRef<Path>) -> Result<PathBuf, Error> {
     let package = PathBuf::from(variable("CARGO_MANIFEST_DIR")?);
     let out = PathBuf::from(variable("OUT_DIR")?);
@@ -44,22 +46,22 @@ pub fn ebpf(folder: impl AsRef<Path>) -> Result<PathBuf, Error> {
         let folder = folder.display();
         return Err(Error(format!("there is no eBPF crate in {folder}: it has no Cargo.toml")));
     }
+    let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let variable = variable_name(&name);
+    take(&variable, &folder)?;
     let rustc = Rustc::ask()?;
     rustc.ensure_sources(on_terminal)?;
     let linker = linker::find(&rustc)?;
 
-    let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let target = out.join(&name).join("target");
     let objects = out.join(&name).join("object");
     // A renamed binary would still be there under its old name.
     let _ = fs::remove_dir_all(&objects);
 
-    let mut cargo = cargo();
+    let mut cargo = cargo(&target);
     cargo.args(["build", "--quiet", "--release", "--target", TARGET]);
     cargo.args(["-Z", "build-std=core", "-Z", "unstable-options"]);
-    cargo.arg("--target-dir").arg(&target).arg("--artifact-dir").arg(&objects);
-    // The setting `build.build-dir` would put both builds into one folder, where this one waits for the other for ever.
-    cargo.env("CARGO_BUILD_BUILD_DIR", &target);
+    cargo.arg("--artifact-dir").arg(&objects);
     cargo.current_dir(&folder);
     // Allows unstable options in the stable compiler.
     cargo.env("RUSTC_BOOTSTRAP", "1");
@@ -90,16 +92,19 @@ pub fn ebpf(folder: impl AsRef<Path>) -> Result<PathBuf, Error> {
     for variable in ["BPF_LINKER", "PROBE_CACHE"] {
         println!("cargo::rerun-if-env-changed={variable}");
     }
-    println!("cargo::rustc-env={}={}", variable_name(&name), object.display());
+    println!("cargo::rustc-env={variable}={}", object.display());
     Ok(object)
 }
 
-/// A Cargo command without the settings of the build script that starts it.
-pub(crate) fn cargo() -> Command {
+/// A Cargo command that builds in `target`, without the settings of the build script that starts it.
+pub(crate) fn cargo(target: &Path) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     for (name, _) in std::env::vars_os().filter(|(name, _)| is_of_the_outer_build(name)) {
         command.env_remove(name);
     }
+    command.env("CARGO_TARGET_DIR", target);
+    // The setting `build.build-dir` would put both builds into one folder, where this one waits for the other for ever.
+    command.env("CARGO_BUILD_BUILD_DIR", target);
     command
 }
 
@@ -127,6 +132,20 @@ fn is_of_the_outer_build(name: &OsStr) -> bool {
 fn variable(name: &str) -> Result<String, Error> {
     let missing = |_| Error(format!("{name} is not set: call this from a build script (build.rs)"));
     std::env::var(name).map_err(missing)
+}
+
+/// Reserves an environment variable for the crate in a folder.
+fn take(variable: &str, folder: &Path) -> Result<(), Error> {
+    static TAKEN: Mutex<BTreeMap<String, PathBuf>> = Mutex::new(BTreeMap::new());
+    let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
+    match taken.insert(variable.to_owned(), folder.to_owned()) {
+        Some(other) if other != folder => Err(Error(format!(
+            "{variable} would be the object of two eBPF crates, in {} and in {}: rename one of the folders",
+            other.display(),
+            folder.display()
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// `EBPF_OBJECT` for the folder `ebpf`.
@@ -181,6 +200,15 @@ mod tests {
     fn variable_is_named_after_the_folder() {
         assert_eq!(variable_name("ebpf"), "EBPF_OBJECT");
         assert_eq!(variable_name("net-ebpf"), "NET_EBPF_OBJECT");
+    }
+
+    #[test]
+    fn a_variable_holds_one_object() {
+        take("NET_EBPF_OBJECT", Path::new("/p/net-ebpf")).unwrap();
+        take("NET_EBPF_OBJECT", Path::new("/p/net-ebpf")).unwrap();
+        take("DISK_EBPF_OBJECT", Path::new("/p/disk-ebpf")).unwrap();
+        let error = take("NET_EBPF_OBJECT", Path::new("/p/net_ebpf")).unwrap_err().to_string();
+        assert!(error.contains("in /p/net-ebpf and in /p/net_ebpf: rename"), "{error}");
     }
 
     #[test]
