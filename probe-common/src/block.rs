@@ -31,9 +31,19 @@ impl BlockPrefix {
 }
 
 /// The bytes that a record with `len` bytes of payload occupies in a block: header, payload and padding.
+///
+/// # Panics
+///
+/// In builds that check for overflow, if the sum exceeds `usize::MAX`. No payload in memory is as long.
 #[inline]
 pub const fn record_span(len: usize) -> usize {
     size_of::<RecordHeader>() + len.next_multiple_of(RECORD_ALIGN)
+}
+
+/// The same for any `len`. No record claims more than `u32::MAX` bytes of payload.
+#[inline]
+const fn span_of_claimed(len: usize) -> usize {
+    record_span(if len > u32::MAX as usize { u32::MAX as usize } else { len })
 }
 
 /// Writes records into a block, one after another.
@@ -59,7 +69,7 @@ pub struct BlockWriter<'b> {
 
 impl<'b> BlockWriter<'b> {
     /// Starts a block in `bytes`, and uses at most [`MAX_BLOCK`] of them. Returns `None` if not even
-    /// the prefix fits.
+    /// the prefix fits. `seq` is that of [`BlockPrefix`]: slot and count.
     pub fn new(bytes: &'b mut [u8], seq: u16) -> Option<Self> {
         let room = bytes.len().min(MAX_BLOCK);
         let bytes = &mut bytes[..room];
@@ -267,17 +277,17 @@ impl<'b> Records<'b> {
         kind: RecordKind,
         len: usize,
     ) -> impl Iterator<Item = RawRecord<'b>> + use<'b> {
-        self.rest.chunks_exact(record_span(len)).map_while(move |record| {
+        self.rest.chunks_exact(span_of_claimed(len)).map_while(move |record| {
             let (header, body) = RecordHeader::read_from_prefix(record).ok()?;
             let alike = header.kind == kind && header.len as usize == len;
             alike.then(|| RawRecord { kind, time: header.time, payload: &body[..len] })
         })
     }
 
-    /// Skips the first `count` records that are [alike](Self::alike).
+    /// Skips the first `count` records that are [alike](Self::alike), or all that are left if there are fewer.
     #[inline(always)]
     pub fn skip_alike(&mut self, len: usize, count: usize) {
-        let skipped = (count * record_span(len)).min(self.rest.len());
+        let skipped = count.saturating_mul(span_of_claimed(len)).min(self.rest.len());
         self.rest = &self.rest[skipped..];
     }
 
@@ -416,7 +426,8 @@ mod tests {
         assert_eq!(alike(&records, 2, 1), b"ef");
         assert_eq!(alike(&records, 2, 9), b"");
         assert_eq!(records.next().unwrap().unwrap().payload, b"e");
-        records.skip_alike(1, 7);
+        assert_eq!(alike(&records, 2, usize::MAX), b"", "no record is as long");
+        records.skip_alike(usize::MAX, usize::MAX);
         assert!(records.is_empty(), "there are not so many");
     }
 

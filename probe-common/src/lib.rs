@@ -6,13 +6,15 @@
 //! same machine.
 //!
 //! ```text
-//! block   := prefix(4): used: u16 in 8-byte words, seq: u16 per CPU, wrapping   | record*
-//! record  := header(16): kind: u32, len: u32 bytes of payload, time: u64 ns     | payload, padded to 8
+//! block   := prefix(4): used: u16 in 8-byte words, seq: u16 = slot(3 bits), count(13 bits) | record*
+//! record  := header(16): kind: u32, len: u32 bytes of payload, time: u64 ns | payload, padded to 8
 //! ```
 //!
 //! The kernel puts raw data at offset 12 of a perf record (`struct perf_event_header`, then a
 //! `u32` size: `PERF_SAMPLE_RAW` in `include/uapi/linux/perf_event.h`). The 4-byte prefix therefore
 //! aligns every record of a block to 8 bytes in the ring, where it can be read in place.
+//!
+//! `slot` is the CPU's buffer in which the block was filled, and `count` numbers the blocks of that buffer, wrapping.
 //!
 //! This crate is `no_std`, has no `unsafe`, and compiles for eBPF as well as for the host.
 
@@ -24,7 +26,6 @@ extern crate std;
 
 pub mod block;
 pub mod control;
-
 pub mod limits;
 pub mod record;
 pub mod slot;

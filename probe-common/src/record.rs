@@ -88,7 +88,8 @@ pub struct RecordHeader {
     pub kind: RecordKind,
     /// The length of the payload in bytes, without the padding that follows it.
     pub len: u32,
-    /// The time of the reservation: `CLOCK_MONOTONIC`, in nanoseconds (`bpf_ktime_get_ns`).
+    /// When the program began with the record: `CLOCK_MONOTONIC`, in nanoseconds, read as the pipe's
+    /// [`Clock`](crate::control::Clock) says.
     pub time: u64,
 }
 
@@ -130,51 +131,60 @@ const _: () = assert!(size_of::<RecordHeader>() == 16 && align_of::<RecordHeader
 pub trait Record: FromBytes + IntoBytes + Immutable + KnownLayout + Sized + 'static {
     /// The kind of this type, unique among the types in one pipe.
     const KIND: RecordKind;
+}
 
-    /// Proves, when it is evaluated, that the type fits the wire. The pipe evaluates it for every
-    /// type that is emitted or handled.
-    const FITS: () = {
-        assert!(size_of::<Self>() <= MAX_PAYLOAD, "the record exceeds limits::MAX_PAYLOAD");
-        assert!(align_of::<Self>() <= RECORD_ALIGN, "records are 8-aligned in the ring");
-        assert!(Self::KIND.index().is_some(), "use RecordKind::user(n) for the kind");
-    };
+/// Asserts that a type fits the wire. The pipe does so at compile time, for every type that is emitted or handled.
+///
+/// # Panics
+///
+/// If the type is longer than [`MAX_PAYLOAD`], needs more than [`RECORD_ALIGN`] bytes of alignment, or has a kind
+/// [without an index](RecordKind::index). In a `const`, this is a compile error.
+pub const fn assert_fits<T: Record>() {
+    assert!(size_of::<T>() <= MAX_PAYLOAD, "the record exceeds limits::MAX_PAYLOAD");
+    assert!(align_of::<T>() <= RECORD_ALIGN, "records are 8-aligned in the ring");
+    assert!(T::KIND.index().is_some(), "use RecordKind::user(n) for the kind");
+}
 
-    /// Proves, when it is evaluated, that a program has room to build the type. Every function that
-    /// emits the type evaluates it.
-    ///
-    /// ```
-    /// # use probe_common::{Record, RecordKind, limits::MAX_EMIT};
-    /// # use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
-    /// #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
-    /// #[repr(C)]
-    /// struct Longest([u8; MAX_EMIT]);
-    ///
-    /// impl Record for Longest {
-    ///     const KIND: RecordKind = RecordKind::user(0);
-    /// }
-    ///
-    /// const _: () = Longest::CAN_BE_EMITTED;
-    /// ```
-    ///
-    /// One more byte does not compile:
-    ///
-    /// ```compile_fail,E0080
-    /// # use probe_common::{Record, RecordKind, limits::MAX_EMIT};
-    /// # use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
-    /// #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
-    /// #[repr(C)]
-    /// struct TooLong([u8; MAX_EMIT + 1]);
-    ///
-    /// impl Record for TooLong {
-    ///     const KIND: RecordKind = RecordKind::user(0);
-    /// }
-    ///
-    /// const _: () = TooLong::CAN_BE_EMITTED;
-    /// ```
-    const CAN_BE_EMITTED: () = {
-        let () = Self::FITS;
-        assert!(size_of::<Self>() <= MAX_EMIT, "the record exceeds limits::MAX_EMIT");
-    };
+/// Asserts that a type fits the wire, and that a program has room to build it. Every function that emits the type does
+/// so at compile time.
+///
+/// ```
+/// # use probe_common::{Record, RecordKind, limits::MAX_EMIT, record::assert_can_be_emitted};
+/// # use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+/// #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+/// #[repr(C)]
+/// struct Longest([u8; MAX_EMIT]);
+///
+/// impl Record for Longest {
+///     const KIND: RecordKind = RecordKind::user(0);
+/// }
+///
+/// const _: () = assert_can_be_emitted::<Longest>();
+/// ```
+///
+/// One more byte does not compile:
+///
+/// ```compile_fail,E0080
+/// # use probe_common::{Record, RecordKind, limits::MAX_EMIT, record::assert_can_be_emitted};
+/// # use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+/// #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+/// #[repr(C)]
+/// struct TooLong([u8; MAX_EMIT + 1]);
+///
+/// impl Record for TooLong {
+///     const KIND: RecordKind = RecordKind::user(0);
+/// }
+///
+/// const _: () = assert_can_be_emitted::<TooLong>();
+/// ```
+///
+/// # Panics
+///
+/// If the type is longer than [`MAX_EMIT`], or does not [fit the wire](assert_fits). In a `const`, this is a compile
+/// error.
+pub const fn assert_can_be_emitted<T: Record>() {
+    assert_fits::<T>();
+    assert!(size_of::<T>() <= MAX_EMIT, "the record exceeds limits::MAX_EMIT");
 }
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ impl FailureClass {
     /// How many classes there are.
     pub const COUNT: usize = 8;
 
-    /// The number of classes.
+    /// All classes, in the order of their numbers.
     pub const ALL: [Self; Self::COUNT] = [
         Self::NoSpace,
         Self::NoEvent,

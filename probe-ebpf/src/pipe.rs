@@ -27,6 +27,7 @@ use probe_common::{
     block::record_span,
     control::Flushed,
     limits::{DEPTH, MAX_EMIT, MAX_PACKED},
+    record::assert_can_be_emitted,
     slot::{BLOCK_KINDS, KindCount},
     tally::FailureClass,
 };
@@ -85,7 +86,7 @@ pub fn emit<C: EbpfContext, T: Record + Copy>(ctx: &C, record: &T) -> Result<(),
 /// If more than [`DEPTH`] programs hold a reservation on this CPU. The failure is tallied.
 #[inline(always)]
 pub fn reserve<T: Record>() -> Result<Reservation<T>, EmitError> {
-    let () = const { T::CAN_BE_EMITTED };
+    let () = const { assert_can_be_emitted::<T>() };
     let clock = clock::chosen();
     // Read the clock between the two halves of taking a slot. Reading the clock waits for everything before it, and
     // so does an atomic addition. What follows does not wait for the clock.
@@ -369,7 +370,7 @@ impl<T: Record> Drop for Reservation<T> {
 pub(crate) const fn index_of<T: Record>() -> u32 {
     match T::KIND.index() {
         Some(index) => index,
-        // T::FITS has proved that the kind has an index.
+        // `assert_can_be_emitted` has proved that the kind has an index.
         None => 0,
     }
 }

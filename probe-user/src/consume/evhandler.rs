@@ -4,6 +4,7 @@ use crate::queue::batch::Batch;
 use crate::queue::consumer::Consumer;
 use crate::queue::notices::{CpuChange, Dump, Failure, Loss, Malformed, MalformedReason};
 use probe_common::limits::KINDS;
+use probe_common::record::assert_fits;
 use probe_common::{RawRecord, Record, RecordKind};
 use std::any::type_name;
 use std::marker::PhantomData;
@@ -239,8 +240,8 @@ impl<'h, M: Threads> EvHandlers<'h, M> {
 
     /// Adds a handler for the records of type `T`.
     fn push<T: Record>(&mut self, handler: Box<M::OfRecord<'h>>) {
-        let () = const { T::FITS };
-        let index = T::KIND.index().expect("T::FITS has proved it") as usize;
+        let () = const { assert_fits::<T>() };
+        let index = T::KIND.index().expect("asserted above") as usize;
         let this = type_name::<T>();
         let other = *self.types[index].get_or_insert(this);
         assert!(other == this, "{this} and {other} have the same kind, {}", T::KIND);
