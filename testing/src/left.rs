@@ -2,8 +2,11 @@
 
 use aya::maps::loaded_maps;
 use aya::programs::{loaded_links, loaded_programs};
+use rustix::io::Errno;
 use std::collections::BTreeSet;
+use std::error::Error;
 use std::fs;
+use std::io;
 use std::time::{Duration, Instant};
 
 /// The number of ring and control-page mappings of this process.
@@ -20,6 +23,24 @@ const PROGRAM: &str = "program";
 const MAP: &str = "map";
 const LINK: &str = "link";
 
+/// `None` for what was gone before it could be read, or was only being made. Fails for any other reason: what cannot
+/// be read may have been left behind.
+#[track_caller]
+fn unless_gone<T, E: Error + 'static>(result: Result<T, E>) -> Option<T> {
+    let error = match result {
+        Ok(found) => return Some(found),
+        Err(error) => error,
+    };
+    let first: &(dyn Error + 'static) = &error;
+    let mut causes = std::iter::successors(Some(first), |&cause| cause.source());
+    let code = causes.find_map(|cause| cause.downcast_ref::<io::Error>()?.raw_os_error());
+    match code.map(Errno::from_raw_os_error) {
+        // The kernel has EAGAIN for a link that is being made.
+        Some(Errno::NOENT | Errno::SRCH | Errno::AGAIN) => None,
+        _ => panic!("cannot tell what is left behind: {error:?}"),
+    }
+}
+
 /// The kinds and ids of BPF objects.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct KernelObjects(BTreeSet<(&'static str, u32)>);
@@ -29,8 +50,9 @@ impl KernelObjects {
     pub fn of(process: &str) -> Self {
         let mut found = Self::default();
         // The process may have exited, and descriptors may have been closed.
-        for info in fs::read_dir(format!("{process}/fdinfo")).into_iter().flatten().flatten() {
-            let info = fs::read_to_string(info.path()).unwrap_or_default();
+        for info in unless_gone(fs::read_dir(format!("{process}/fdinfo"))).into_iter().flatten() {
+            let read = info.and_then(|info| fs::read_to_string(info.path()));
+            let info = unless_gone(read).unwrap_or_default();
             for (key, value) in info.lines().filter_map(|line| line.split_once(':')) {
                 let kind = match key {
                     "prog_id" => PROGRAM,
@@ -50,11 +72,16 @@ impl KernelObjects {
 
     /// The objects that still exist, whatever holds them: a descriptor, a pin or a link.
     fn alive(&self) -> Self {
-        let programs = loaded_programs().flatten().map(|one| (PROGRAM, one.id()));
-        let maps = loaded_maps().flatten().map(|one| (MAP, one.id()));
-        let links = loaded_links().flatten().map(|one| (LINK, one.id()));
+        let programs = loaded_programs().filter_map(unless_gone).map(|one| (PROGRAM, one.id()));
+        let maps = loaded_maps().filter_map(unless_gone).map(|one| (MAP, one.id()));
+        let links = loaded_links().filter_map(unless_gone).map(|one| (LINK, one.id()));
         let all: BTreeSet<_> = programs.chain(maps).chain(links).collect();
         Self(&self.0 & &all)
+    }
+
+    /// Adds what another set has.
+    pub fn extend(&mut self, other: Self) {
+        self.0.extend(other.0);
     }
 
     /// Waits until the kernel has freed all of these objects.

@@ -14,6 +14,7 @@ use jsonschema::Validator;
 use probe_testing::left::KernelObjects;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read};
@@ -232,6 +233,8 @@ pub struct Run {
     pub stdout: BufReader<ChildStdout>,
     /// The first line, if it was waited for. It is not part of the output of [`Run::finish`].
     pub heading: String,
+    /// The BPF objects that `probe` held at the heading and at each signal.
+    held: RefCell<KernelObjects>,
 }
 
 impl Run {
@@ -242,7 +245,7 @@ impl Run {
     pub fn of(command: &mut Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let stdout = BufReader::new(child.stdout.take().unwrap());
-        Self { child, stdout, heading: String::new() }
+        Self { child, stdout, heading: String::new(), held: RefCell::default() }
     }
 
     /// Also waits for the first line, which `probe` prints once the probes are attached. It is the
@@ -258,6 +261,7 @@ impl Run {
         if self.heading.is_empty() {
             panic!("{}", stderr(&self.child.wait_with_output().unwrap()));
         }
+        self.note_objects();
         self
     }
 
@@ -304,6 +308,7 @@ impl Run {
     }
 
     pub fn signal(&self, signal: Signal) {
+        self.note_objects();
         kill_process(Pid::from_raw(self.child.id() as i32).unwrap(), signal).unwrap();
     }
 
@@ -312,17 +317,21 @@ impl Run {
         KernelObjects::of(&format!("/proc/{}", self.child.id()))
     }
 
+    fn note_objects(&self) {
+        self.held.borrow_mut().extend(self.objects());
+    }
+
     /// Reads the remaining output and waits for the exit. Asserts that no BPF objects remain.
     pub fn finish(self) -> Output {
-        let objects = self.objects();
-        let Self { child, mut stdout, .. } = self;
+        self.note_objects();
+        let Self { child, mut stdout, held, .. } = self;
         let printed = std::thread::spawn(move || {
             let mut printed = Vec::new();
             stdout.read_to_end(&mut printed).unwrap();
             printed
         });
         let output = child.wait_with_output().unwrap();
-        objects.assert_gone();
+        held.into_inner().assert_gone();
         Output { stdout: printed.join().unwrap(), ..output }
     }
 }
