@@ -31,8 +31,8 @@ const FLAGS: [&str; 8] = [
     "-Cllvm-args=-sanitizer-coverage-trace-compares",
     "-Cllvm-args=-simplifycfg-branch-fold-threshold=0",
 ];
-/// Longer inputs take longer and cover nothing new.
-const MAX_LEN: u32 = 256;
+/// The longest input of a target whose checked-in inputs are short. Longer ones take longer.
+const SHORTEST_LIMIT: u64 = 256;
 const LOG_LINES: usize = 30;
 
 #[derive(clap::Args)]
@@ -166,7 +166,7 @@ fn fuzz_one(workspace: &Workspace, built: &Executable, extent: Extent) -> Result
     let log = target.join(format!("{name}.log"));
     let file = File::create(&log)?;
     let mut command = Command::new(&built.path);
-    command.arg(extent.option()).arg(format!("-max_len={MAX_LEN}"));
+    command.arg(extent.option()).arg(format!("-max_len={}", longest_input(&corpus)?));
     command.args(["-print_final_stats=1", "-timeout=10", "-rss_limit_mb=1024"]);
     command.arg(format!("-artifact_prefix={}/", failures.display()));
     command.arg(&found).arg(&corpus);
@@ -184,6 +184,17 @@ fn fuzz_one(workspace: &Workspace, built: &Executable, extent: Extent) -> Result
         input.display(),
         relative(&corpus).display()
     )
+}
+
+/// The longest input to try, in bytes: what is checked in, which libFuzzer would cut at this length, has room to grow.
+fn longest_input(corpus: &Path) -> Result<u64> {
+    let mut longest = 0;
+    for entry in
+        fs::read_dir(corpus).with_context(|| format!("cannot read {}", corpus.display()))?
+    {
+        longest = longest.max(entry?.metadata()?.len());
+    }
+    Ok(SHORTEST_LIMIT.max(2 * longest))
 }
 
 /// The number and rate of executions, from libFuzzer's final statistics.
@@ -210,6 +221,18 @@ fn relative(path: &Path) -> &Path {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_checked_in_input_has_room_to_grow() {
+        for target in fs::read_dir(workspace::root().join("fuzz/corpus")).unwrap() {
+            let corpus = target.unwrap().path();
+            let limit = longest_input(&corpus).unwrap();
+            for input in fs::read_dir(&corpus).unwrap() {
+                let input = input.unwrap();
+                assert!(2 * input.metadata().unwrap().len() <= limit, "{}", input.path().display());
+            }
+        }
+    }
 
     #[test]
     fn final_statistics_are_parsed() {
