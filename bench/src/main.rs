@@ -16,7 +16,7 @@ mod waking;
 mod walk;
 
 use anyhow::{Context, Result, ensure};
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, value_parser};
 use contender::Contender;
 use machine::Machine;
 use plan::Plan;
@@ -66,7 +66,7 @@ struct All {
     #[arg(long, value_name = "FILE")]
     chart: Option<PathBuf>,
     /// How often to repeat each measurement
-    #[arg(long)]
+    #[arg(long, value_parser = value_parser!(u32).range(1..))]
     rounds: Option<u32>,
     /// Measure only these contenders, named as in the table
     #[arg(long, value_delimiter = ',')]

@@ -6,6 +6,7 @@ use crate::measure::{Case, Load, Outcome, median};
 use crate::plan::{self, PAYLOAD};
 use crate::report::table::{Column, show, table};
 use anyhow::Result;
+use clap::value_parser;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use std::fmt;
@@ -22,7 +23,7 @@ fn millis(rate: u32) -> u64 {
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// How often to repeat each measurement
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 5, value_parser = value_parser!(u32).range(1..))]
     rounds: u32,
     /// Write the figures to a file as JSON
     #[arg(long, value_name = "FILE")]

@@ -4,7 +4,7 @@ use super::{Latency, Outcome};
 use crate::generator::{self, join};
 use crate::reader::{Reader, Spent};
 use crate::sink::Sink;
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -30,17 +30,19 @@ pub(super) struct Consumed<T> {
 
 impl<T> Consumed<T> {
     /// The outcome of what `sink` received, and its cost.
-    pub(super) fn outcome(&self, sink: Sink) -> Outcome {
+    pub(super) fn outcome(&self, sink: Sink) -> Result<Outcome> {
+        let Self { attempted, .. } = *self;
+        ensure!(sink.records <= attempted, "received {} of {attempted} records", sink.records);
         let seconds = self.until_last.as_secs_f64();
-        Outcome {
+        Ok(Outcome {
             delivered_per_s: Some(sink.records as f64 / seconds),
-            attempted: Some(self.attempted),
-            lost: Some(self.attempted.saturating_sub(sink.records)),
+            attempted: Some(attempted),
+            lost: Some(attempted - sink.records),
             consumer_cpu: Some(self.cpu.as_secs_f64() / seconds),
             wakeups_per_s: Some(self.wakeups as f64 / seconds),
             latency_ns: Latency::of(sink.latencies),
             ..Outcome::default()
-        }
+        })
     }
 }
 

@@ -46,7 +46,7 @@ impl Bench {
             return Ok(Outcome { empty_ns, producer_ns_net, ..Outcome::default() });
         }
         let resident_kib = Some(resident_kib()?);
-        Ok(Outcome { empty_ns, producer_ns_net, resident_kib, ..consumed.outcome(sink) })
+        Ok(Outcome { empty_ns, producer_ns_net, resident_kib, ..consumed.outcome(sink)? })
     }
 
     /// Runs of the program that fit into one [`STRETCH`].

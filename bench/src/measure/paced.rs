@@ -4,13 +4,14 @@ use super::consume::{Produced, TIMEOUT, consume};
 use super::{Bench, Case, Outcome};
 use crate::generator;
 use crate::sink::{Sink, now};
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use std::time::{Duration, Instant};
 
 impl Bench {
     /// Emits at a fixed rate on one CPU.
     pub(super) fn paced(&mut self) -> Result<Outcome> {
         let Case { rate, random, millis, phase, .. } = self.case;
+        ensure!(rate > 0, "--load paced needs a --rate of at least one record per second");
         let mut sink = Sink::new(1);
         let program = generator::loaded(&self.object, &self.program)?;
         let cpu = self.producers[0];
@@ -28,7 +29,7 @@ impl Bench {
             Ok(Produced { start, records, result: () })
         })?;
         sink.verify(self.case.payload)?;
-        Ok(consumed.outcome(sink))
+        consumed.outcome(sink)
     }
 }
 

@@ -15,6 +15,9 @@ pub(crate) struct Row {
     /// Producer cost per record in nanoseconds, with one record per run of the program, net of the
     /// loop.
     pub(crate) producer_ns_net: Option<f64>,
+    /// What was lost of these records, which makes the rest cheaper. Summed over all rounds.
+    pub(crate) cost_attempted: Option<u64>,
+    pub(crate) cost_lost: Option<u64>,
     /// The same cost with many records per run.
     pub(crate) producer_burst_ns_net: Option<f64>,
     /// Cost of the empty loop in nanoseconds.
@@ -65,6 +68,8 @@ impl Row {
         match case.load {
             Load::Cost => {
                 self.producer_ns_net = middle(|one| one.producer_ns_net);
+                self.cost_attempted = sum(|one| one.attempted);
+                self.cost_lost = sum(|one| one.lost);
                 self.empty_ns = middle(|one| one.empty_ns);
             }
             Load::Saturation => {

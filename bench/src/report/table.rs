@@ -41,14 +41,15 @@ pub(super) fn write(report: &Report, f: &mut fmt::Formatter<'_>) -> fmt::Result 
 /// The header of a column, and its cell in each row.
 pub(crate) type Column<R> = (&'static str, fn(&R) -> String);
 
-const PRODUCER: [Column<Row>; 10] = [
+const PRODUCER: [Column<Row>; 11] = [
     ("contender", |row| row.contender.clone()),
     ("CPUs", |row| row.producers.to_string()),
     ("bytes", |row| row.payload.to_string()),
     ("producer ns", |row| show(row.producer_ns_net, |ns| format!("{ns:.1}"))),
+    ("lost", |row| lost(row.cost_lost, row.cost_attempted)),
     ("in bursts", |row| show(row.producer_burst_ns_net, |ns| format!("{ns:.1}"))),
     ("delivered/s", |row| show(row.delivered_per_s, |rate| format!("{:.2} M", rate / 1e6))),
-    ("lost", lost),
+    ("lost", |row| lost(row.lost, row.attempted)),
     ("consumer CPU", |row| show(row.consumer_cpu, |cpus| format!("{:.0} %", cpus * 100.0))),
     ("wakeups/s", |row| show(row.wakeups_per_s, |rate| format!("{rate:.0}"))),
     ("resident KiB", |row| show(row.resident_kib, |kib| format!("{kib:.0}"))),
@@ -83,8 +84,8 @@ pub(crate) fn show<T>(figure: Option<T>, how: impl FnOnce(T) -> String) -> Strin
     figure.map_or("-".to_owned(), how)
 }
 
-fn lost(row: &Row) -> String {
-    match (row.lost, row.attempted) {
+fn lost(lost: Option<u64>, attempted: Option<u64>) -> String {
+    match (lost, attempted) {
         (Some(0), _) => "0".to_owned(),
         (Some(lost), Some(attempted)) => {
             format!("{:.2} %", lost as f64 / attempted as f64 * 100.0)

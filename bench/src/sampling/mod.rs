@@ -7,6 +7,7 @@ use crate::machine::Machine;
 use crate::measure::median;
 use crate::report::table::{Column, show, table};
 use anyhow::{Context, Result, ensure};
+use clap::value_parser;
 use indicatif::{ProgressBar, ProgressStyle};
 use load::{LOADS, Load, PROCESSES};
 use serde::Serialize;
@@ -25,10 +26,10 @@ const WARM_UP: Duration = Duration::from_secs(1);
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// How often to repeat each measurement
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 5, value_parser = value_parser!(u32).range(1..))]
     rounds: u32,
     /// How long to sample, in seconds
-    #[arg(long, default_value_t = 8)]
+    #[arg(long, default_value_t = 8, value_parser = value_parser!(u32).range(1..))]
     seconds: u32,
     /// Write the figures to a file as JSON
     #[arg(long, value_name = "FILE")]
@@ -59,11 +60,21 @@ struct Row {
     perf_s: Option<f64>,
     /// `perf record` and `perf script --no-inline`, which does not look for inlined functions.
     perf_no_inline_s: Option<f64>,
+    /// Samples that each tool has taken.
+    probe_samples: Option<f64>,
+    perf_samples: Option<f64>,
+}
+
+/// The figures of one round.
+struct Round {
+    /// Processor time of `probe sample`, and of perf with inlined functions and without, in seconds.
+    seconds: [f64; 3],
+    /// Samples that `probe` has taken, and that perf has.
+    samples: [u64; 2],
 }
 
 impl Args {
     pub(crate) fn run(&self) -> Result<()> {
-        ensure!(self.rounds > 0, "--rounds must be at least 1");
         let sources = tempfile::tempdir()?;
         load::write_sources(sources.path())?;
         let perf = Command::new("perf").arg("--version").output().context("cannot start perf")?;
@@ -76,13 +87,12 @@ impl Args {
             bar.set_message(load.name);
             let _running = load.start(sources.path())?;
             thread::sleep(WARM_UP);
-            let mut figures = [(); 3].map(|()| Vec::new());
+            let mut rounds = Vec::new();
             for _ in 0..self.rounds {
-                let round = self.round(sources.path())?;
-                figures.iter_mut().zip(round).for_each(|(all, one)| all.push(one));
+                rounds.push(self.round(sources.path())?);
                 bar.inc(1);
             }
-            rows.push(Row::of(load.name, figures));
+            rows.push(Row::of(load.name, &rounds));
         }
         bar.finish_and_clear();
         let report = Report {
@@ -96,8 +106,7 @@ impl Args {
         crate::publish(&report, self.json.as_deref())
     }
 
-    /// The processor time of `probe sample`, and of perf with inlined functions and without, in seconds.
-    fn round(&self, folder: &Path) -> Result<[f64; 3]> {
+    fn round(&self, folder: &Path) -> Result<Round> {
         let seconds = self.seconds.to_string();
         let recorded = folder.join("perf.data");
         let mut probe = Command::new(&self.probe);
@@ -108,28 +117,50 @@ impl Args {
         let script = |options: &[&str]| {
             let mut script = Command::new("perf");
             script.arg("script").args(options).arg("-i").arg(&recorded);
-            processor_time(&script)
+            processor_time(&script).map(|(time, _)| time)
         };
-        let probe = processor_time(&probe)?;
-        let record = processor_time(&record)?;
-        let figures = [probe, record + script(&[])?, record + script(&["--no-inline"])?];
-        Ok(figures.map(|figure| figure.as_secs_f64()))
+        let (probe, printed) = processor_time(&probe)?;
+        let taken = samples_of_probe(&printed).with_context(|| format!("no samples: {printed}"))?;
+        let (record, _) = processor_time(&record)?;
+        let times = [probe, record + script(&[])?, record + script(&["--no-inline"])?];
+        let mut stats = Command::new("perf");
+        let stats = stats.args(["report", "--stats", "-i"]).arg(&recorded).output()?;
+        let printed = String::from_utf8_lossy(&stats.stdout);
+        let recorded =
+            samples_of_perf(&printed).with_context(|| format!("no samples: {printed}"))?;
+        Ok(Round { seconds: times.map(|time| time.as_secs_f64()), samples: [taken, recorded] })
     }
 }
 
-/// The processor time of a command and of the processes that it starts.
-fn processor_time(command: &Command) -> Result<Duration> {
+/// The number of samples in the summary of `probe sample`.
+fn samples_of_probe(printed: &str) -> Option<u64> {
+    let line = printed.lines().find(|line| line.contains(" samples, "))?;
+    line.strip_prefix("probe: ")?.split(' ').next()?.parse().ok()
+}
+
+/// The number of samples in the statistics of `perf report`.
+fn samples_of_perf(printed: &str) -> Option<u64> {
+    let line = printed.lines().find_map(|line| line.trim().strip_prefix("SAMPLE events:"))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+/// The processor time of a command and of the processes that it starts, and what it prints on standard error.
+fn processor_time(command: &Command) -> Result<(Duration, String)> {
     let mut time = Command::new(std::env::current_exe()?);
     let output = time.arg("time").arg(command.get_program()).args(command.get_args()).output()?;
-    let errors = String::from_utf8_lossy(&output.stderr);
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     ensure!(output.status.success(), "{}", errors.trim());
-    Ok(Duration::from_micros(String::from_utf8(output.stdout)?.trim().parse()?))
+    let time = Duration::from_micros(String::from_utf8(output.stdout)?.trim().parse()?);
+    Ok((time, errors))
 }
 
 impl Row {
-    fn of(load: &'static str, figures: [Vec<f64>; 3]) -> Self {
-        let [probe_s, perf_s, perf_no_inline_s] = figures.map(median);
-        Self { load, probe_s, perf_s, perf_no_inline_s }
+    fn of(load: &'static str, rounds: &[Round]) -> Self {
+        let seconds = |at: usize| median(rounds.iter().map(|one| one.seconds[at]).collect());
+        let samples = |at: usize| median(rounds.iter().map(|one| one.samples[at] as f64).collect());
+        let [probe_s, perf_s, perf_no_inline_s] = [0, 1, 2].map(seconds);
+        let [probe_samples, perf_samples] = [0, 1].map(samples);
+        Self { load, probe_s, perf_s, perf_no_inline_s, probe_samples, perf_samples }
     }
 }
 
@@ -150,13 +181,15 @@ impl fmt::Display for Report {
     }
 }
 
-const COLUMNS: [Column<Row>; 6] = [
+const COLUMNS: [Column<Row>; 8] = [
     ("load", |row| row.load.to_owned()),
     ("probe sample", |row| show(row.probe_s, seconds)),
     ("perf record, script", |row| show(row.perf_s, seconds)),
     ("ratio", |row| ratio(row.probe_s, row.perf_s)),
     ("--no-inline", |row| show(row.perf_no_inline_s, seconds)),
     ("ratio", |row| ratio(row.probe_s, row.perf_no_inline_s)),
+    ("probe's samples", |row| show(row.probe_samples, |samples| format!("{samples:.0}"))),
+    ("perf's samples", |row| show(row.perf_samples, |samples| format!("{samples:.0}"))),
 ];
 
 fn ratio(ours: Option<f64>, theirs: Option<f64>) -> String {
@@ -165,4 +198,21 @@ fn ratio(ours: Option<f64>, theirs: Option<f64>) -> String {
 
 fn seconds(seconds: f64) -> String {
     format!("{seconds:.3}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_are_counted() {
+        let printed =
+            "probe: 7984 samples, 0 lost; 12 of them of probe itself, left out (--include-self)\n";
+        assert_eq!(samples_of_probe(printed), Some(7984));
+        assert_eq!(samples_of_probe("probe: cannot sample\n"), None);
+        let printed = "\nAggregated stats:\n           TOTAL events:      12345\n\
+            \x20         SAMPLE events:       7990  (64.7%)\n";
+        assert_eq!(samples_of_perf(printed), Some(7990));
+        assert_eq!(samples_of_perf("           TOTAL events:      12345\n"), None);
+    }
 }

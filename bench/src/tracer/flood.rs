@@ -38,7 +38,7 @@ pub(super) struct Flood {
     /// The losses that the tracer reports, in its own unit.
     pub(super) own_losses: Option<u64>,
     /// Whether `probe` accounts for all records.
-    pub(super) ledger_complete: Option<bool>,
+    pub(super) ledger_balances: Option<bool>,
 }
 
 impl Flood {
@@ -63,6 +63,11 @@ impl Flood {
         };
         let (printed, text) = files.events(tool)?;
         ensure!(printed.events > 0, "the tracer reported no event: {}", files.reason());
+        ensure!(
+            printed.events <= writes,
+            "the tracer reported {} events of {writes} writes",
+            printed.events
+        );
         let stderr = files.stderr()?;
         Ok(Self {
             untraced_s: untraced.elapsed.as_secs_f64(),
@@ -74,16 +79,16 @@ impl Flood {
             cpu_s: ended.cpu.as_secs_f64(),
             peak_kib: ended.peak_kib,
             printed: printed.events,
-            missing: writes.saturating_sub(printed.events),
+            missing: writes - printed.events,
             out_of_order: printed.out_of_order,
             own_losses: output::add(printed.losses, output::own_losses(&stderr)),
-            ledger_complete: tool.is_ours().then(|| output::is_complete(&stderr)),
+            ledger_balances: tool.is_ours().then(|| output::balances(&stderr)),
         })
     }
 
-    /// Whether every write was reported in order and, for `probe`, the ledger is complete.
+    /// Whether every write was reported in order and, for `probe`, the ledger balances.
     pub(super) fn is_complete(&self) -> bool {
-        self.missing == 0 && self.out_of_order == 0 && self.ledger_complete != Some(false)
+        self.missing == 0 && self.out_of_order == 0 && self.ledger_balances != Some(false)
     }
 
     pub(super) fn slowdown_s(&self) -> f64 {
@@ -166,12 +171,12 @@ mod tests {
 
     #[test]
     fn complete_floods_have_all_events_in_order() {
-        let flood = Flood { ledger_complete: Some(true), ..Flood::default() };
+        let flood = Flood { ledger_balances: Some(true), ..Flood::default() };
         assert!(flood.is_complete());
         assert!(Flood::default().is_complete());
         assert!(!Flood { missing: 1, ..flood }.is_complete());
         assert!(!Flood { out_of_order: 1, ..flood }.is_complete());
-        assert!(!Flood { ledger_complete: Some(false), ..flood }.is_complete());
+        assert!(!Flood { ledger_balances: Some(false), ..flood }.is_complete());
     }
 
     #[test]

@@ -16,6 +16,7 @@ mod row;
 mod tool;
 
 use anyhow::{Result, ensure};
+use clap::value_parser;
 use report::Report;
 use round::Plan;
 use std::path::PathBuf;
@@ -32,8 +33,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// How often to repeat each measurement, after one discarded warm-up
-    #[arg(long)]
-    rounds: Option<usize>,
+    #[arg(long, value_parser = value_parser!(u32).range(1..))]
+    rounds: Option<u32>,
     /// The `probe` binary to measure, built by xtask
     #[arg(long, value_name = "FILE", hide = true)]
     probe: PathBuf,
@@ -44,12 +45,11 @@ impl Args {
         let (rounds, writes) = if self.quick { (2, WRITES / 10) } else { (5, WRITES) };
         let scratch = tempfile::tempdir()?;
         let plan = Plan {
-            rounds: self.rounds.unwrap_or(rounds),
+            rounds: self.rounds.unwrap_or(rounds) as usize,
             writes,
             tools: Tools { probe: self.probe.clone(), ring: None },
             scratch: scratch.path().to_owned(),
         };
-        ensure!(plan.rounds > 0, "--rounds must be at least 1");
         let report = Report::new(&plan)?;
         crate::publish(&report, self.json.as_deref())?;
         ensure!(report.failures.is_empty(), "some measurements failed, see above");

@@ -36,7 +36,7 @@ enum Notice {
 pub(super) struct Printed {
     /// Writes by dd to its standard output.
     pub(super) events: u64,
-    /// How many of them are older than the previous event of the same CPU.
+    /// How many of them are not younger than the previous event of the same CPU.
     pub(super) out_of_order: u64,
     /// Losses reported between the events.
     pub(super) losses: Option<u64>,
@@ -69,7 +69,7 @@ impl Lines {
             printed.events += 1;
             if let Some((cpu, time)) = event {
                 let before = last.insert(cpu, time);
-                printed.out_of_order += u64::from(before.is_some_and(|before| time < before));
+                printed.out_of_order += u64::from(before.is_some_and(|before| time <= before));
             }
         }
         Ok(printed)
@@ -102,8 +102,8 @@ fn losses_in(line: &str) -> Option<u64> {
     rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
-/// Whether `probe` accounts for every record.
-pub(super) fn is_complete(stderr: &str) -> bool {
+/// Whether `probe` accounts for every record, as handled or as lost.
+pub(super) fn balances(stderr: &str) -> bool {
     let mut ledgers = stderr.lines().filter(|line| line.starts_with("ledger: "));
     ledgers.any(|line| !line.contains("do not balance"))
 }
@@ -126,6 +126,7 @@ mod tests {
             line(0, 10, 1),
             line(1, 5, 1),
             line(0, 9, 1),
+            line(0, 9, 1),
             line(0, 11, 2),
             line(0, 12, 1) + &line(0, 13, 1),
             line(0, 14, 1).trim_end_matches('}').to_owned(),
@@ -135,7 +136,7 @@ mod tests {
             r#"{"type":"ledger","events":3,"lost":0,"complete":true}"#.to_owned(),
         ];
         let printed = Lines::Json.count(output.join("\n").as_bytes()).unwrap();
-        assert_eq!(printed, Printed { events: 3, out_of_order: 1, losses: Some(12) });
+        assert_eq!(printed, Printed { events: 4, out_of_order: 2, losses: Some(12) });
     }
 
     #[test]
@@ -154,8 +155,8 @@ mod tests {
     fn reported_losses_are_summed() {
         let ledger = "probe: 9 events\nledger: attempted 12 = handled 9 + lost 3; incomplete\n";
         assert_eq!(own_losses(ledger), Some(3));
-        assert!(is_complete(ledger));
-        assert!(!is_complete(
+        assert!(balances(ledger));
+        assert!(!balances(
             "ledger: attempted 12 = handled 9 + lost 2; incomplete, and the counts do not balance: …\n"
         ));
         assert_eq!(own_losses("Lost 5 events\n\nLost 70 events\n"), Some(75));

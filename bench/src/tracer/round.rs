@@ -11,8 +11,8 @@ use std::path::PathBuf;
 
 /// Number of writes that shows whether a tracer works here.
 const TRIAL: u64 = 1_000;
-/// Bytes of `probe`'s ring per CPU: its default, and the largest size to try.
-const OWN: u64 = 1 << 20;
+/// Bytes of `probe`'s ring per CPU: its default on machines with few CPUs, and the largest size to try.
+const OWN: u64 = 8 << 20;
 const LARGEST: u64 = 64 << 20;
 
 pub(super) struct Plan {

@@ -48,7 +48,7 @@ pub(super) struct Row {
     pub(super) out_of_order: u64,
     /// Losses that the tracer reports, in its own unit, summed over all rounds.
     pub(super) own_losses: Option<u64>,
-    /// Number of floods in which nothing was missing and, for `probe`, the ledger was complete.
+    /// Number of floods in which nothing was missing and, for `probe`, the ledger balanced.
     pub(super) whole: usize,
     pub(super) floods: usize,
 }
