@@ -32,10 +32,15 @@ pub(crate) fn current_is_followed() -> bool {
 /// the threads that the kernel creates for a process, such as those of io_uring.
 #[raw_tracepoint(tracepoint = "task_newtask")]
 pub(crate) fn follow_new(ctx: RawTracePointContext) -> u32 {
+    let child: u64 = ctx.arg(0);
     if !filter::current_is_in_scope() {
+        // An earlier task at this address is still there if the kernel refused to remove it, as some do from 5.11 on in an
+        // interrupt.
+        if FOLLOWED.get_ptr(child).is_some() {
+            let _ = FOLLOWED.remove(child);
+        }
         return 0;
     }
-    let child: u64 = ctx.arg(0);
     if FOLLOWED.insert(child, 0, 0).is_err()
         && let Some(missed) = NOT_FOLLOWED.get_ptr_mut(0)
     {

@@ -88,6 +88,13 @@ fn forget(probe: u32, second: u64) {
     let Some(latest) = LATEST.get_ptr_mut(probe) else { return };
     // SAFETY: the entry is the probe's, and only the program that begins a second gets here.
     let Latest { last, before } = unsafe { latest.read_volatile() };
+    if second < last {
+        // A program that was interrupted for long begins a second after others have begun a later one.
+        if second.wrapping_add(1) < last {
+            let _ = SECONDS.remove(Second { second, probe: probe.into() });
+        }
+        return;
+    }
     // If two CPUs begin two seconds at the same time, only one of them notes its second here: the one before `last` or the one
     // after it is not noted.
     for old in [before, last.wrapping_sub(1), last.wrapping_add(1)] {

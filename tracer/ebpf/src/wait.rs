@@ -64,6 +64,7 @@ static LAYOUT: Global<Layout> =
 /// A program must not interrupt another one that holds a lock of this map. One of a kprobe may interrupt one of a uprobe
 /// (6.0+), but then the kernel refuses what the former asks for (5.11+), and its hit does not wait. The programs that
 /// remove hits interrupt none: a page fault is resolved, and user space runs [`end_wait`], while interrupts are enabled.
+/// Some kernels from 5.11 on still refuse a change, as the lock is given back before the mark that it is taken.
 #[map]
 static WAITING: HashMap<u64, Part> = HashMap::with_max_entries(1, 0);
 
@@ -378,23 +379,28 @@ fn store(place: Place, depth: u32, is_undecided: bool) -> bool {
     is_stored
 }
 
-/// Removes what is in a place that is held.
+/// Removes what is in a place that is held. Returns `false` if the kernel refuses that now: the hit is still there.
 #[inline(always)]
-fn remove(place: Place) {
-    remove_parts(place.thread, place.number);
+fn remove(place: Place) -> bool {
+    remove_parts(place.thread, place.number) != 0
 }
 
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn remove_parts(thread: u32, number: u32) -> u32 {
     let place = Place { thread, number };
+    // First, so that no hit lacks a part.
+    if place.get(0).is_some() && !place.remove(0) {
+        return 0;
+    }
     for n in 1..PARTS {
-        if !place.remove(n) {
+        if place.get(n).is_none() {
             break;
         }
+        // A part that remains makes room for the next hit of this place.
+        place.remove(n);
     }
-    // Last, so that nobody takes the place for a free one before.
-    u32::from(place.remove(0))
+    1
 }
 
 /// Copies the hit in a place that is held to the reservation at `depth`. Returns whether there is one, and whether it is
@@ -501,13 +507,12 @@ extern "C" fn give_up(thread: u32, number: u32) -> u32 {
 fn taken_from(place: Place) -> Option<(Reservation<ProbeHit>, u32, bool)> {
     let Ok(hit) = pipe::reserve::<ProbeHit>() else {
         // Where hits are reported, the pipe's tally has counted this one as lost.
-        if count::is_wanted()
-            && let Some(kept) = place.get(0)
-        {
-            count::unjudged(probe_of(kept));
-        }
-        if remove_parts(place.thread, place.number) != 0 {
+        let probe = probe_of(place.get(0)?);
+        if remove(place) {
             add_wait(|waits| &raw mut waits.ended);
+            if count::is_wanted() {
+                count::unjudged(probe);
+            }
         }
         return None;
     };
@@ -541,11 +546,14 @@ fn read_again(
     end(place, hit, was, said)
 }
 
-/// Removes a hit that waits no more from its place, and counts it. `said` is what the predicate says now.
+/// Removes a hit that waits no more from its place, and counts it. `said` is what the predicate says now. If the kernel
+/// refuses that, the hit waits on, for a sweep at the latest.
 #[inline(always)]
 fn end(place: Place, hit: Reservation<ProbeHit>, was: u32, said: u32) -> u32 {
     let probe = hit.probe;
-    remove(place);
+    if !remove(place) {
+        return NOTHING;
+    }
     add_wait(|waits| &raw mut waits.ended);
     if said == UNDECIDED {
         remain_undecided(probe);

@@ -6,7 +6,7 @@ use super::{Bulk, Host};
 use crate::binary::{BinaryError, FileProblem};
 use crate::error::{Result, TraceError};
 use crate::kernel::features;
-use crate::object::{Object, Side};
+use crate::object::{FOLLOW_FREE, FOLLOW_NEW, Object, Side};
 use crate::resolve::probe::Probe;
 use crate::spec::ProbeSpec;
 use probe_sys::bpf;
@@ -298,7 +298,7 @@ impl<'o> Attacher<'o> {
                 .and_then(|program| raw_tracepoint(tracepoint, program))
                 .map_err(TraceError::Follow)
         };
-        Ok([attach("follow_new", c"task_newtask")?, attach("follow_free", c"sched_process_free")?])
+        Ok([attach(FOLLOW_NEW, c"task_newtask")?, attach(FOLLOW_FREE, c"sched_process_free")?])
     }
 
     /// Attaches one of the programs with this prefix to an event.

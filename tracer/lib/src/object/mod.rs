@@ -79,6 +79,10 @@ pub(crate) struct Object {
 /// attaching the other.
 const MOST_SPECIALIZED: usize = 16;
 
+/// The programs that follow descendants.
+pub(crate) const FOLLOW_NEW: &str = "follow_new";
+pub(crate) const FOLLOW_FREE: &str = "follow_free";
+
 impl Object {
     /// Reads the object and creates its maps. Probe `n` reads what `tables[n]` says.
     pub(crate) fn load(config: &Config, tables: &[FetchTable]) -> Result<Self> {
@@ -357,7 +361,8 @@ impl Object {
     /// because another program was running on the CPU (6.7+; 0 before).
     pub(crate) fn skipped(&self) -> Result<u64> {
         // Hits do not run these.
-        let others = [FLUSH_PROGRAM, PAGE_FAULT_PROGRAM, END_WAIT_PROGRAM];
+        let waits = [FLUSH_PROGRAM, PAGE_FAULT_PROGRAM, END_WAIT_PROGRAM];
+        let others = [waits.as_slice(), &[FOLLOW_NEW, FOLLOW_FREE]].concat();
         let is_hit = |name: &str| !others.contains(&name);
         let programs = self.loaded.iter().filter(|(((name, _), _), _)| is_hit(name));
         let misses = programs.map(|(_, program)| bpf::recursion_misses(program.as_fd()));
@@ -365,11 +370,16 @@ impl Object {
         sum.map_err(TraceError::Counts)
     }
 
-    /// The number of tasks that should have been followed but found no room.
+    /// The number of tasks that should have been followed but found no room, and of those that the kernel may have created
+    /// without telling: some kernels (`PREEMPT_RT`) can do that while another task creates one on the same CPU.
     pub(crate) fn not_followed(&self) -> Result<u64> {
         let map = self.map("NOT_FOLLOWED").map_err(TraceError::load)?;
         let counter: Array<_, u64> = map.try_into().map_err(TraceError::load)?;
-        counter.get(&0, 0).map_err(TraceError::load)
+        let no_room = counter.get(&0, 0).map_err(TraceError::load)?;
+        let programs = self.loaded.iter().filter(|(((name, _), _), _)| *name == FOLLOW_NEW);
+        let misses = programs.map(|(_, program)| bpf::recursion_misses(program.as_fd()));
+        let sum = misses.map(|misses| Ok(misses?.unwrap_or(0))).sum::<io::Result<u64>>();
+        Ok(no_room.saturating_add(sum.map_err(TraceError::Counts)?))
     }
 
     /// Makes hits of all probes count from now on, or no longer. Before this is called, none counts.
