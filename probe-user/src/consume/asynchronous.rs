@@ -8,13 +8,12 @@ use crate::pipe::driving::Drive;
 use crate::pipe::evpipe::{EvPipe, Progress};
 use crate::queue::consumer::Consumer;
 use futures_core::Stream;
-use probe_sys::runtime;
+use probe_sys::runtime::{self, Readable};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use tokio::io::unix::AsyncFd;
 
 /// A pipe that a runtime can wait for: an [`EvPipe`] or an [`OrderedPipe`].
 pub trait Pipe: Drive + AsFd {}
@@ -40,7 +39,9 @@ impl Pipe for OrderedPipe {}
 pub struct AsyncEvPipe<P: Pipe = EvPipe> {
     pipe: P,
     /// The epoll instance of the pipe, through a descriptor that the runtime owns.
-    ready: AsyncFd<OwnedFd>,
+    ready: Readable,
+    /// Whether other tasks run before the next drain.
+    yields: bool,
 }
 
 impl<P: Pipe> AsyncEvPipe<P> {
@@ -56,7 +57,7 @@ impl<P: Pipe> AsyncEvPipe<P> {
     pub fn new(mut pipe: P) -> io::Result<Self> {
         pipe.tick()?;
         let ready = runtime::readable(pipe.as_fd().try_clone_to_owned()?)?;
-        Ok(Self { pipe, ready })
+        Ok(Self { pipe, ready, yields: false })
     }
 
     /// Waits until there are records, and drains once. Cancelling this loses nothing.
@@ -65,11 +66,13 @@ impl<P: Pipe> AsyncEvPipe<P> {
     ///
     /// If the kernel refuses to wait, or to pause a ring for a dump.
     pub async fn poll<C: Consumer>(&mut self, consumer: &mut C) -> Result<Progress, PollError> {
-        let progress = std::future::poll_fn(|cx| self.poll_drain(cx, consumer)).await?;
-        if progress.pending {
-            // A CPU that emits without pause must not keep other tasks from running.
+        if std::mem::take(&mut self.yields) {
             tokio::task::yield_now().await;
         }
+        let progress = std::future::poll_fn(|cx| self.poll_drain(cx, consumer)).await?;
+        // A CPU that emits without pause must not keep other tasks from running. They run before the next drain: nobody
+        // could cancel this one any more.
+        self.yields = progress.pending;
         Ok(progress)
     }
 
@@ -89,7 +92,9 @@ impl<P: Pipe> AsyncEvPipe<P> {
     }
 
     /// Takes the pipe out of the runtime.
-    pub fn into_inner(self) -> P {
+    pub fn into_inner(mut self) -> P {
+        // The runtime may have taken the readiness of a ring since the last drain.
+        self.pipe.look_again();
         self.pipe
     }
 

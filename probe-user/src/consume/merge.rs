@@ -1,5 +1,6 @@
 //! The merge of the records of all CPUs in time order: which records are held, delivered, or late.
 
+use crate::consume::gaps::Gaps;
 use crate::consume::held::Held;
 use crate::queue::consumer::Consumer;
 use crate::queue::notices::{CpuChange, Dump, Failure, Loss, Malformed};
@@ -13,6 +14,7 @@ use std::ops::ControlFlow;
 #[derive(Debug)]
 pub struct Merge {
     held: Held,
+    gaps: Gaps,
     /// In nanoseconds.
     window: u64,
     clock: fn() -> u64,
@@ -33,6 +35,7 @@ impl Merge {
     pub fn new(window: u64, memory: usize, clock: fn() -> u64) -> Self {
         Self {
             held: Held::new(memory),
+            gaps: Gaps::default(),
             window,
             clock,
             believed: 0,
@@ -80,9 +83,19 @@ impl Merge {
 
     /// Delivers what is held up to and including the time `until`.
     pub fn release<C: Consumer>(&mut self, until: u64, consumer: &mut C) -> ControlFlow<()> {
+        self.report_gaps(consumer)?;
         while self.held.first().is_some_and(|first| first <= until) {
             consumer.accepts()?;
             self.deliver_first(consumer)?;
+            self.report_gaps(consumer)?;
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Delivers the losses before which no record is held.
+    fn report_gaps<C: Consumer>(&mut self, consumer: &mut C) -> ControlFlow<()> {
+        while let Some(loss) = self.gaps.pop_before(self.held.first()) {
+            consumer.lost(loss)?;
         }
         ControlFlow::Continue(())
     }
@@ -131,6 +144,7 @@ impl Merge {
         consumer: &mut C,
     ) -> ControlFlow<()> {
         let time = self.believe(record.time);
+        self.gaps.record(cpu, time);
         if time < self.released {
             self.late += 1;
             return self.deliver_now(cpu, record, consumer);
@@ -150,6 +164,7 @@ impl Merge {
             consumer.accepts()?;
             self.early += 1;
             self.deliver_first(consumer)?;
+            self.report_gaps(consumer)?;
         }
         ControlFlow::Continue(())
     }
@@ -164,7 +179,7 @@ impl Merge {
     }
 }
 
-/// Takes records into a [`Merge`], and passes what cannot be held to the consumer.
+/// Takes records and losses into a [`Merge`], and passes what cannot be held to the consumer.
 pub struct Intake<'m, C> {
     merge: &'m mut Merge,
     consumer: &'m mut C,
@@ -190,8 +205,10 @@ impl<C: Consumer> Consumer for Intake<'_, C> {
         self.note(flow)
     }
 
+    /// A loss waits for the records that its CPU had sent before.
     fn lost(&mut self, loss: Loss) -> ControlFlow<()> {
-        let flow = self.consumer.lost(loss);
+        self.merge.gaps.push(loss);
+        let flow = self.merge.report_gaps(self.consumer);
         self.note(flow)
     }
 
@@ -236,7 +253,8 @@ mod tests {
     #[derive(Default)]
     struct Log {
         given: Vec<(u32, u64, usize)>,
-        losses: u64,
+        /// Losses: the CPU, their number, and how many records were given before.
+        losses: Vec<(u32, u64, usize)>,
         caught_up: u32,
         accepts: Option<usize>,
         break_at: Option<usize>,
@@ -257,7 +275,7 @@ mod tests {
         }
 
         fn lost(&mut self, loss: Loss) -> ControlFlow<()> {
-            self.losses += loss.count;
+            self.losses.push((loss.cpu, loss.count, self.given.len()));
             ControlFlow::Continue(())
         }
 
@@ -326,12 +344,30 @@ mod tests {
         assert!(merge.intake(&mut log).accepts().is_break());
     }
 
+    fn lose(merge: &mut Merge, log: &mut Log, cpu: u32, count: u64) {
+        assert!(merge.intake(log).lost(Loss { cpu, count, records: None }).is_continue());
+    }
+
     #[test]
-    fn losses_do_not_wait() {
+    fn losses_wait_for_the_records_before_them() {
         let (mut merge, mut log) = (Merge::new(10, 0, end_of_time), Log::default());
         let _ = take(&mut merge, &mut log, 0, 50, 0);
-        let _ = merge.intake(&mut log).lost(Loss { cpu: 0, count: 3, records: None });
-        assert_eq!((log.losses, log.given.len()), (3, 0));
+        lose(&mut merge, &mut log, 1, 1);
+        assert_eq!(log.losses, [(1, 1, 0)], "CPU 1 had sent nothing before");
+        let _ = take(&mut merge, &mut log, 1, 40, 0);
+        lose(&mut merge, &mut log, 0, 2);
+        lose(&mut merge, &mut log, 1, 3);
+        let _ = take(&mut merge, &mut log, 1, 60, 0);
+        let _ = take(&mut merge, &mut log, 0, 70, 0);
+        lose(&mut merge, &mut log, 0, 4);
+        assert_eq!(log.losses.len(), 1);
+        let _ = merge.release(60, &mut log);
+        assert_eq!(times(&log), [40, 50, 60]);
+        assert_eq!(log.losses[1..], [(1, 3, 1), (0, 2, 2)]);
+        let _ = merge.release(70, &mut log);
+        assert_eq!(log.losses[3..], [(0, 4, 4)]);
+        lose(&mut merge, &mut log, 0, 5);
+        assert_eq!(log.losses[4..], [(0, 5, 4)], "nothing is held");
     }
 
     #[test]
@@ -439,6 +475,50 @@ mod tests {
             given.sort();
             taken.sort();
             prop_assert_eq!(given, taken);
+        }
+
+        /// Each CPU's records and losses keep their order, with little memory, too.
+        #[test]
+        fn losses_are_where_their_cpu_had_them(
+            steps in prop::collection::vec((0u32..4, 0u64..20, any::<bool>()), 1..300),
+            memory in prop_oneof![Just(0usize), Just(1 << 22)],
+            releases in prop::collection::vec(0u64..1000, 0..20),
+        ) {
+            let (mut merge, mut log) = (Merge::new(10, memory, end_of_time), Log::default());
+            let (mut now, mut expected) = ([0; 4], Vec::new());
+            let mut releases = releases.into_iter();
+            for (cpu, passed, is_loss) in steps {
+                let before = now.into_iter().map(|time: u64| (time > 0).then_some(time));
+                if is_loss {
+                    let loss = expected.len() as u64;
+                    expected.push((cpu, None, loss));
+                    lose(&mut merge, &mut log, cpu, loss);
+                } else {
+                    // Nothing is late: times are behind what was released.
+                    let time = before.flatten().max().unwrap_or(0).max(merge.released) + passed + 1;
+                    now[cpu as usize] = time;
+                    expected.push((cpu, Some(time), 0));
+                    let _ = take(&mut merge, &mut log, cpu, time, 3_000);
+                    if passed == 0 && let Some(until) = releases.next() {
+                        let _ = merge.release(until, &mut log);
+                    }
+                }
+            }
+            let _ = merge.release(u64::MAX, &mut log);
+            let mut given = Vec::new();
+            let mut losses = log.losses.iter().peekable();
+            for at in 0..=log.given.len() {
+                while let Some((cpu, loss, _)) = losses.next_if(|(.., before)| *before == at) {
+                    given.push((*cpu, None, *loss));
+                }
+                given.extend(log.given.get(at).map(|(cpu, time, _)| (*cpu, Some(*time), 0)));
+            }
+            for cpu in 0..4 {
+                let of = |all: &[(u32, Option<u64>, u64)]| {
+                    all.iter().copied().filter(|one| one.0 == cpu).collect::<Vec<_>>()
+                };
+                prop_assert_eq!(of(&given), of(&expected));
+            }
         }
 
         /// With enough memory, the merge is a stable sort.

@@ -3,6 +3,7 @@
 #[cfg(feature = "tokio")]
 pub(crate) mod asynchronous;
 pub(crate) mod evhandler;
+mod gaps;
 mod held;
 pub(crate) mod item;
 pub(crate) mod merge;

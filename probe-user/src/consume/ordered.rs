@@ -58,8 +58,9 @@ const MARGIN: Duration = Duration::from_millis(10);
 ///   late.
 /// - **Once.** No record is lost or delivered twice, even if the consumer breaks or panics.
 ///
-/// Losses and malformed bytes have no time. They are delivered as soon as they are found: before the records that
-/// follow them on their CPU, and perhaps before some that precede them.
+/// A loss has no time. It is delivered behind the record that its CPU had sent before, and before the next one.
+/// Malformed bytes have no time, either. They are delivered as soon as they are found, perhaps before some records that
+/// precede them.
 ///
 /// # The window
 ///
@@ -422,6 +423,11 @@ impl Drive for OrderedPipe {
 
     fn tick(&mut self) -> io::Result<()> {
         self.pipe.tick()
+    }
+
+    fn look_again(&mut self) {
+        self.pipe.look_again();
+        self.pending = true;
     }
 
     fn follow<C: Consumer>(&mut self, consumer: &mut C) -> bool {

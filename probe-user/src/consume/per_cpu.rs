@@ -135,7 +135,7 @@ impl<C: Consumer + Send, F: FnMut(u32) -> C> PerCpuPipe<C, F> {
             check_room(needed).map_err(|cause| OpenError::Poll { cause })?;
         }
         for &cpu in cpus {
-            match this.open_on(cpu) {
+            match this.open_on(cpu, &this.options) {
                 Ok(pipe) => _ = this.add(cpu, pipe),
                 // A CPU that went offline after the list was read is not an error.
                 Err(OpenError::CpuOffline { .. }) if wanted.is_none() => {}
@@ -165,17 +165,17 @@ impl<C: Consumer + Send, F: FnMut(u32) -> C> PerCpuPipe<C, F> {
         Self::open(PipeParts::of_object(object)?, options, make)
     }
 
-    fn open_on(&self, cpu: u32) -> Result<EvPipe, OpenError> {
+    fn open_on(&self, cpu: u32, options: &Options) -> Result<EvPipe, OpenError> {
         // The budget is the whole ring, as there is no other CPU to go on with.
-        let options = self.options.clone().cpus([cpu]).budget(self.options.bytes());
+        let options = options.clone().cpus([cpu]).budget(options.bytes());
         EvPipe::open_with(self.parts.clone(), self.accounts.clone(), &options)
     }
 
     /// Adds a CPU, and returns its new consumer.
-    fn add(&mut self, cpu: u32, pipe: EvPipe) -> &mut C {
+    fn add(&mut self, cpu: u32, mut pipe: EvPipe) -> &mut C {
         let consumer = (self.make)(cpu);
         for shard in &mut self.shards {
-            shard.pipe.accounting.set_watched(cpu, false);
+            pipe.accounting.follow(cpu, &mut shard.pipe.accounting);
         }
         meter::share(&self.shared, pipe.queues());
         let at = self.shards.partition_point(|shard| shard.cpu < cpu);
@@ -252,7 +252,8 @@ impl<C: Consumer + Send, F: FnMut(u32) -> C> PerCpuPipe<C, F> {
         if is_over || self.shards.iter().any(|shard| shard.cpu == cpu) {
             return;
         }
-        match self.open_on(cpu) {
+        // Whoever has the CPU by now keeps it.
+        match self.open_on(cpu, &self.options.clone().take_nothing_over()) {
             Ok(pipe) => self.add(cpu, pipe).cpu_changed(CpuChange::Covered { cpu }),
             // The CPU is already offline again, or another consumer's.
             Err(OpenError::CpuOffline { .. } | OpenError::InUse { .. }) => {}
@@ -263,7 +264,7 @@ impl<C: Consumer + Send, F: FnMut(u32) -> C> PerCpuPipe<C, F> {
     /// Reports a CPU without a queue, and its failures from now on, to the consumer of the lowest CPU.
     fn report_uncovered(&mut self, cpu: u32, error: &OpenError) {
         if let Some(Shard { consumer, pipe, .. }) = self.shards.first_mut() {
-            pipe.accounting.set_watched(cpu, true);
+            pipe.accounting.watch(cpu);
             consumer.cpu_changed(CpuChange::Uncovered { cpu, error });
         }
     }

@@ -187,7 +187,8 @@ impl EvPipe {
         }
         // The sort is stable, and fast for a few long sorted runs, as here.
         found.sort_by_key(|record: &FoundRecord| record.time);
-        let newly_overwritten = overwritten(self.queues()) - before;
+        // The accounts may have begun later meanwhile.
+        let newly_overwritten = overwritten(self.queues()).saturating_sub(before);
         let number = self.flight.as_mut().map_or(0, |flight| {
             flight.dumps += 1;
             flight.dumps - 1

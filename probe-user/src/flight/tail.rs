@@ -61,8 +61,10 @@ impl EvQueue {
         }
         if received.overwritten_bytes.get() > 0 {
             for kind in (0..KINDS).filter_map(RecordKind::at) {
-                let overwritten = sent(kind).map(|sent| sent.saturating_sub(dumped.found.of(kind)));
-                received.overwritten.set(kind, overwritten.unwrap_or(0));
+                // If that is not known now, it is in the next dump.
+                if let Some(sent) = sent(kind) {
+                    received.overwritten.set(kind, sent.saturating_sub(dumped.found.of(kind)));
+                }
             }
         }
         ControlFlow::Continue(())

@@ -51,9 +51,14 @@ impl Accounting {
         Self { accounts, scratch, page, reported, failures }
     }
 
-    /// Reports the failures of another CPU, too, or no more.
-    pub(crate) fn set_watched(&mut self, cpu: u32, is_watched: bool) {
-        self.failures.set_watched(cpu, is_watched);
+    /// Reports the failures of another CPU, too.
+    pub(crate) fn watch(&mut self, cpu: u32) {
+        self.failures.set_watched(cpu, true);
+    }
+
+    /// Goes on with the failures of a CPU where another accounting ends.
+    pub(crate) fn follow(&mut self, cpu: u32, earlier: &mut Self) {
+        self.failures.follow(cpu, &mut earlier.failures);
     }
 
     /// What has failed for another reason than a full ring and is not reported yet. `None` if it is not time to look yet, or the

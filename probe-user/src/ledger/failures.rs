@@ -38,6 +38,12 @@ impl Failures {
         }
     }
 
+    /// Takes over a CPU from those that have reported its failures until now.
+    pub(crate) fn follow(&mut self, cpu: u32, earlier: &mut Self) {
+        earlier.set_watched(cpu, false);
+        self.reported.extend(earlier.reported.extract_if(.., |(of, _), _| *of == cpu));
+    }
+
     /// What has failed and is not reported yet. `None` if it is not time to look yet. In the control page, CPUs count their
     /// failures, which is little to read, other than the counts by kind.
     pub(crate) fn look(
@@ -101,5 +107,23 @@ fn seen(accounts: &Accounts, page: Option<&ControlPage>) -> Result<u64, TallyErr
         Some(failures) => Ok(failures),
         // Somebody else's page, or CPUs without an entry. What the pipe refuses comes with the next failed output.
         None => accounts.failed_outputs(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_another_has_reported_is_not_reported_again() {
+        let (cpu, class) = (3, FailureClass::NoEvent);
+        let (mut first, mut own) = (Failures::new(Some(&[0])), Failures::new(Some(&[cpu])));
+        first.set_watched(cpu, true);
+        first.report(Failure::new(0, class, 7));
+        first.report(Failure::new(cpu, class, 1_000));
+        own.follow(cpu, &mut first);
+        assert_eq!(own.reported, BTreeMap::from([((cpu, class), 1_000)]));
+        assert_eq!(first.reported, BTreeMap::from([((0, class), 7)]));
+        assert_eq!((first.cpus, own.cpus), (Some(vec![0]), Some(vec![cpu])));
     }
 }

@@ -290,6 +290,14 @@ impl Adaptive {
         self.tell_all();
     }
 
+    /// Checks that this process may ask for blocks, before there are any. It may have given up its privileges. Asks the CPU
+    /// of this thread, which interrupts nobody.
+    fn may_ask(&mut self) {
+        if self.limit > 0 && bpf::run_here(self.flush.as_fd(), &[]).is_err() {
+            self.stop_packing();
+        }
+    }
+
     /// Begins a new measurement of eager CPUs. If there were too many wakeups, makes those CPUs lazy that caused more
     /// than others.
     fn calm(&mut self, wakeups: Wakeups) {
@@ -319,6 +327,7 @@ impl Adaptive {
                     look_again(self.cpus[at].id);
                 }
             } else if packs != pace.deserves_packing(records) {
+                self.may_ask();
                 self.cpus[at].mode = Mode::Lazy { packs: !packs };
                 self.tell(&self.cpus[at]);
             }
@@ -334,6 +343,9 @@ impl Adaptive {
             (self.looked, self.settled) = (now, now);
             self.swept = Instant::now();
             self.rate.restart(self.swept);
+        }
+        if packs {
+            self.may_ask();
         }
         let id = self.cpus[at].id;
         self.cpus[at] = Cpu { mode: Mode::Lazy { packs }, is_fresh: !is_first, ..Cpu::new(id) };

@@ -42,6 +42,10 @@ pub trait Drive {
     #[cfg_attr(not(feature = "tokio"), allow(dead_code, reason = "only a runtime asks"))]
     fn follow<C: Consumer>(&mut self, consumer: &mut C) -> bool;
 
+    /// Has the next wait end at once, because somebody else may have taken the readiness of the rings.
+    #[cfg_attr(not(feature = "tokio"), allow(dead_code, reason = "only a runtime does"))]
+    fn look_again(&mut self);
+
     /// Waits until the epoll instance is readable. This takes the readiness, so a drain has to follow. Does not wait
     /// if something is pending.
     fn wait(&mut self, timeout: Option<Duration>) -> Result<(), PollError>;

@@ -355,6 +355,13 @@ impl Drive for EvPipe {
         if self.is_here() { self.waiting.tick() } else { Err(forked()) }
     }
 
+    fn look_again(&mut self) {
+        // A flight recorder looks on request only.
+        if self.flight.is_none() {
+            self.waiting.look_at_all();
+        }
+    }
+
     fn follow<C: Consumer>(&mut self, consumer: &mut C) -> bool {
         let any = self.coverage.queues.are_here()
             && self.coverage.is_watch_left()

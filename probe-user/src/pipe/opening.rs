@@ -64,7 +64,13 @@ impl EvPipe {
         let poll = |cause| OpenError::Poll { cause };
         let epoll = Epoll::new().map_err(poll)?;
         let mut coverage = Coverage::open(&parts, events, accounts.clone(), options, &epoll)?;
-        let waiting = Waiting::open(epoll, &mut coverage.queues, parts.adaptive, options)?;
+        let adaptive = match (parts.adaptive, &parts.scratch) {
+            (Some(adaptive), Some(_)) => Ok(adaptive),
+            // What a CPU has packed when it goes offline would be lost.
+            (Some(_), None) => Err("the map of open blocks is not known (PipeParts::scratch)"),
+            (None, _) => Err("only the map of events is known, not the rest of the object"),
+        };
+        let waiting = Waiting::open(epoll, &mut coverage.queues, adaptive, options)?;
         let mut flight = None;
         if options.overwrites() {
             let trigger = Trigger::new().map_err(poll)?;

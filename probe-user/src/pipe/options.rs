@@ -150,6 +150,12 @@ impl Options {
         self
     }
 
+    /// Unsets [`take_over`](Self::take_over).
+    pub(crate) fn take_nothing_over(mut self) -> Self {
+        self.takes_over = false;
+        self
+    }
+
     /// Sets how long a record may wait in the ring when the ring holds too little for a wakeup. The consumer wakes at
     /// this interval, unless every record wakes it anyway. With [`Wakeup::PollOnly`], this is how long an
     /// [`EvPipe::poll`](crate::EvPipe::poll) without a timeout waits, and how often a runtime looks. Not 0.

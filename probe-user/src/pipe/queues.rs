@@ -303,11 +303,10 @@ impl Queues {
     /// reason as a message.
     pub(crate) fn open_adaptive(
         &mut self,
-        parts: Option<AdaptiveParts>,
+        parts: Result<AdaptiveParts, &str>,
         max_latency: Duration,
     ) -> Result<Adaptive, String> {
-        let AdaptiveParts { eager, flush, .. } =
-            parts.ok_or("only the map of events is known, not the rest of the object")?;
+        let AdaptiveParts { eager, flush, .. } = parts?;
         // Where the consumer does not wait for events, no CPU is eager, and no program looks for the second event.
         let looks = if self.is_waited_for() { Looks::WhenWoken } else { Looks::OnRequest };
         if looks == Looks::WhenWoken {

@@ -42,7 +42,7 @@ impl Waiting {
     pub(crate) fn open(
         epoll: Epoll,
         queues: &mut Queues,
-        parts: Option<AdaptiveParts>,
+        parts: Result<AdaptiveParts, &str>,
         options: &Options,
     ) -> Result<Self, OpenError> {
         let poll = |cause| OpenError::Poll { cause };

@@ -26,6 +26,25 @@ fn open<'m>(find: impl Fn(&'static str) -> BorrowedFd<'m>) -> Result<EvPipe, Ope
     EvPipe::open(parts, &Options::new())
 }
 
+/// What a CPU has packed when it goes offline would be lost without a word.
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn without_the_map_of_open_blocks_nothing_is_packed() {
+    let mut object = load();
+    let flush: &mut RawTracePoint = object.program_mut(FLUSH_PROGRAM).unwrap().try_into().unwrap();
+    flush.load().unwrap();
+    let flush = object.program(FLUSH_PROGRAM).unwrap().fd().unwrap().as_fd();
+    let find = |name| map(&object, name);
+    let parts = PipeParts::new(find(EVENTS_MAP)).unwrap();
+    let parts = parts.adaptive(find(EAGER_MAP), find(CONTROL_MAP), flush).unwrap();
+    let parts = parts.tally(find(TALLY_MAP), find(OUTPUTS_MAP)).unwrap();
+    let pipe = EvPipe::open(parts.clone(), &Options::new()).unwrap();
+    assert!(pipe.fallback().unwrap().contains("PipeParts::scratch"), "{:?}", pipe.fallback());
+    drop(pipe);
+    let pipe = EvPipe::open(parts.scratch(find(SCRATCH_MAP)).unwrap(), &Options::new()).unwrap();
+    assert_eq!(pipe.fallback(), None);
+}
+
 #[test]
 #[ignore = "needs root and BPF: cargo xtask test"]
 fn no_part_can_be_anything_else() {

@@ -13,6 +13,8 @@ use crate::suite::{
 };
 use probe_sys::disturb::{Interruptions, in_child};
 use probe_testing::left::mappings;
+#[cfg(feature = "tokio")]
+use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
@@ -243,6 +245,87 @@ fn a_forked_child_leaves_the_stop_of_its_parent_alone() {
         assert_eq!(ended.join().unwrap().unwrap(), None);
         assert!(stopped.elapsed() < Duration::from_secs(30));
     });
+}
+
+#[cfg(feature = "tokio")]
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_record_that_only_the_runtime_has_noticed_wakes_the_pipe_that_is_taken_out() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let mut object = load();
+    let pipe = EvPipe::from_object(&mut object, &Options::new()).unwrap();
+    classifier(&mut object, "emit_numbered");
+    let pipe = runtime.block_on(async {
+        let mut pipe = AsyncEvPipe::new(pipe).unwrap();
+        let quiet = Duration::from_millis(100);
+        tokio::time::timeout(quiet, pipe.poll(&mut Received::default())).await.unwrap_err();
+        emit_one_on(&mut object, online()[0]);
+        // The runtime looks at its descriptors meanwhile.
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        pipe.into_inner()
+    });
+    let (mut pipe, mut received, begin) = (pipe, Received::default(), Instant::now());
+    let _ = pipe.poll(Some(Duration::from_secs(60)), &mut received).unwrap();
+    assert_eq!(received.total(), 1);
+    assert!(begin.elapsed() < Duration::from_secs(30), "it waited for another record");
+}
+
+#[cfg(feature = "tokio")]
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_break_ends_a_run_even_if_something_else_is_ready() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let mut object = load();
+    let pipe = EvPipe::from_object(&mut object, &Options::new()).unwrap();
+    generate_on(classifier(&mut object, "emit_numbered"), &online(), 10);
+    let mut seen = 0;
+    let mut handlers = EvHandlers::new();
+    handlers.on::<Numbered, _>(|_| {
+        seen += 1;
+        if seen == 1 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    runtime.block_on(async {
+        let mut pipe = AsyncEvPipe::new(pipe).unwrap();
+        for _ in 0..100 {
+            tokio::select! {
+                biased;
+                ended = pipe.run(&mut handlers) => return ended.unwrap(),
+                () = tokio::task::yield_now() => {}
+            }
+        }
+    });
+    drop(handlers);
+    assert_eq!(seen, 1);
+}
+
+#[cfg(feature = "tokio")]
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_forked_child_that_drops_an_asynchronous_pipe_takes_no_wakeups() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let mut object = load();
+    let pipe = EvPipe::from_object(&mut object, &Options::new()).unwrap();
+    classifier(&mut object, "emit_numbered");
+    let mut pipe = {
+        let _inside = runtime.enter();
+        Some(AsyncEvPipe::new(pipe).unwrap())
+    };
+    let quiet = Duration::from_millis(100);
+    let mut received = Received::default();
+    let poll = |pipe: &mut AsyncEvPipe, within, received: &mut Received| {
+        runtime.block_on(async { tokio::time::timeout(within, pipe.poll(received)).await.is_ok() })
+    };
+    // Nothing is pending after that: only the runtime can tell of the record.
+    assert!(!poll(pipe.as_mut().unwrap(), quiet, &mut received));
+    let child = in_child(|| {
+        let _inside = runtime.enter();
+        drop(pipe.take());
+        0
+    });
+    assert_eq!(child.unwrap(), 0);
+    emit_one_on(&mut object, online()[0]);
+    assert!(poll(pipe.as_mut().unwrap(), Duration::from_secs(60), &mut received));
+    assert_eq!(received.total(), 1);
 }
 
 #[cfg(feature = "tokio")]

@@ -345,6 +345,24 @@ fn a_consumer_that_may_not_ask_for_blocks_lets_none_wait() {
     assert_eq!(received.total(), u64::from(N) + 20);
 }
 
+/// What would be packed then might never be sent: the CPU is quiet afterwards.
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_consumer_that_may_not_ask_for_blocks_has_none_packed() {
+    let mut object = load();
+    let mut pipe = EvPipe::from_object(&mut object, &options()).unwrap();
+    let (cpu, mut received) = (online()[0], Received::default());
+    refuse("bpf", EPERM, || {
+        for _ in 0..2 {
+            generate_on(classifier(&mut object, "emit_numbered"), &[cpu], N);
+            for _ in 0..20 {
+                let _ = pipe.poll(Some(Duration::from_millis(2)), &mut received).unwrap();
+            }
+        }
+    });
+    assert_eq!(received.total(), u64::from(2 * N));
+}
+
 #[test]
 #[ignore = "needs root and BPF: cargo xtask test"]
 fn a_call_that_fails_while_records_are_consumed_loses_none() {
