@@ -24,7 +24,12 @@ pub(crate) struct Extent {
     length: &'static str,
     /// The argument that has the size of the buffer, if the length may exceed it.
     room: Option<&'static str>,
+    /// Whether the buffer has a string, whose end the length includes.
+    is_string: bool,
 }
+
+/// A function whose buffer has a string.
+const STRING: &str = "getcwd";
 
 const SYSCALLS: &[Buffer] = &[
     ("write", "buf", "count"),
@@ -98,7 +103,7 @@ fn find(buffers: &[Buffer], name: &str, argument: &str) -> Option<Extent> {
     let &(_, _, length) = buffers.iter().find(|one| (one.0, one.1) == (name, argument))?;
     let is_partly_filled = |one: &&(&str, &str)| length == "retval" && one.0 == name;
     let room = PARTLY_FILLED.iter().find(is_partly_filled).map(|one| one.1);
-    Some(Extent { length, room })
+    Some(Extent { length, room, is_string: name == STRING })
 }
 
 /// The extent of a well-known buffer. The source may not have its fields.
@@ -127,7 +132,7 @@ impl Length {
 
 /// The length of the buffer at a path, if the source knows it and has it.
 fn known_length(source: &dyn FieldSource, path: &FieldPath) -> Option<Length> {
-    let Extent { length, room } = extent(source, path)?;
+    let Extent { length, room, .. } = extent(source, path)?;
     let own = |name: &str| {
         let base = match name {
             "retval" => FieldBase::Return,
@@ -159,7 +164,10 @@ pub(super) fn field(source: &dyn FieldSource, spec: &FieldSpec, slots: &mut Slot
         bound(source, &mut field, length, slots, at)?;
         return Ok((field, if shape == Shape::Bytes { Shape::Buffer } else { shape }));
     }
+    let is_string = ty.is_none() && extent(source, path).is_some_and(|extent| extent.is_string);
+    let ty = if is_string { &Some(FieldType::Ustr) } else { ty };
     match (known_length(source, path), ty) {
+        (None, Some(_)) if is_string => address(source, path),
         (Some(length), None) => buffer(source, path, length, slots),
         (Some(length), Some(FieldType::Str | FieldType::Ustr)) => {
             let (mut field, shape) = source.field(path, *ty, *ty_at)?;

@@ -147,6 +147,7 @@ pub(crate) mod tests {
     pub(crate) struct Hit {
         bytes: Vec<u64>,
         len: usize,
+        cpu: u32,
     }
 
     impl Hit {
@@ -174,7 +175,14 @@ pub(crate) mod tests {
             let bytes = [hit.as_bytes(), words.as_bytes(), &data].concat();
             let mut aligned = vec![0u64; bytes.len().div_ceil(8)];
             aligned.as_mut_bytes()[..bytes.len()].copy_from_slice(&bytes);
-            Self { bytes: aligned, len: bytes.len() }
+            Self { bytes: aligned, len: bytes.len(), cpu: 3 }
+        }
+
+        /// One of an idle CPU, or of a task outside of the PID namespace.
+        pub(crate) fn without_id(mut self, cpu: u32) -> Self {
+            let (hit, _) = ProbeHit::mut_from_prefix(self.bytes.as_mut_bytes()).unwrap();
+            (hit.task.pid, hit.task.tid) = (0, 0);
+            Self { cpu, ..self }
         }
 
         /// This process's own event.
@@ -189,7 +197,7 @@ pub(crate) mod tests {
         }
 
         pub(crate) fn event(&self) -> TraceEvent<'_> {
-            TraceEvent::decode(3, self.record()).unwrap()
+            TraceEvent::decode(self.cpu, self.record()).unwrap()
         }
     }
     #[test]

@@ -306,7 +306,9 @@ impl Compiler<'_> {
     /// Adds a step. Returns the target that it is.
     fn push(&mut self, step: Step, at: At) -> Result<Target, ResolveError> {
         if self.steps.len() == self.room {
-            let what = format!("a predicate has at most {CHECKS} comparisons");
+            let what = format!(
+                "a predicate has at most {CHECKS} comparisons, where one with the name of a system call counts as two"
+            );
             return Err(ResolveError::new(at, what));
         }
         self.steps.push(step);
@@ -381,7 +383,7 @@ impl Compiler<'_> {
             return Ok(-i128::from(errno));
         }
         let errno = errno::number(name).map(i128::from);
-        if *own.shape == Shape::Result && errno.is_some() {
+        if matches!(own.shape, Shape::Result | Shape::PointerOrError) && errno.is_some() {
             return Err(format!("an error is a negative result; compare with -{name}"));
         }
         let any = self.source.enumerator(name).or(errno);

@@ -222,7 +222,8 @@ fn string(mut reach: Reach, kind: &ValueKind, is_user: bool) -> Taken {
         ValueKind::Array { size, element: Element::Char | Element::SocketName | Element::Byte }
             if !reach.is_register() =>
         {
-            array_of_text(reach, *size, kind, Some(is_user))
+            // The same holds for an array in a structure of the process.
+            array_of_text(reach, *size, kind, Some(is_user || reach.is_user()))
         }
         _ if is_address(kind) => {
             // `str` is a string in the process, too, if the pointer is known to point there.

@@ -216,6 +216,12 @@ pub(super) fn number(text: &str) -> Result<(u64, usize), &'static str> {
     Ok((value.map_err(|_| "this number is too large for 64 bits")?, word.len()))
 }
 
+/// Parses a text that is a number.
+pub(crate) fn whole_number(text: &str) -> Option<u64> {
+    let (value, length) = number(text).ok()?;
+    (length == text.len()).then_some(value)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

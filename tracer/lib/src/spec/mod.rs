@@ -23,6 +23,8 @@ pub use instead::Instead;
 pub use predicate::{Comparison, Operand, Operator, Predicate};
 pub use provider::Provider;
 
+pub(crate) use lexer::whole_number;
+
 use head::NameKind;
 use std::borrow::Cow;
 use std::fmt;

@@ -37,7 +37,7 @@ macro_rules! sets {
 
 sets! {
     OPEN = in 3 [O_RDONLY O_WRONLY O_RDWR O_ACCMODE] flags [O_CREAT O_EXCL O_NOCTTY O_TRUNC O_APPEND O_NONBLOCK O_SYNC
-        O_DSYNC O_ASYNC O_DIRECT O_TMPFILE O_DIRECTORY O_NOFOLLOW O_NOATIME O_CLOEXEC O_PATH];
+        O_DSYNC O_ASYNC O_DIRECT O_LARGEFILE O_TMPFILE O_DIRECTORY O_NOFOLLOW O_NOATIME O_CLOEXEC O_PATH];
     PIPE = flags [O_NONBLOCK O_DIRECT O_CLOEXEC];
     DIRECTORY = one [AT_FDCWD];
     AT = flags [AT_SYMLINK_NOFOLLOW AT_SYMLINK_FOLLOW AT_NO_AUTOMOUNT AT_EMPTY_PATH AT_STATX_FORCE_SYNC
@@ -233,6 +233,7 @@ sets! {
     TREE = flags [OPEN_TREE_CLONE OPEN_TREE_CLOEXEC AT_SYMLINK_NOFOLLOW AT_NO_AUTOMOUNT AT_EMPTY_PATH AT_RECURSIVE];
     MOVE_MOUNT = flags [MOVE_MOUNT_F_SYMLINKS MOVE_MOUNT_F_AUTOMOUNTS MOVE_MOUNT_F_EMPTY_PATH MOVE_MOUNT_T_SYMLINKS
         MOVE_MOUNT_T_AUTOMOUNTS MOVE_MOUNT_T_EMPTY_PATH MOVE_MOUNT_SET_GROUP MOVE_MOUNT_BENEATH];
+    FILE_SYSTEM_PICK = flags [FSPICK_CLOEXEC FSPICK_SYMLINK_NOFOLLOW FSPICK_NO_AUTOMOUNT FSPICK_EMPTY_PATH];
     FILE_SYSTEM_OPEN = flags [FSOPEN_CLOEXEC];
     FILE_SYSTEM_MOUNT = flags [FSMOUNT_CLOEXEC];
     FILE_SYSTEM = one [FSCONFIG_SET_FLAG FSCONFIG_SET_STRING FSCONFIG_SET_BINARY FSCONFIG_SET_PATH
@@ -265,8 +266,25 @@ fn constant_of((value, name): Named) -> Constant {
     Constant::new(value, value, name)
 }
 
+/// The name of a constant that the sets have, given that name or another one of libc's for the same number.
+pub(super) fn usual(name: &str) -> &str {
+    const OTHERS: [(&str, &str); 9] = [
+        ("AF_LOCAL", "AF_UNIX"),
+        ("MAP_ANON", "MAP_ANONYMOUS"),
+        ("O_FSYNC", "O_SYNC"),
+        ("O_NDELAY", "O_NONBLOCK"),
+        ("O_RSYNC", "O_SYNC"),
+        ("SCHED_NORMAL", "SCHED_OTHER"),
+        ("SIGCLD", "SIGCHLD"),
+        ("SIGIOT", "SIGABRT"),
+        ("SIGPOLL", "SIGIO"),
+    ];
+    OTHERS.iter().find(|(other, _)| *other == name).map_or(name, |(_, usual)| usual)
+}
+
 /// The value of a constant of any set.
 pub(in crate::resolve) fn value_of(name: &str) -> Option<i128> {
+    let name = usual(name);
     ALL.iter().find_map(|set| {
         if set.zero == Some(name) {
             return Some(0);
@@ -316,6 +334,13 @@ mod tests {
         assert_eq!(value_of("CLONE_IO"), Some(1 << 31));
         assert_eq!(value_of("F_OK"), Some(0));
         assert_eq!(value_of("O_NOTHING"), None);
+        // Go and musl pass it, although 64-bit programs need not.
+        let names = OPEN.names();
+        let large = names.of_integer(uapi::O_LARGEFILE.into(), &Shape::Signed);
+        assert_eq!(large.as_deref(), Some("O_RDONLY|O_LARGEFILE"));
+        assert_eq!(value_of("SIGPOLL"), Some(libc::SIGIO.into()));
+        assert_eq!(OPEN.names().value_of("O_RDWR|O_NDELAY"), Some(2 | libc::O_NONBLOCK as u64));
+        assert_eq!(OPEN.names().value_of("O_WRONLY|0x800000"), Some(0x80_0001));
     }
 
     /// The kernel's enumerators, of which those of I/O priorities are classes before they are shifted.

@@ -37,6 +37,9 @@ macro_rules! names {
         pub(crate) fn number(name: &str) -> Option<i32> {
             match name {
                 $(stringify!($name) => Some(libc::$name),)*
+                "EWOULDBLOCK" => Some(libc::EWOULDBLOCK),
+                "EDEADLOCK" => Some(libc::EDEADLOCK),
+                "ENOTSUP" => Some(libc::ENOTSUP),
                 _ => OF_KERNEL.iter().find(|(_, known)| *known == name).map(|(errno, _)| *errno),
             }
         }
@@ -65,6 +68,8 @@ mod tests {
     fn numbers_have_the_names_that_the_kernel_uses() {
         assert_eq!(name(libc::ENOENT), Some("ENOENT"));
         assert_eq!(name(libc::EWOULDBLOCK), Some("EAGAIN"));
+        assert_eq!(number("EWOULDBLOCK"), Some(libc::EAGAIN));
+        assert_eq!(number("ENOTSUP"), number("EOPNOTSUPP"));
         assert_eq!(name(512), Some("ERESTARTSYS"));
         assert_eq!(name(520), None);
         for errno in 1..600 {

@@ -15,6 +15,7 @@ pub(super) use print_format::names as of_print_format;
 pub(super) use syscall::names as of_argument;
 
 use super::shape::{Enumeration, Shape};
+use crate::spec::whole_number;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
@@ -145,7 +146,7 @@ impl ValueNames {
     /// The value of a name, or of several names as in `A|B`. Numbers may follow a name, as in what is shown.
     pub(crate) fn value_of(&self, names: &str) -> Option<u64> {
         let named = |name: &str| Some(self.constant(name)?.1);
-        let value = |name: &str| named(name).or_else(|| name.parse().ok());
+        let value = |name: &str| named(name).or_else(|| whole_number(name));
         let joined = || {
             let mut names = names.split('|').map(str::trim);
             let first = named(names.next()?)?;
@@ -174,6 +175,7 @@ impl ValueNames {
 
     /// The bits that a constant determines, and their value.
     fn constant(&self, name: &str) -> Option<(u64, u64)> {
+        let name = constants::usual(name);
         match self {
             Self::Constants(parts) => parts.iter().find_map(|part| match &part.zero {
                 Some(zero) if zero == name => Some((0, 0)),

@@ -100,6 +100,23 @@ fn a_buffer_that_the_call_fills_is_read_at_its_return() {
 }
 
 #[test]
+fn the_path_of_getcwd_is_a_string() {
+    let getcwd = "\tfield:char * buf;\toffset:16;\tsize:8;\tsigned:0;\n\
+        \tfield:unsigned long size;\toffset:24;\tsize:8;\tsigned:0;\n";
+    let fields = |is_call| SyscallFields::new("getcwd", format_of(getcwd), is_call);
+    let call = super::plan(&fields(true), None, &[], None).unwrap();
+    let buffer = fetch(&call, "buf");
+    assert_eq!((buffer.kind, buffer.user), (kind::STRING, 1));
+    assert!(length_of(buffer).is_some());
+    // Its bytes are still there.
+    let bytes = [parse("buf:bytes[retval]")];
+    let bytes = super::plan(&fields(true), Some(&bytes), &[], None).unwrap();
+    assert_eq!(bytes.table.fields[usize::from(bytes.fields[0].slot)].kind, kind::BYTES);
+    let entry = super::plan(&fields(false), None, &[], None).unwrap();
+    assert_eq!(fetch(&entry, "buf").kind, kind::INTEGER, "it is not filled yet");
+}
+
+#[test]
 fn a_buffer_that_is_filled_in_part_has_two_bounds() {
     let getxattr = "\tfield:const char * pathname;\toffset:16;\tsize:8;\tsigned:0;\n\
         \tfield:void * value;\toffset:24;\tsize:8;\tsigned:0;\n\

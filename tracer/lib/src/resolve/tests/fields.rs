@@ -114,6 +114,8 @@ fn strings_are_read_from_the_memory_that_their_pointers_point_to() {
     assert_eq!(with("path", FieldType::Str), bytes("user's"));
     assert_eq!(with("file->path", FieldType::Ustr), bytes("user's"));
     assert_eq!(with("theirs->path", FieldType::Str), bytes("user's"));
+    assert_eq!(with("theirs->name", FieldType::Str), with("theirs->name", FieldType::Ustr));
+    assert_ne!(with("theirs->name", FieldType::Str), None);
     assert_eq!(with("text", FieldType::Str), bytes("kernel's"));
     assert_eq!(with("text", FieldType::Bytes(6)), bytes("kernel"));
     assert_eq!(with("file->name", FieldType::Bytes(3)), bytes("a-n"));
@@ -250,6 +252,11 @@ fn return_values_are_results() {
     let others = function("others", Moment::Return);
     assert_eq!(integer(&others, &with_file, "retval"), (0x1000, Shape::PointerOrError));
     assert_eq!(integer(&others, &with_file, "retval->fd"), (-7, Shape::Signed));
+    let spec: crate::ProbeSpec = "kr:f/retval == ENOENT/".parse().unwrap();
+    for source in [look, others] {
+        let error = plan(&source, Some(&[]), &[], spec.predicate()).unwrap_err().what;
+        assert!(error.contains("compare with -ENOENT"), "{error}");
+    }
 }
 
 #[test]
