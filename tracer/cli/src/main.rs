@@ -10,8 +10,10 @@ use args::Args;
 use output::print::{harmless, report_as_is};
 use probe_sys::escape::Escaped;
 use probe_tracer::TraceError;
+use signal_hook::consts::SIGXFSZ;
 use std::io::Write;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 fn main() -> ExitCode {
     probe_tracer::allow_symbol_reader();
@@ -35,6 +37,10 @@ fn main() -> ExitCode {
         _ => {}
     }
     logger.init();
+    // Reaching a file's size limit is then a write error, and does not end the process. The command gets the default action.
+    if let Err(error) = signal_hook::flag::register(SIGXFSZ, Arc::default()) {
+        log::warn!("a file's size limit will end this process: {error}");
+    }
     if let Err(error) = running::signals::follow_children() {
         log::warn!("the status of the command will be missing: {error}");
     }

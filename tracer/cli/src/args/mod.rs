@@ -162,6 +162,11 @@ mod tests {
             }
         }
         assert!(!is_refused(&["replay", "file", "--raw-values", "--time=local"]));
+        for command in [["trace", "f"], ["replay", "file"]] {
+            let timeline = [&command[..], &["-F", "perfetto"]].concat();
+            assert!(!is_refused(&timeline), "{command:?}");
+            assert!(is_refused(&[&timeline[..], &["--time=local"]].concat()), "{command:?}");
+        }
     }
 
     #[test]

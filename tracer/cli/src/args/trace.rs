@@ -68,6 +68,9 @@ impl Trace {
         if self.traced.flight.is_wanted() && self.order.unordered {
             return Err("--unordered does not apply to dumps, which are in the order of time");
         }
+        if self.format == Format::Perfetto && self.time != Time::default() {
+            return Err(TIMELINE);
+        }
         self.traced.check()
     }
 
@@ -133,12 +136,15 @@ pub(crate) struct Replay {
     pub(crate) time: Time,
 
     #[command(flatten)]
-    pub(crate) order: Order,
+    order: Order,
 
     /// Print numbers instead of the names of constants, errors, functions, devices and addresses
     #[arg(long)]
     pub(crate) raw_values: bool,
 }
+
+const TIMELINE: &str =
+    "--time applies to tables and JSON lines; a timeline has the kernel's monotonic times";
 
 impl Replay {
     /// Checks what clap cannot.
@@ -149,8 +155,14 @@ impl Replay {
             ReplayFormat::Stacks(_) if is_of_events => Err(
                 "--time, --ordered, --unordered and --raw-values apply to single events, which are not printed in this format",
             ),
+            ReplayFormat::Events(Format::Perfetto) if self.time != Time::default() => Err(TIMELINE),
             _ => Ok(()),
         }
+    }
+
+    /// Whether events are held, to be printed in the order of time. A stream would have to end before any is printed.
+    pub(crate) fn is_ordered(&self, format: Format, is_stream: bool) -> bool {
+        if is_stream { self.order.ordered } else { self.order.is_ordered(format) }
     }
 }
 
@@ -272,7 +284,7 @@ impl Flight {
 #[derive(Debug, clap::Args)]
 pub(crate) struct Order {
     /// Sort the events of all CPUs by time, holding each until no older one can arrive; the default except
-    /// for JSON lines
+    /// for JSON lines, and for a recording that is replayed while it comes through a pipe
     #[arg(long)]
     ordered: bool,
 

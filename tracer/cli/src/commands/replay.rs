@@ -11,6 +11,7 @@ use anyhow::{Result, anyhow, bail, ensure};
 use probe_tracer::output::{Format, Printer, StackFormat, Time, load_time_zone};
 use probe_tracer::recording::{Recording, RecordingError};
 use probe_tracer::{Account, Probe, Shape};
+use rustix::fs::{FileType, fstat};
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::ops::ControlFlow;
@@ -53,7 +54,7 @@ fn events(mut recording: Input, args: &Replay, format: Format) -> Result<ExitCod
         .symbols(recording.symbols())
         .limit(args.max_events);
     written(printer.start(), "events")?;
-    let replayed = match args.order.is_ordered(format) {
+    let replayed = match args.is_ordered(format, is_stream(&args.file)) {
         true => recording.replay_by_time(&mut printer),
         false => recording.replay(&mut printer),
     };
@@ -90,6 +91,12 @@ fn stacks(mut recording: Input, args: &Replay, format: StackFormat) -> Result<Ex
 
 /// The file that stands for standard input.
 const STDIN: &str = "-";
+
+/// Whether a recording may still be written while it is read.
+fn is_stream(path: &Path) -> bool {
+    path == Path::new(STDIN)
+        && !fstat(io::stdin()).is_ok_and(|file| FileType::from_raw_mode(file.st_mode).is_file())
+}
 
 /// Whether the rest of a recording is not read, not even for its ledger: it may still be written, by a trace that ends when
 /// nobody reads it any more.

@@ -11,9 +11,7 @@ use log::{Level, LevelFilter};
 use probe_tracer::output::Printer;
 use probe_tracer::recording::Recorder;
 use probe_tracer::{Probe, Symbols, TraceError, Tracer, TracerBuilder};
-use signal_hook::consts::SIGXFSZ;
 use std::process::ExitCode;
-use std::sync::Arc;
 
 pub(crate) fn trace(args: &Trace, level: LevelFilter) -> Result<ExitCode> {
     traced(&args.traced, true, args.is_ordered(), level, |probes, symbols| {
@@ -51,9 +49,6 @@ fn traced<O: Output>(
     level: LevelFilter,
     open: impl FnOnce(Vec<Probe>, Symbols) -> Result<O>,
 ) -> Result<ExitCode> {
-    // Catch SIGXFSZ, so that reaching a file's size limit is a write error and does not end the process. The
-    // command gets the default action.
-    signal_hook::flag::register(SIGXFSZ, Arc::default())?;
     let Traced { target, duration, seal, require_complete, flight, choice, .. } = args;
     let flight = flight.is_wanted().then_some((flight, choice));
     let (duration, seal) = (*duration, *seal);

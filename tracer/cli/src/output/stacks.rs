@@ -4,7 +4,7 @@ use super::{Output, stdout};
 use probe_tracer::output::StackFormat;
 use probe_tracer::{Account, Probe, StackCounts, Symbols};
 use probe_user::common::RawRecord;
-use probe_user::{Consumer, Loss, Malformed};
+use probe_user::{Consumer, CpuChange, Loss, Malformed};
 use std::io::{self, BufWriter, Write};
 use std::ops::ControlFlow;
 
@@ -61,6 +61,10 @@ impl Consumer for Stacks {
 
     fn malformed(&mut self, malformed: Malformed) -> ControlFlow<()> {
         self.counts.malformed(malformed)
+    }
+
+    fn cpu_changed(&mut self, change: CpuChange<'_>) {
+        self.counts.cpu_changed(change);
     }
 }
 

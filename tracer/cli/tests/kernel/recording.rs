@@ -198,16 +198,18 @@ fn a_recording_is_written_and_read_like_any_file() {
     let mut piped = replay(Path::new("-"), &["-F", "jsonl"]);
     assert_eq!(lines(piped.stdin(File::open(&path).unwrap())), 4);
     // What still records is not waited for once there is enough.
-    let mut enough = Command::new("timeout");
-    enough.arg("60").arg(binary()).args(["replay", "-", "-F", "jsonl", "-M", "1"]);
-    enough.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut enough = enough.spawn().unwrap();
-    let mut recorder = enough.stdin.take().unwrap();
-    recorder.write_all(&recorded.stdout[..recorded.stdout.len() - 8]).unwrap();
-    let enough = enough.wait_with_output().unwrap();
-    assert!(enough.status.success(), "{}", stderr(&enough));
-    assert!(stderr(&enough).contains("the rest of the recording was not read"));
-    drop(recorder);
+    for format in ["jsonl", "table", "perfetto"] {
+        let mut enough = Command::new("timeout");
+        enough.arg("60").arg(binary()).args(["replay", "-", "-F", format, "-M", "1"]);
+        enough.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut enough = enough.spawn().unwrap();
+        let mut recorder = enough.stdin.take().unwrap();
+        recorder.write_all(&recorded.stdout[..recorded.stdout.len() - 8]).unwrap();
+        let enough = enough.wait_with_output().unwrap();
+        assert!(enough.status.success(), "{format}: {}", stderr(&enough));
+        assert!(stderr(&enough).contains("the rest of the recording was not read"), "{format}");
+        drop(recorder);
+    }
 
     let nowhere = "/nowhere/trace";
     for (args, expected) in [

@@ -105,6 +105,19 @@ fn a_file_at_its_size_limit_is_an_error_with_a_ledger() {
     assert_cannot_write(&mut limited, "File too large");
 }
 
+/// Also where everything is printed at the end.
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_file_size_limit_is_an_error_for_every_command() {
+    for args in ["count rawtp:sys_enter", "stack -K rawtp:sys_enter", "sample -a -F 999"] {
+        let mut limited = Command::new("prlimit");
+        limited.arg("--fsize=1").arg(binary()).args(args.split(' ')).args(["--", "sleep", "0.2"]);
+        let output = limited.stdout(tempfile::tempfile().unwrap()).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{args}: {}", stderr(&output));
+        assert!(stderr(&output).contains("File too large"), "{args}: {}", stderr(&output));
+    }
+}
+
 #[test]
 #[ignore = "needs root and BPF: cargo xtask test"]
 fn standard_error_may_be_closed() {

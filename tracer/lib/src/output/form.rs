@@ -84,7 +84,7 @@ struct FieldLine<'t> {
     shape: &'static str,
 }
 
-#[derive(Serialize)]
+#[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Lost {
     pub(super) cpu: u32,
     #[serde(skip_serializing_if = "Option::is_none")]

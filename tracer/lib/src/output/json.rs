@@ -7,7 +7,6 @@ use crate::resolve::probe::Probe;
 use crate::resolve::shape::{Field, Shape};
 use crate::symbolize::Frame;
 use probe_sys::escape::is_unsafe;
-use probe_tracer_common::trace::Task;
 use serde::Serialize;
 use serde_json::Serializer;
 use serde_json::ser::Formatter;
@@ -91,12 +90,18 @@ pub(super) fn list_fields(
 
 /// The bytes of a text that is not UTF-8, which a JSON string cannot have.
 fn other_bytes<'v>(field: &Field, value: Value<'v>) -> Option<&'v [u8]> {
-    match value {
-        Value::Bytes(bytes) | Value::Truncated(bytes) if field.shape == Shape::Text => {
-            std::str::from_utf8(bytes).is_err().then_some(bytes)
-        }
-        _ => None,
-    }
+    let (bytes, is_cut) = match value {
+        Value::Bytes(bytes) => (bytes, false),
+        Value::Truncated(bytes) => (bytes, true),
+        _ => return None,
+    };
+    let is_text = match field.shape {
+        Shape::Text => true,
+        // What is cut may end within a character.
+        Shape::Buffer => is_text(bytes, is_cut),
+        _ => false,
+    };
+    (is_text && std::str::from_utf8(bytes).is_err()).then_some(bytes)
 }
 
 /// Writes a member with the bytes of these texts, if there are any.
@@ -247,9 +252,9 @@ pub(super) fn keyed(out: &mut Vec<u8>, key: &[u8], value: impl itoa::Integer) {
 }
 
 /// Writes the members of a task's ids.
-pub(super) fn ids(out: &mut Vec<u8>, task: &Task) {
-    keyed(out, br#","pid":"#, task.pid);
-    keyed(out, br#","tid":"#, task.tid);
+pub(super) fn ids(out: &mut Vec<u8>, pid: u32, tid: u32) {
+    keyed(out, br#","pid":"#, pid);
+    keyed(out, br#","tid":"#, tid);
 }
 
 /// Writes an integer as a number.

@@ -84,7 +84,7 @@ impl Form for Jsonl {
             Stamp::Delta(delta) => json::keyed(out, br#","delta":"#, delta),
         }
         json::keyed(out, br#","cpu":"#, event.cpu);
-        json::ids(out, event.task);
+        json::ids(out, event.task.pid, event.task.tid);
         out.extend_from_slice(br#","comm":"#);
         let comm = event.task.comm();
         if json::string(out, comm) {
@@ -240,6 +240,16 @@ mod tests {
         assert!(line.contains(&format!("\"args\":{args}")), "{line}");
         assert_eq!(json["truncated"], serde_json::json!(["path", "data"]));
         assert_eq!(json["binary"], serde_json::json!(["data"]));
+    }
+
+    #[test]
+    fn a_text_that_is_cut_within_a_character_has_its_bytes() {
+        let values = [Value::Truncated(b"h\xc3"), Value::Bytes("hä".as_bytes())];
+        let fields = [("cut", Shape::Buffer), ("whole", Shape::Buffer)];
+        let line = written(&Hit::new(b"a", 0, &values), &probe("vfs_read", &fields));
+        let json = super::super::schema::valid(line.trim_end());
+        assert_eq!(json["args"]["cut"], "h\u{fffd}");
+        assert_eq!(json["bytes"], serde_json::json!({"cut": "68c3"}));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! The closing bracket is optional, so truncated traces open, too.
 
 use super::clock::Stamp;
-use super::form::{Form, Notice};
+use super::form::{Form, Lost, Notice};
 use super::json;
 use super::labels::{Beside, labels};
 use super::names::Names;
@@ -21,26 +21,48 @@ pub(super) struct Perfetto {
     threads: HashMap<u32, Comm>,
     processes: HashMap<u32, Comm>,
     /// The time of the last event. Losses are shown there, as they have no time of their own.
-    last: u64,
+    last: Option<u64>,
+    /// Losses before the first event, where they are shown.
+    early: Vec<Lost>,
 }
 
 type Comm = [u8; COMM_LEN];
 
+/// The track of the first CPU for tasks with the id 0. No thread has such an id: they end at 2^22.
+const IDLE: u32 = 1 << 30;
+
+/// The thread whose track an event is on. Every CPU has an idle task, and all have the id 0. So have tasks outside of the
+/// PID namespace.
+fn track(task: &Task, cpu: u32) -> u32 {
+    if task.tid == 0 { IDLE.saturating_add(cpu) } else { task.tid }
+}
+
 impl Perfetto {
     pub(super) fn new(probes: &[Probe]) -> Self {
         let labels = labels(probes.iter(), Beside::Type);
-        Self { labels, threads: HashMap::new(), processes: HashMap::new(), last: 0 }
+        let (threads, processes, early) = <_>::default();
+        Self { labels, threads, processes, last: None, early }
     }
 
     /// Names a thread and its process, once and again whenever the name changes.
-    fn name(&mut self, out: &mut Vec<u8>, task: &Task) {
-        if self.threads.insert(task.tid, task.comm) != Some(task.comm) {
-            name(out, "thread_name", task);
+    fn name(&mut self, out: &mut Vec<u8>, task: &Task, track: u32) {
+        if task.tid == 0 {
+            // These tracks have tasks of any name.
+            if self.threads.insert(track, task.comm).is_none() {
+                name(out, "thread_name", 0, track, format!("CPU {}", track - IDLE).as_bytes());
+            }
+            if self.processes.insert(0, task.comm).is_none() {
+                name(out, "process_name", 0, track, b"idle or outside");
+            }
+            return;
+        }
+        if self.threads.insert(track, task.comm) != Some(task.comm) {
+            name(out, "thread_name", task.pid, track, task.comm());
         }
         // A process has the name of its first thread, or of any other thread until that one is seen.
         let is_its_name = task.tid == task.pid || !self.processes.contains_key(&task.pid);
         if is_its_name && self.processes.insert(task.pid, task.comm) != Some(task.comm) {
-            name(out, "process_name", task);
+            name(out, "process_name", task.pid, track, task.comm());
         }
     }
 }
@@ -54,14 +76,20 @@ impl Form for Perfetto {
         _: Stamp<'_>,
         names: &mut Names<'_>,
     ) {
-        self.name(out, event.task);
+        let track = track(event.task, event.cpu);
+        self.name(out, event.task, track);
         let Some(label) = self.labels.get(event.probe as usize) else { return };
-        self.last = event.time;
+        self.last = Some(event.time);
+        for loss in std::mem::take(&mut self.early) {
+            lost(out, &loss, event.time);
+        }
         out.extend_from_slice(br#"{"name":"#);
         json::string(out, label.as_bytes());
         out.extend_from_slice(br#","cat":"#);
         json::string(out, probe.spec().provider().name().as_bytes());
-        match latency(event, probe) {
+        // Slices of one track must not overlap partly, as those of unrelated tasks may.
+        let is_outside = event.task.tid == 0 && !event.task.comm().starts_with(b"swapper/");
+        match latency(event, probe).filter(|_| !is_outside) {
             Some(latency) => {
                 let start = event.time.saturating_sub(latency);
                 microseconds(out, br#","ph":"X","ts":"#, start);
@@ -69,7 +97,7 @@ impl Form for Perfetto {
             }
             None => microseconds(out, br#","ph":"i","s":"t","ts":"#, event.time),
         }
-        json::ids(out, event.task);
+        json::ids(out, event.task.pid, track);
         json::keyed(out, br#","args":{"cpu":"#, event.cpu);
         out.extend_from_slice(br#","fields":{"#);
         for (n, (field, value)) in event.values(probe).enumerate() {
@@ -89,15 +117,14 @@ impl Form for Perfetto {
     fn notice(&mut self, out: &mut Vec<u8>, notice: &Notice<'_>) {
         match notice {
             Notice::Trace { .. } => out.extend_from_slice(b"[\n"),
-            Notice::Lost(lost) => {
-                let start = br#"{"name":"LOST","cat":"probe","ph":"i","s":"g","ts":"#;
-                microseconds(out, start, self.last);
-                // Process 0 shows events without a process.
-                out.extend_from_slice(br#","pid":0,"tid":0,"args":"#);
-                json::serialize(out, lost);
-                out.extend_from_slice(b"},\n");
-            }
+            Notice::Lost(loss) => match self.last {
+                Some(time) => lost(out, loss, time),
+                None => self.early.push(*loss),
+            },
             Notice::Ledger { account, .. } => {
+                for loss in std::mem::take(&mut self.early) {
+                    lost(out, &loss, 0);
+                }
                 out.extend_from_slice(br#"{"name":"ledger","ph":"M","pid":0,"args":{"ledger":"#);
                 json::string(out, account.to_string().as_bytes());
                 // The last object has no comma after it.
@@ -127,12 +154,20 @@ fn microseconds(out: &mut Vec<u8>, key: &[u8], nanoseconds: u64) {
     out.extend_from_slice(&[b'.', digit(100), digit(10), digit(1)]);
 }
 
-fn name(out: &mut Vec<u8>, what: &str, task: &Task) {
+fn name(out: &mut Vec<u8>, what: &str, pid: u32, tid: u32, of: &[u8]) {
     put!(out, r#"{{"name":"{what}","ph":"M""#);
-    json::ids(out, task);
+    json::ids(out, pid, tid);
     out.extend_from_slice(br#","args":{"name":"#);
-    json::string(out, task.comm());
+    json::string(out, of);
     out.extend_from_slice(b"}},\n");
+}
+
+fn lost(out: &mut Vec<u8>, loss: &Lost, time: u64) {
+    microseconds(out, br#"{"name":"LOST","cat":"probe","ph":"i","s":"g","ts":"#, time);
+    // Process 0 shows events without a process.
+    out.extend_from_slice(br#","pid":0,"tid":0,"args":"#);
+    json::serialize(out, loss);
+    out.extend_from_slice(b"},\n");
 }
 
 #[cfg(test)]
@@ -188,6 +223,49 @@ mod tests {
         assert_eq!(whole[4], named("thread_name", 101, "\"dog"));
         assert_eq!((&whole[6]["name"], &whole[6]["args"]["records"]), (&"LOST".into(), &9.into()));
         assert_eq!(whole[7]["args"]["ledger"], TraceLedger::default().to_string());
+    }
+
+    #[test]
+    fn losses_before_the_first_event_are_shown_there() {
+        let read = probe("f", &[]);
+        let (mut form, mut out) = begin(&read);
+        form.notice(&mut out, &Notice::Lost(Lost { cpu: 1, records: Some(9), outputs: 2 }));
+        write(&mut form, &mut out, &Hit::new(b"cat", 0, &[]), &read, Stamp::Mono);
+        let events = parsed(&out);
+        let of = |name: &str| events.iter().find(|one| one["name"] == name).unwrap();
+        assert_eq!(of("LOST")["ts"], of("f")["ts"]);
+        let (mut form, mut out) = begin(&read);
+        form.notice(&mut out, &Notice::Lost(Lost { cpu: 1, records: Some(9), outputs: 2 }));
+        let account = Account::from(&TraceLedger::default());
+        form.notice(&mut out, &Notice::Ledger { events: 0, account: &account });
+        let whole: Vec<Json> = serde_json::from_slice(&out).unwrap();
+        assert_eq!(whole[0]["name"], "LOST");
+    }
+
+    /// All idle tasks have the id 0, as have tasks outside of the PID namespace.
+    #[test]
+    fn each_cpu_has_a_track_for_tasks_without_an_id() {
+        let timed = probe("f", &[("latency", Shape::Duration)]);
+        let (mut form, mut out) = begin(&timed);
+        for (cpu, comm) in [(0, "swapper/0"), (1, "swapper/1"), (0, "swapper/0"), (1, "other")] {
+            let hit = Hit::new(comm.as_bytes(), 0, &[Value::Integer(1_000)]).without_id(cpu);
+            write(&mut form, &mut out, &hit, &timed, Stamp::Mono);
+        }
+        let events = parsed(&out);
+        let names: Vec<_> = events.iter().filter(|one| one["ph"] == "M").collect();
+        let of = |what: &str| {
+            let of = names.iter().filter(|one| one["name"] == what);
+            of.map(|one| one["args"]["name"].as_str().unwrap()).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            (of("thread_name"), of("process_name")),
+            (vec!["CPU 0", "CPU 1"], vec!["idle or outside"])
+        );
+        let hits: Vec<_> = events.iter().filter(|one| one["name"] == "f").collect();
+        let tracks: Vec<_> = hits.iter().map(|one| one["tid"].as_u64().unwrap()).collect();
+        assert_eq!(tracks, [1 << 30, (1 << 30) + 1, 1 << 30, (1 << 30) + 1]);
+        let forms: Vec<_> = hits.iter().map(|one| one["ph"].as_str().unwrap()).collect();
+        assert_eq!(forms, ["X", "X", "X", "i"], "slices of unrelated tasks may overlap");
     }
 
     #[test]

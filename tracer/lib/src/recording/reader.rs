@@ -130,8 +130,8 @@ impl<R: Read> Recording<R> {
 
     /// Like [`replay`](Self::replay), but merges the records of all CPUs by time, holding at most 64 MiB. A
     /// record that arrives too late to be ordered is still delivered, and counted in [`Account::late`]. Records
-    /// that are still held when `consumer` breaks are dropped. Losses and other notes are delivered at once. Dumps of a
-    /// flight recorder are merged one by one.
+    /// that are still held when `consumer` breaks are dropped. Losses stay between the records of their CPU;
+    /// other notes are delivered at once. Dumps of a flight recorder are merged one by one.
     ///
     /// # Errors
     ///

@@ -287,6 +287,27 @@ fn dumps_are_merged_one_by_one() {
 }
 
 #[test]
+fn losses_stay_between_the_events_of_their_cpu() {
+    let bytes = recording(probes(), Symbols::none(), Origin::here(), |recorder| {
+        event(recorder, 0, 11);
+        let _ = recorder.lost(Loss::new(0, 1, Some(3)));
+        event(recorder, 0, 14);
+        for time in [12, 13] {
+            event(recorder, 1, time);
+        }
+        let _ = recorder.lost(Loss::new(1, 1, Some(4)));
+    });
+    let mut log = Log::default();
+    let mut recording = Recording::open(&*bytes).unwrap();
+    assert!(recording.replay_by_time(&mut log).unwrap().is_continue());
+    let order = log.lines.iter().map(|line| match line.split_once("time: ") {
+        Some((_, rest)) => rest[..2].to_owned(),
+        None => format!("lost on {}", &line.split_once("cpu: ").unwrap().1[..1]),
+    });
+    assert_eq!(order.collect::<Vec<_>>(), ["11", "lost on 0", "12", "13", "lost on 1", "14"]);
+}
+
+#[test]
 fn events_of_all_cpus_are_merged_by_time() {
     let bytes = recorded();
     let times = |log: &Log| {

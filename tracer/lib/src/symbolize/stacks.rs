@@ -1,12 +1,13 @@
 //! Counts the stacks of hits.
 
+use crate::output::log_cpu_change;
 use crate::resolve::event::{TraceEvent, Value};
 use crate::resolve::probe::Probe;
 use crate::resolve::shape::Shape;
 use crate::symbolize::Symbols;
 use crate::symbolize::stack::{Stack, StackTable};
 use probe_common::RawRecord;
-use probe_user::{Consumer, Loss, Malformed};
+use probe_user::{Consumer, CpuChange, Loss, Malformed};
 use std::ops::ControlFlow;
 
 /// Counts hits of probes by the stacks in their events.
@@ -83,6 +84,10 @@ impl Consumer for StackCounts {
     fn malformed(&mut self, malformed: Malformed) -> ControlFlow<()> {
         log::warn!("{malformed}");
         ControlFlow::Continue(())
+    }
+
+    fn cpu_changed(&mut self, change: CpuChange<'_>) {
+        log_cpu_change(&change);
     }
 }
 
