@@ -29,7 +29,9 @@ pub fn find(rustc: &Rustc) -> Result<PathBuf, Error> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     match on_path(&path).filter(|_| !cache.has(&name(rustc))) {
         Some(linker) => Ok(linker),
-        None => ensure(rustc, &cache, on_terminal),
+        None => ensure(rustc, &cache, on_terminal).map_err(|cause| {
+            Error(format!("{cause}; to use another bpf-linker, set BPF_LINKER to its path"))
+        }),
     }
 }
 
@@ -42,12 +44,8 @@ pub fn find(rustc: &Rustc) -> Result<PathBuf, Error> {
 /// shared library, as rustup's compilers do.
 pub fn ensure(rustc: &Rustc, cache: &Cache, begin: Begin) -> Result<PathBuf, Error> {
     let root = cache.ensure(&name(rustc), |path| {
-        build(rustc, path, begin).map_err(|cause| {
-            Error(format!(
-                "cannot build bpf-linker {VERSION}; to use another one, set BPF_LINKER to its \
-                 path: {cause}"
-            ))
-        })
+        build(rustc, path, begin)
+            .map_err(|cause| Error(format!("cannot build bpf-linker {VERSION}: {cause}")))
     })?;
     Ok(root.join("bin/bpf-linker"))
 }
@@ -100,8 +98,7 @@ fn find_llvm(folder: &Path) -> Result<PathBuf, Error> {
     let found = entries.find(|entry| entry.file_name().to_string_lossy().starts_with("libLLVM.so"));
     found.map(|entry| entry.path()).ok_or_else(|| {
         Error(format!(
-            "{} has no libLLVM to build bpf-linker with: use rustup's Rust, or set BPF_LINKER to \
-             an installed bpf-linker",
+            "{} has no libLLVM to build bpf-linker with, as the folder of rustup's Rust has",
             folder.display()
         ))
     })
@@ -137,7 +134,7 @@ mod tests {
     fn a_compiler_without_llvm_is_named() {
         let dir = tempfile::tempdir().unwrap();
         let error = find_llvm(dir.path()).unwrap_err().to_string();
-        assert!(error.contains("set BPF_LINKER"), "{error}");
+        assert!(error.contains("rustup's Rust"), "{error}");
         let file = dir.path().join("libLLVM.so.22.1-rust-1.95.0-stable");
         fs::write(&file, "").unwrap();
         assert_eq!(find_llvm(dir.path()).unwrap(), file);

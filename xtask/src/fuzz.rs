@@ -11,6 +11,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::thread;
 
 use anyhow::{Context, Result, bail, ensure};
+use clap::value_parser;
 
 use crate::report::libtest::Counts;
 use crate::run::{Executable, executables};
@@ -56,7 +57,7 @@ pub(crate) enum Build {
 #[derive(Clone, Copy, clap::Args)]
 pub(crate) struct Extent {
     /// Seconds to fuzz each target
-    #[arg(long, default_value_t = 60)]
+    #[arg(long, default_value_t = 60, value_parser = value_parser!(u64).range(1..))]
     seconds: u64,
     /// Number of inputs for each target, without a time limit
     #[arg(long, conflicts_with = "seconds")]

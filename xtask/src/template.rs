@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::run::may_trace;
+use crate::run::{executables, may_trace};
 use crate::setup::cache;
 use crate::setup::files::{self, digest};
 use crate::workspace::{self, Workspace, cargo, cargo_quiet};
@@ -32,7 +32,7 @@ impl Args {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let folder = std::path::absolute(&self.folder)?;
         let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        ensure!(is_name(name), "`{name}` is not a valid package name");
+        check_name(name)?;
         ensure!(!folder.exists(), "{} already exists", folder.display());
         write(&folder, name)?;
         say::line(format_args!("{} is ready: `cargo run` in it, as root", folder.display()));
@@ -46,6 +46,11 @@ pub(crate) fn test(workspace: &Workspace) -> Result<()> {
     // Outside the clone, but always in the same folder, so that Cargo rebuilds little.
     let clone = digest(root.as_os_str().as_encoded_bytes());
     let project = cache()?.path("template").join(&clone[..16]).join(NAME);
+    // As `new` finds it.
+    if project.exists() {
+        fs::remove_dir_all(&project)
+            .with_context(|| format!("cannot remove {}", project.display()))?;
+    }
     write(&project, NAME)?;
     let mut fmt = cargo();
     fmt.current_dir(&project).args(["fmt", "--check"]);
@@ -56,14 +61,15 @@ pub(crate) fn test(workspace: &Workspace) -> Result<()> {
     process::loud(&mut fmt)?;
     let target = workspace.target().join("template");
     let mut build = cargo_quiet("build");
-    process::loud(build.current_dir(&project).env("CARGO_TARGET_DIR", &target))?;
+    let built = executables(build.current_dir(&project).env("CARGO_TARGET_DIR", &target))?;
     if !may_trace() {
         say::line(
             "the template was built but not run: running it requires root, or CAP_BPF and CAP_PERFMON",
         );
         return Ok(());
     }
-    Run::start(&target.join("debug").join(NAME))?.check()
+    let program = built.iter().find(|built| built.target == NAME);
+    Run::start(&program.context("the template has no program")?.path)?.check()
 }
 
 /// Writes the project into a folder. Unchanged files are not written.
@@ -94,9 +100,22 @@ fn adapt(text: &str, name: &str, root: &Path) -> String {
     named.replace("path = \"../probe", &format!("path = \"{}/probe", root.display()))
 }
 
-fn is_name(name: &str) -> bool {
-    name.starts_with(|first: char| first.is_ascii_alphabetic())
-        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
+/// Checks that a project of this name can be built.
+fn check_name(name: &str) -> Result<()> {
+    let is_name = name.starts_with(|first: char| first.is_ascii_alphabetic())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
+    ensure!(is_name, "`{name}` is not a valid package name");
+    // Cargo has folders of these names beside the program.
+    const RESERVED: [&str; 4] = ["build", "deps", "examples", "incremental"];
+    ensure!(!RESERVED.contains(&name), "Cargo does not allow a program to be named `{name}`");
+    let lock = files::read_text(&workspace::root().join("Cargo.lock"))?;
+    for package in [name.to_owned(), format!("{name}-ebpf"), format!("{name}-event")] {
+        ensure!(
+            !lock.contains(&format!("\nname = \"{package}\"\n")),
+            "`{name}` would have a package `{package}`, which one of its dependencies is called; choose another name"
+        );
+    }
+    Ok(())
 }
 
 /// The running program. Dropping it kills the program.
@@ -181,8 +200,10 @@ mod tests {
 
     #[test]
     fn names_are_those_of_packages() {
-        assert!(is_name("net-watch_2"));
-        assert!(!is_name("2nd") && !is_name("") && !is_name("a b") && !is_name("a/b"));
+        check_name("net-watch_2").unwrap();
+        for name in ["2nd", "", "a b", "a/b", "deps", "probe", "probe-user", "aya"] {
+            check_name(name).unwrap_err();
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The clone: its root, its packages, and a cargo command without xtask's own environment.
 
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -8,6 +9,7 @@ use anyhow::{Context, Result};
 use cargo_metadata::{Metadata, MetadataCommand};
 
 use crate::say;
+use crate::setup::files;
 
 /// The features that tests are built with: all optional parts of the pipe.
 pub(crate) const FEATURES: [&str; 2] = ["--features", "probe-user/aya,probe-user/tokio"];
@@ -27,6 +29,25 @@ impl Workspace {
     pub(crate) fn target(&self) -> &Path {
         self.metadata.target_directory.as_std_path()
     }
+
+    /// Waits for the lock of the executables, logs and modules of this clone's tests.
+    pub(crate) fn lock(&self) -> Result<File> {
+        lock(&self.target().join("xtask"))
+    }
+}
+
+fn lock(folder: &Path) -> Result<File> {
+    files::create_folder(folder)?;
+    let path = folder.join("lock");
+    let file = File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
+    wait(&path, file, "tests this clone")
+}
+
+/// Waits for the lock of a file or folder, which keeps runs of xtask from disturbing each other. The kernel releases it
+/// when the process ends, even after a crash. Dropping the result releases the lock.
+pub(crate) fn wait(path: &Path, file: File, why: &str) -> Result<File> {
+    let waiting = || say::line(format_args!("waiting for another xtask, which {why}"));
+    Ok(probe_build::lock(path, file, waiting)?)
 }
 
 /// The root of the clone. The path that xtask was built with is only a fallback: the clone may have moved since.
@@ -100,6 +121,17 @@ fn own_folder() -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::TryLockError;
+
+    #[test]
+    fn only_one_run_has_the_lock() {
+        let folder = tempfile::tempdir().unwrap();
+        let held = lock(folder.path()).unwrap();
+        let other = File::open(folder.path().join("lock")).unwrap();
+        assert!(matches!(other.try_lock(), Err(TryLockError::WouldBlock)));
+        drop(held);
+        other.try_lock().unwrap();
+    }
 
     #[test]
     fn variables_of_cargo_are_removed() {

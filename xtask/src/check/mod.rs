@@ -66,6 +66,8 @@ impl Args {
         report.check("doc", document);
         let tested = tested(&changes, &workspace);
         if tested.as_ref().is_none_or(|packages| !packages.is_empty()) {
+            // A test run would go on with what this builds.
+            let _lock = workspace.lock()?;
             report.step("unit and doc tests", || unit_tests(tested));
         }
         Ok(report.finish())

@@ -99,6 +99,8 @@ impl Suite {
             "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false".to_owned(),
             "Acquire::Languages=none".to_owned(),
             "Acquire::Retries=3".to_owned(),
+            // Otherwise apt goes on with an old index, or none, where the network fails.
+            "APT::Update::Error-Mode=any".to_owned(),
         ] {
             command.args(["-o", &option]);
         }

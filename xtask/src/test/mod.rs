@@ -11,6 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
+use clap::value_parser;
 
 use self::suite::{Machine, Share, Suite};
 use crate::check::structure;
@@ -57,7 +58,7 @@ pub(crate) struct Args {
     #[arg(long)]
     no_fuzz: bool,
     /// Seconds to fuzz each target
-    #[arg(long, default_value_t = 10, value_name = "SECONDS")]
+    #[arg(long, default_value_t = 10, value_name = "SECONDS", value_parser = value_parser!(u64).range(1..))]
     fuzz_seconds: u64,
 }
 
@@ -67,7 +68,7 @@ impl Args {
         let logs = workspace.target().join("xtask");
         files::create_folder(&logs)?;
         // Another run could rebuild the executables that this one tests.
-        let _lock = lock_clone(&logs)?;
+        let _lock = workspace.lock()?;
         let mut report = Report::default();
         check_sources(&workspace, &mut report);
         report.step("unit and doc tests", || check::unit_tests(None));
@@ -253,25 +254,11 @@ fn read_log(path: &Path) -> Result<String> {
     Ok(String::from_utf8_lossy(&files::read(path)?).into_owned())
 }
 
-/// Waits for the lock of a file or folder, which keeps runs of xtask from disturbing each other. The kernel releases it
-/// when the process ends, even after a crash. Dropping the result releases the lock.
-fn wait(path: &Path, file: File, why: &str) -> Result<File> {
-    let waiting = || say::line(format_args!("waiting for another xtask, which {why}"));
-    Ok(probe_build::lock(path, file, waiting)?)
-}
-
-/// The lock of the folder with the logs and modules of a clone's runs.
-fn lock_clone(folder: &Path) -> Result<File> {
-    let path = folder.join("lock");
-    let file = File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
-    wait(&path, file, "tests this clone")
-}
-
 /// The lock of this machine's kernel, whose settings, names and CPUs all tests share.
 fn lock_machine() -> Result<File> {
     let path = Path::new(MACHINE);
     let folder = File::open(path).with_context(|| format!("cannot open {MACHINE}"))?;
-    wait(path, folder, "tests on this machine's kernel")
+    workspace::wait(path, folder, "tests on this machine's kernel")
 }
 
 #[cfg(test)]
@@ -279,16 +266,6 @@ mod tests {
     use std::fs::TryLockError;
 
     use super::*;
-
-    #[test]
-    fn only_one_run_has_the_lock() {
-        let folder = tempfile::tempdir().unwrap();
-        let held = lock_clone(folder.path()).unwrap();
-        let other = File::open(folder.path().join("lock")).unwrap();
-        assert!(matches!(other.try_lock(), Err(TryLockError::WouldBlock)));
-        drop(held);
-        other.try_lock().unwrap();
-    }
 
     #[test]
     fn a_folder_of_the_kernel_can_be_locked() {

@@ -274,7 +274,7 @@ impl Suite {
         let mut counts = Counts::default();
         let mut times = Vec::new();
         for group in self.select(machine) {
-            let (one, why) = judge_one(&group.name, log);
+            let (one, why) = judge_one(&group.name, group.tests.len(), log);
             counts = counts.plus(one);
             times.extend(seconds(&group.name, log).map(|time| (time, group.name.as_str())));
             if let Some(why) = why {
@@ -313,15 +313,23 @@ pub(crate) fn judge_kernel(name: &str, log: &str) -> Counts {
     Counts::FAILED
 }
 
-/// The counts of one group, and the output to show if it failed.
-fn judge_one(target: &str, log: &str) -> (Counts, Option<String>) {
+/// The counts of one group of `tests` tests, and the output to show if it failed.
+fn judge_one(target: &str, tests: usize, log: &str) -> (Counts, Option<String>) {
     let failed = Counts::FAILED;
     let Some((printed, end)) = printed_by(target, log) else {
         return (failed, Some("the group did not run".to_owned()));
     };
     let status = end.and_then(|end| end.split(' ').next());
     match (Counts::of(printed), status) {
-        (Some(counts), Some("0")) if counts.failed == 0 => (counts, None),
+        (Some(counts), Some("0")) if counts.failed == 0 => {
+            let ran = counts.passed + counts.skipped;
+            if ran as usize == tests {
+                return (counts, None);
+            }
+            // The executable is another one by now.
+            let why = format!("{ran} of {tests} tests ran; was something built meanwhile?");
+            (counts.plus(failed), Some(why))
+        }
         (Some(counts), Some(_)) if counts.failed > 0 => {
             (counts, Some(failures(printed).trim_end().to_owned()))
         }
@@ -364,7 +372,10 @@ mod tests {
     #[test]
     fn good_executable_is_counted() {
         let log = log("one", OK, "0") + &log("two", OK, "0");
-        assert_eq!(judge_one("two", &log), (Counts { passed: 3, failed: 0, skipped: 0 }, None));
+        let counts = Counts { passed: 3, failed: 0, skipped: 0 };
+        assert_eq!(judge_one("two", 3, &log), (counts, None));
+        let (counts, why) = judge_one("two", 4, &log);
+        assert_eq!((counts.failed, why.unwrap().starts_with("3 of 4 tests ran")), (1, true));
         assert_eq!(seconds("two", &log), Some(7));
     }
 
@@ -372,7 +383,7 @@ mod tests {
     fn failing_tests_are_shown() {
         let printed = "test a ... FAILED\n\nfailures:\n\n---- a stdout ----\nwhy\n\n\
             test result: FAILED. 2 passed; 1 failed; 0 ignored\n";
-        let (counts, why) = judge_one("one", &log("one", printed, "101"));
+        let (counts, why) = judge_one("one", 3, &log("one", printed, "101"));
         assert_eq!(counts, Counts { passed: 2, failed: 1, skipped: 0 });
         assert!(why.unwrap().starts_with("failures:"));
     }
@@ -381,13 +392,13 @@ mod tests {
     fn crash_hang_and_silence_are_failures() {
         let one = Counts::FAILED;
         let crashed = log("one", "running 1 test\ntest a ... ", "139");
-        assert_eq!(judge_one("one", &crashed).0, one);
+        assert_eq!(judge_one("one", 3, &crashed).0, one);
         let hung = format!("{MARK} begin one\nrunning 1 test\ntest a ... ");
-        assert_eq!((judge_one("one", &hung).0, seconds("one", &hung)), (one, None));
-        assert_eq!(judge_one("one", "").0, one);
+        assert_eq!((judge_one("one", 3, &hung).0, seconds("one", &hung)), (one, None));
+        assert_eq!(judge_one("one", 3, "").0, one);
         // Tests that passed before the crash count, and so does the crash.
         let died_late = log("one", OK, "134");
-        assert_eq!(judge_one("one", &died_late).0, Counts { passed: 3, failed: 1, skipped: 0 });
+        assert_eq!(judge_one("one", 3, &died_late).0, Counts { passed: 3, failed: 1, skipped: 0 });
     }
 
     #[test]

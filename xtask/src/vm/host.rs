@@ -141,7 +141,10 @@ impl Host {
 
 /// The path of `virtme-run`, the part of virtme-ng that boots a kernel. `vng` would pass the options through a shell.
 fn ensure_virtme_run(cache: &Cache) -> Result<PathBuf> {
-    let root = cache.ensure(&format!("virtme-ng/{}", name(REQUIREMENTS)), |root| {
+    // The environment is of one version of Python.
+    let python = process::read(Command::new("python3").arg("--version"))
+        .context("virtual machines need Python; install the package python3")?;
+    let root = cache.ensure(&format!("virtme-ng/{}", name(&(python + REQUIREMENTS))), |root| {
         // Debian has what makes environments in a package of its own.
         if !has_venv() {
             apt::install(&["python3-venv"])?;

@@ -103,7 +103,11 @@ impl Kernel {
         let (series, release) = (self.series, &self.release);
         let root = cache
             .ensure(&format!("headers/{release}"), |root| fetch_headers(cache, self, root))
-            .with_context(|| format!("cannot get the headers of kernel {series}"))?;
+            .with_context(|| {
+                let kernel = cache.path(format!("kernels/{series}"));
+                let kernel = kernel.display();
+                format!("cannot get the headers of kernel {release}; if Debian has a newer one by now, remove {kernel}")
+            })?;
         Ok(root.join(format!("usr/src/linux-headers-{release}")))
     }
 }
