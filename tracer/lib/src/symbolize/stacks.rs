@@ -1,6 +1,5 @@
 //! Counts the stacks of hits.
 
-use crate::output::log_cpu_change;
 use crate::resolve::event::{TraceEvent, Value};
 use crate::resolve::probe::Probe;
 use crate::resolve::shape::Shape;
@@ -87,7 +86,10 @@ impl Consumer for StackCounts {
     }
 
     fn cpu_changed(&mut self, change: CpuChange<'_>) {
-        log_cpu_change(&change);
+        match change {
+            CpuChange::Uncovered { .. } => log::warn!("{change}"),
+            _ => log::info!("{change}"),
+        }
     }
 }
 
