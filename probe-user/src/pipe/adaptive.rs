@@ -290,10 +290,14 @@ impl Adaptive {
         self.tell_all();
     }
 
-    /// Checks that this process may ask for blocks, before there are any. It may have given up its privileges. Asks the CPU
-    /// of this thread, which interrupts nobody.
-    fn may_ask(&mut self) {
-        if self.limit > 0 && bpf::run_here(self.flush.as_fd(), &[]).is_err() {
+    /// Stops packing if this process may not ask for blocks, before there are any: it may have given up its privileges. Asks
+    /// a CPU that does not exist, so this interrupts nobody.
+    fn check_privileges(&mut self) {
+        const NO_CPU: u32 = i32::MAX as u32;
+        if self.limit > 0
+            && let Err(error) = bpf::run_on(self.flush.as_fd(), NO_CPU)
+            && error.raw_os_error() != Some(libc::ENXIO)
+        {
             self.stop_packing();
         }
     }
@@ -327,7 +331,9 @@ impl Adaptive {
                     look_again(self.cpus[at].id);
                 }
             } else if packs != pace.deserves_packing(records) {
-                self.may_ask();
+                if !packs {
+                    self.check_privileges();
+                }
                 self.cpus[at].mode = Mode::Lazy { packs: !packs };
                 self.tell(&self.cpus[at]);
             }
@@ -345,7 +351,7 @@ impl Adaptive {
             self.rate.restart(self.swept);
         }
         if packs {
-            self.may_ask();
+            self.check_privileges();
         }
         let id = self.cpus[at].id;
         self.cpus[at] = Cpu { mode: Mode::Lazy { packs }, is_fresh: !is_first, ..Cpu::new(id) };
