@@ -290,7 +290,7 @@ fn a_break_ends_a_run_even_if_something_else_is_ready() {
             tokio::select! {
                 biased;
                 ended = pipe.run(&mut handlers) => return ended.unwrap(),
-                () = tokio::task::yield_now() => {}
+                () = std::future::ready(()) => {}
             }
         }
     });
