@@ -1,7 +1,7 @@
 //! A measured process: run time, CPU time and peak memory.
 
 use crate::machine::peak_kib;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use std::fs;
 use std::process::{Child, ChildStdout, Command};
@@ -58,8 +58,10 @@ impl Measured {
         self.child.stdout.take().context("its standard output is not piped")
     }
 
-    /// Sends SIGINT, as Ctrl-C does, and waits for the exit. Also returns how long that took.
+    /// Sends SIGINT, as Ctrl-C does, and waits for the exit. Also returns how long that took. Fails if the process has ended by
+    /// itself.
     pub(super) fn stop(self) -> Result<(Ended, Duration)> {
+        ensure!(!self.has_ended()?, "the tracer ended by itself");
         let asked = Instant::now();
         kill_process(self.pid, Signal::INT)?;
         self.watch.iter().for_each(Watch::asked);

@@ -87,7 +87,6 @@ impl Merge {
         while self.held.first().is_some_and(|first| first <= until) {
             consumer.accepts()?;
             self.deliver_first(consumer)?;
-            self.report_gaps(consumer)?;
         }
         ControlFlow::Continue(())
     }
@@ -115,7 +114,8 @@ impl Merge {
         ControlFlow::Continue(())
     }
 
-    /// All state is updated before the consumer sees the record, since it may panic.
+    /// Delivers the first record, and the losses behind it. All state is updated before the consumer sees the record, since it
+    /// may panic.
     fn deliver_first<C: Consumer>(&mut self, consumer: &mut C) -> ControlFlow<()> {
         let Some((time, cpu, record)) = self.held.pop() else {
             return ControlFlow::Continue(());
@@ -123,7 +123,8 @@ impl Merge {
         self.released = self.released.max(time);
         self.records += 1;
         self.owes_catch_up = true;
-        consumer.record(cpu, record)
+        consumer.record(cpu, record)?;
+        self.report_gaps(consumer)
     }
 
     fn deliver_now<C: Consumer>(
@@ -164,7 +165,6 @@ impl Merge {
             consumer.accepts()?;
             self.early += 1;
             self.deliver_first(consumer)?;
-            self.report_gaps(consumer)?;
         }
         ControlFlow::Continue(())
     }

@@ -252,7 +252,7 @@ impl<C: Consumer + Send, F: FnMut(u32) -> C> PerCpuPipe<C, F> {
         if is_over || self.shards.iter().any(|shard| shard.cpu == cpu) {
             return;
         }
-        // Whoever has the CPU by now keeps it.
+        // Another consumer may have opened a queue on this CPU in the meantime. That one stays.
         match self.open_on(cpu, &self.options.clone().take_nothing_over()) {
             Ok(pipe) => self.add(cpu, pipe).cpu_changed(CpuChange::Covered { cpu }),
             // The CPU is already offline again, or another consumer's.

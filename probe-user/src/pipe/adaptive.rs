@@ -294,10 +294,7 @@ impl Adaptive {
     /// a CPU that does not exist, so this interrupts nobody.
     fn check_privileges(&mut self) {
         const NO_CPU: u32 = i32::MAX as u32;
-        if self.limit > 0
-            && let Err(error) = bpf::run_on(self.flush.as_fd(), NO_CPU)
-            && error.raw_os_error() != Some(libc::ENXIO)
-        {
+        if self.limit > 0 && self.flush(NO_CPU).is_err() {
             self.stop_packing();
         }
     }

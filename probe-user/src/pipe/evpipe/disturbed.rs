@@ -315,7 +315,7 @@ fn a_forked_child_that_drops_an_asynchronous_pipe_takes_no_wakeups() {
     let poll = |pipe: &mut AsyncEvPipe, within, received: &mut Received| {
         runtime.block_on(async { tokio::time::timeout(within, pipe.poll(received)).await.is_ok() })
     };
-    // Nothing is pending after that: only the runtime can tell of the record.
+    // After this, nothing is pending, so the pipe notices the record only if the runtime wakes it.
     assert!(!poll(pipe.as_mut().unwrap(), quiet, &mut received));
     let child = in_child(|| {
         let _inside = runtime.enter();
