@@ -361,10 +361,13 @@ impl Object {
     /// because another program was running on the CPU (6.7+; 0 before).
     pub(crate) fn skipped(&self) -> Result<u64> {
         // Hits do not run these.
-        let waits = [FLUSH_PROGRAM, PAGE_FAULT_PROGRAM, END_WAIT_PROGRAM];
-        let others = [waits.as_slice(), &[FOLLOW_NEW, FOLLOW_FREE]].concat();
-        let is_hit = |name: &str| !others.contains(&name);
-        let programs = self.loaded.iter().filter(|(((name, _), _), _)| is_hit(name));
+        let others = [FLUSH_PROGRAM, PAGE_FAULT_PROGRAM, END_WAIT_PROGRAM, FOLLOW_NEW, FOLLOW_FREE];
+        self.misses(|name| !others.contains(&name))
+    }
+
+    /// How often the kernel did not run some programs, because another one was running on the CPU (6.7+; 0 before).
+    fn misses(&self, of: impl Fn(&str) -> bool) -> Result<u64> {
+        let programs = self.loaded.iter().filter(|(((name, _), _), _)| of(name));
         let misses = programs.map(|(_, program)| bpf::recursion_misses(program.as_fd()));
         let sum = misses.map(|misses| Ok(misses?.unwrap_or(0))).sum::<io::Result<u64>>();
         sum.map_err(TraceError::Counts)
@@ -376,10 +379,7 @@ impl Object {
         let map = self.map("NOT_FOLLOWED").map_err(TraceError::load)?;
         let counter: Array<_, u64> = map.try_into().map_err(TraceError::load)?;
         let no_room = counter.get(&0, 0).map_err(TraceError::load)?;
-        let programs = self.loaded.iter().filter(|(((name, _), _), _)| *name == FOLLOW_NEW);
-        let misses = programs.map(|(_, program)| bpf::recursion_misses(program.as_fd()));
-        let sum = misses.map(|misses| Ok(misses?.unwrap_or(0))).sum::<io::Result<u64>>();
-        Ok(no_room.saturating_add(sum.map_err(TraceError::Counts)?))
+        Ok(no_room.saturating_add(self.misses(|name| name == FOLLOW_NEW)?))
     }
 
     /// Makes hits of all probes count from now on, or no longer. Before this is called, none counts.

@@ -88,17 +88,23 @@ pub(super) fn list_fields(
     }
 }
 
+/// Whether a value is a buffer that is not text, and is shown as bytes.
+pub(super) fn is_binary(field: &Field, value: Value<'_>) -> bool {
+    field.shape == Shape::Buffer
+        && match value {
+            Value::Bytes(bytes) => !is_text(bytes, false),
+            Value::Truncated(bytes) => !is_text(bytes, true),
+            _ => false,
+        }
+}
+
 /// The bytes of a text that is not UTF-8, which a JSON string cannot have.
 fn other_bytes<'v>(field: &Field, value: Value<'v>) -> Option<&'v [u8]> {
-    let (bytes, is_cut) = match value {
-        Value::Bytes(bytes) => (bytes, false),
-        Value::Truncated(bytes) => (bytes, true),
-        _ => return None,
-    };
+    let (Value::Bytes(bytes) | Value::Truncated(bytes)) = value else { return None };
     let is_text = match field.shape {
         Shape::Text => true,
         // What is cut may end within a character.
-        Shape::Buffer => is_text(bytes, is_cut),
+        Shape::Buffer => !is_binary(field, value),
         _ => false,
     };
     (is_text && std::str::from_utf8(bytes).is_err()).then_some(bytes)

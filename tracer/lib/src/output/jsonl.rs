@@ -5,10 +5,10 @@ use super::form::{Form, Notice};
 use super::json;
 use super::labels::{Beside, labels};
 use super::names::Names;
-use super::value::{Hex, error_of, is_text};
+use super::value::{Hex, error_of};
 use crate::resolve::event::{TraceEvent, Value};
 use crate::resolve::probe::Probe;
-use crate::resolve::shape::{Field, Shape};
+use crate::resolve::shape::Shape;
 
 /// Writes JSON lines.
 #[derive(Debug)]
@@ -104,7 +104,7 @@ impl Form for Jsonl {
                 }
                 _ => {}
             }
-            binary |= is_binary(field, value);
+            binary |= json::is_binary(field, value);
         }
         out.push(b'}');
         if faults {
@@ -114,7 +114,7 @@ impl Form for Jsonl {
             json::list_fields(out, "truncated", event, probe, json::is_truncated);
         }
         if binary {
-            json::list_fields(out, "binary", event, probe, is_binary);
+            json::list_fields(out, "binary", event, probe, json::is_binary);
         }
         if lossy {
             json::bytes(out, event, probe);
@@ -131,16 +131,6 @@ impl Form for Jsonl {
     fn notice(&mut self, out: &mut Vec<u8>, notice: &Notice<'_>) {
         json::line(out, notice);
     }
-}
-
-/// Whether a value is a buffer that is not text, and is shown as bytes.
-fn is_binary(field: &Field, value: Value<'_>) -> bool {
-    field.shape == Shape::Buffer
-        && match value {
-            Value::Bytes(bytes) => !is_text(bytes, false),
-            Value::Truncated(bytes) => !is_text(bytes, true),
-            _ => false,
-        }
 }
 
 #[cfg(test)]
