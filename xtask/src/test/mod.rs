@@ -5,7 +5,7 @@ mod suite;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::path::Path;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -181,7 +181,9 @@ impl Args {
         match end {
             End::Exit(_) | End::Signalled(_) => {}
             // As the last group ends.
-            End::Died { .. } if suite.has_ended(machine, &log) => {}
+            End::Died { console } if suite.has_ended(machine, &log) => {
+                counts = counts.plus(suite::judge_kernel(&name, &console));
+            }
             End::TimedOut => {
                 say::line(format_args!("{name}: timed out after {} minutes", self.timeout));
                 counts.failed += 1;
@@ -230,14 +232,15 @@ fn on_host(suite: &Suite, all_faults: bool, logs: &Path, report: &mut Report) {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let name = format!("host {}", release.trim());
     report.step(&name, || {
-        let _lock = lock_machine()?;
+        let lock = lock_machine()?;
         let script = logs.join("host.sh");
         let log = logs.join("host.log");
         fs::write(&script, suite.script(machine)?)?;
         let file = File::create(&log)?;
         let mut bash = Command::new("bash");
         bash.arg(&script).env_clear().envs(workspace::environment());
-        bash.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
+        // Tests go on if this process is killed. Until they end, bash has the lock.
+        bash.stdin(lock).stdout(file.try_clone()?).stderr(file);
         let status = bash.status().context("cannot start bash")?;
         // This machine's kernel log also has messages from before the tests.
         let printed = read_log(&log)?;

@@ -19,6 +19,10 @@ const MARK: &str = "xtask-suite:";
 const CRASH_LINES: usize = 40;
 /// How many of the groups that took the longest are named.
 const SLOWEST: usize = 5;
+/// How long a group may take before it is killed, in minutes. The slowest takes less than three under emulation.
+const LIMIT: u32 = 15;
+/// The status of `timeout` when it has killed a command.
+const TIMED_OUT: &str = "124";
 /// Lines to show of a report in the kernel's log.
 const SPLAT_LINES: usize = 40;
 
@@ -161,7 +165,9 @@ impl Group {
     /// The commands that run the group, and print its exit status and how many seconds it took.
     fn script(&self) -> Result<String> {
         let (folder, executable) = (quoted(&self.folder)?, quoted(&self.executable)?);
-        Ok(format!("cd {folder}\n{}", self.commands(&executable)?))
+        // A hanging group must not hold up the others.
+        let limited = format!("timeout --kill-after=10s {LIMIT}m {executable}");
+        Ok(format!("cd {folder}\n{}", self.commands(&limited)?))
     }
 
     /// The same, for a group that runs in memory, after which the machine shuts down. A process that has used a file of 9p
@@ -334,10 +340,12 @@ fn judge_one(target: &str, tests: usize, log: &str) -> (Counts, Option<String>) 
             (counts, Some(failures(printed).trim_end().to_owned()))
         }
         (counts, status) => {
-            let status =
-                status.map_or("no exit status".to_owned(), |code| format!("status {code}"));
-            let why =
-                format!("the executable ended with {status}:\n{}", tail(printed, CRASH_LINES));
+            let what = match status {
+                Some(TIMED_OUT) => format!("it did not end within {LIMIT} minutes"),
+                Some(code) => format!("the executable ended with status {code}"),
+                None => "the executable ended with no exit status".to_owned(),
+            };
+            let why = format!("{what}:\n{}", tail(printed, CRASH_LINES));
             (counts.unwrap_or_default().plus(failed), Some(why))
         }
     }
@@ -395,6 +403,14 @@ mod tests {
         assert_eq!(judge_one("one", 3, &crashed).0, one);
         let hung = format!("{MARK} begin one\nrunning 1 test\ntest a ... ");
         assert_eq!((judge_one("one", 3, &hung).0, seconds("one", &hung)), (one, None));
+        let killed = log("one", "running 1 test\ntest a ... ", "124");
+        let (counts, why) = judge_one("one", 3, &killed);
+        let why = why.unwrap();
+        assert_eq!(
+            (counts, why.starts_with("it did not end within 15 minutes")),
+            (one, true),
+            "{why}"
+        );
         assert_eq!(judge_one("one", 3, "").0, one);
         // Tests that passed before the crash count, and so does the crash.
         let died_late = log("one", OK, "134");
@@ -429,6 +445,7 @@ mod tests {
         assert_eq!(
             groups[0].script().unwrap(),
             "cd /w/pipe\necho xtask-suite: begin hotplug\nSECONDS=0\n\
+             timeout --kill-after=10s 15m \
              /t/kernel-1 --ignored --exact --test-threads=1 --show-output hotplug::a hotplug::b::c </dev/null\n\
              printf '\\n%s\\n' \"xtask-suite: end hotplug $? $SECONDS\"\n"
         );
