@@ -25,6 +25,7 @@ pub fn elf(sections: &[Section<'_>]) -> Vec<u8> {
             "" => 0,
             ".symtab" => 2,
             ".strtab" | ".shstrtab" => 3,
+            note if note.starts_with(".note") => 7,
             _ => 1u32,
         };
         let offset = SIZE + data.len() as u64;

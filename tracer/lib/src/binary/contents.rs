@@ -61,9 +61,13 @@ pub(crate) struct Symbol {
 }
 
 impl Symbol {
-    /// An estimate of the memory that it takes, in bytes.
+    /// An estimate of the memory that it takes among others ([`Functions`]), in bytes: an entry of a tree, whose nodes are about
+    /// half full, and the name and the candidate, each allocated by itself.
     pub(super) fn size(&self) -> usize {
-        size_of::<Self>() + self.name.len()
+        /// The header of an allocation, and the rounding of its size.
+        const ALLOCATION: usize = 24;
+        let entry = size_of::<(String, Vec<Candidate>)>();
+        2 * entry + ALLOCATION + self.name.len() + ALLOCATION + size_of::<Candidate>()
     }
 }
 
@@ -139,7 +143,8 @@ impl Contents {
 /// Adds the functions of the file with the symbols of a stripped one, if it is installed: by the build ID, or by the
 /// debug link.
 fn add_symbols(elf: &Elf<'_>, functions: &mut Functions, want: &mut dyn FnMut(Wants) -> Vec<File>) {
-    let (Ok(id), Ok(link)) = (elf.build_id(), elf.gnu_debuglink()) else { return };
+    // One may be malformed.
+    let (id, link) = (elf.build_id().ok().flatten(), elf.gnu_debuglink().ok().flatten());
     if id.is_none() && link.is_none() {
         return;
     }

@@ -79,7 +79,11 @@ impl Functions {
 
     pub(super) fn insert(&mut self, Symbol { name, candidate }: Symbol) {
         match candidate {
-            Some(candidate) => self.named.entry(name).or_default().push(candidate),
+            // Most names stand for one function: `push` would allocate room for four.
+            Some(candidate) => {
+                let new = || Vec::with_capacity(1);
+                self.named.entry(name).or_insert_with(new).push(candidate);
+            }
             None => drop(self.imported.insert(name)),
         }
     }
@@ -225,6 +229,7 @@ fn unversioned(name: Cow<'_, str>) -> (Cow<'_, str>, bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use probe_sys::disturb::in_child;
 
     #[test]
     fn an_address_is_in_one_function() {
@@ -239,6 +244,30 @@ mod tests {
         let sized = |size| functions.size_of(Function { address: 0x14, size });
         assert_eq!([4, 0].map(sized), [Some(4), Some(0xc)]);
         assert_eq!(functions.size_of(Function { address: 0x20, size: 0 }), None);
+    }
+
+    #[test]
+    fn symbols_take_no_more_memory_than_estimated() {
+        let resident = || -> Option<usize> {
+            let status = std::fs::read_to_string("/proc/self/smaps_rollup").ok()?;
+            let line = status.lines().find_map(|line| line.strip_prefix("Rss:"))?;
+            Some(line.trim().strip_suffix(" kB")?.parse::<usize>().ok()? << 10)
+        };
+        let is_enough = || {
+            let (mut functions, mut estimated, before) = (Functions::default(), 0, resident()?);
+            // In the order in which a reader sends them.
+            for number in 0..200_000 {
+                let function = Function { address: number, size: 0 };
+                let binding = Binding::Default;
+                let candidate = Some(Candidate { function, binding, is_indirect: false });
+                let symbol = Symbol { name: format!("{number:032}").as_str().into(), candidate };
+                estimated += symbol.size();
+                functions.insert(symbol);
+            }
+            let taken = resident()? - before;
+            Some(taken < estimated && estimated < taken * 3 / 2)
+        };
+        assert_eq!(in_child(|| is_enough().is_some_and(|it| it).into()).unwrap(), 1);
     }
 
     fn functions(named: &[(&str, u64, Binding, bool)]) -> Functions {

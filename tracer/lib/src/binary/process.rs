@@ -5,6 +5,7 @@ use super::{BinaryError, FileProblem};
 use probe_sys::escape::Escaped;
 use rustix::fs::{Mode, OFlags, ResolveFlags, open, openat2};
 use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::fs::{self, File, Metadata};
 use std::io;
 use std::ops::Range;
@@ -57,7 +58,7 @@ impl Found {
 struct Mapped {
     /// The path as this process sees it, which may lead to another file by now.
     path: PathBuf,
-    /// The path that leads to the file as long as it is mapped.
+    /// The path that leads to the file as long as it is mapped. Following it takes a privilege.
     link: PathBuf,
     id: Id,
 }
@@ -89,13 +90,33 @@ impl Process {
             true => None,
             false => Some(open(&root, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?),
         };
-        // Users choose the names of files, which need not be UTF-8. Only the addresses are wanted.
+        // Users choose the names of files, which need not be UTF-8. Only what is before them is wanted.
         let maps = fs::read(folder.join("maps"))?;
         let maps = String::from_utf8_lossy(&maps);
         let mut known = HashSet::new();
-        let links = executable(&maps).map(|range| folder.join(map_file(&range)));
-        let code = links.filter_map(Mapped::at).filter(|mapped| known.insert(mapped.id)).collect();
-        Ok(Some(Self { pid, root, code }))
+        let mut this = Self { pid, root, code: Vec::new() };
+        let mapped = executable(&maps).filter_map(|(range, inode)| this.mapped(&range, inode));
+        this.code = mapped.filter(|mapped| known.insert(mapped.id)).collect();
+        Ok(Some(this))
+    }
+
+    /// The file of a mapping. Without the privilege to follow the link, it is the one at its path, unless that was deleted.
+    fn mapped(&self, range: &Range<u64>, inode: u64) -> Option<Mapped> {
+        const DELETED: &[u8] = b" (deleted)";
+        let link = PathBuf::from(format!("/proc/{}/{}", self.pid, map_file(range)));
+        let seen = fs::read_link(&link).ok()?.into_os_string().into_vec();
+        let (path, is_deleted) = match seen.strip_suffix(DELETED) {
+            Some(path) => (path, true),
+            None => (&*seen, false),
+        };
+        let path = PathBuf::from(OsStr::from_bytes(path));
+        let id = match fs::metadata(&link) {
+            // No file has the device 0.
+            Err(error) if is_denied(&error) && is_deleted => (0, inode),
+            Err(error) if is_denied(&error) => id_of(&self.open_in_root(&path).ok()?)?,
+            found => id(&found.ok()?),
+        };
+        Some(Mapped { path, link, id })
     }
 
     /// Finds the file that a path or a name stands for in this process.
@@ -132,9 +153,8 @@ impl Process {
                 .ok()
                 .and_then(|folder| Some(seen(&folder)?.join(path.file_name()?))),
         };
-        let current = opened.as_ref().ok().and_then(|file| fs::metadata(of_descriptor(file)).ok());
-        let is_current =
-            |mapped: &&Mapped| current.as_ref().is_some_and(|file| id(file) == mapped.id);
+        let current = opened.as_ref().ok().and_then(id_of);
+        let is_current = |mapped: &&Mapped| current == Some(mapped.id);
         let replaced = self
             .code
             .iter()
@@ -168,9 +188,26 @@ impl Process {
 
     fn open(&self, mapped: &Mapped) -> Result<Found, BinaryError> {
         let path = mapped.path.clone();
-        match open_regular(&mapped.link) {
+        let opened = match open_regular(&mapped.link) {
+            Err(FileProblem::Unreadable(error)) if is_denied(&error) => self.open_by_path(mapped),
+            opened => opened,
+        };
+        match opened {
             Ok(file) => Ok(Found { path, file, note: None }),
             Err(problem) => Err(BinaryError::InFile { path, problem }),
+        }
+    }
+
+    /// Opens a file that the process runs code from by its path, if that still leads to it.
+    fn open_by_path(&self, mapped: &Mapped) -> Result<File, FileProblem> {
+        let found = self.open_in_root(&mapped.path).ok();
+        match found.filter(|file| id_of(file) == Some(mapped.id)) {
+            Some(file) => regular(file),
+            None => Err(FileProblem::unreadable(format!(
+                "process {} runs a file that was deleted or replaced, and opening that one takes CAP_CHECKPOINT_RESTORE or \
+                 CAP_SYS_ADMIN",
+                self.pid
+            ))),
         }
     }
 
@@ -192,14 +229,6 @@ impl Process {
 }
 
 impl Mapped {
-    fn at(link: PathBuf) -> Option<Self> {
-        const DELETED: &[u8] = b" (deleted)";
-        let id = id(&fs::metadata(&link).ok()?);
-        let path = fs::read_link(&link).ok()?.into_os_string().into_vec();
-        let path = path.strip_suffix(DELETED).unwrap_or(&path);
-        Some(Self { path: std::ffi::OsStr::from_bytes(path).into(), link, id })
-    }
-
     fn is_called(&self, is_meant: impl Fn(&str) -> bool) -> bool {
         self.path.file_name().and_then(|name| name.to_str()).is_some_and(is_meant)
     }
@@ -231,6 +260,15 @@ pub(crate) fn of_descriptor(file: &impl AsFd) -> PathBuf {
     format!("/proc/self/fd/{}", file.as_fd().as_raw_fd()).into()
 }
 
+fn id_of(file: &OwnedFd) -> Option<Id> {
+    fs::metadata(of_descriptor(file)).ok().map(|found| id(&found))
+}
+
+/// Whether a privilege is missing.
+fn is_denied(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::PermissionDenied
+}
+
 fn seen(file: &OwnedFd) -> Option<PathBuf> {
     fs::read_link(of_descriptor(file)).ok()
 }
@@ -247,26 +285,69 @@ pub(crate) fn map_file(range: &Range<u64>) -> String {
     format!("map_files/{:x}-{:x}", range.start, range.end)
 }
 
-/// The address ranges of executable mappings in `/proc/PID/maps`.
-fn executable(maps: &str) -> impl Iterator<Item = Range<u64>> {
+/// The address ranges and inodes of executable mappings in `/proc/PID/maps`.
+fn executable(maps: &str) -> impl Iterator<Item = (Range<u64>, u64)> {
     maps.lines().filter_map(|line| {
         let mut words = line.split_ascii_whitespace();
-        let (range, permissions) = (words.next()?, words.next()?);
-        if permissions.contains('x') { address_range(range) } else { None }
+        let (range, permissions, inode) = (words.next()?, words.next()?, words.nth(2)?);
+        let is_code = permissions.contains('x');
+        if is_code { Some((address_range(range)?, inode.parse().ok()?)) } else { None }
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{executable, map_file};
+    use super::*;
+    use crate::kernel::capabilities::{Capabilities, keep_in_thread};
+    use probe_sys::disturb::in_child;
+    use rustix::thread::set_no_new_privs;
+    use std::process::Command;
+    use std::time::{Duration, Instant};
 
     #[test]
     fn only_executable_mappings_have_code() {
         let maps = "55d0-55d1 r--p 00000000 fe:00 12 /usr/bin/x\n55d1-55d2 r-xp 00001000 fe:00 12 /usr/bin/a b\n\
             7f00-7f01 rwxp 00000000 00:00 0\n\
             00400000-00452000 r-xp 00000000 fe:00 12 /usr/bin/x\n\n";
-        let expected = ["55d1-55d2", "7f00-7f01", "400000-452000"];
-        let expected = expected.map(|range| format!("map_files/{range}"));
-        assert_eq!(executable(maps).map(|range| map_file(&range)).collect::<Vec<_>>(), expected);
+        let expected = [("55d1-55d2", 12), ("7f00-7f01", 0), ("400000-452000", 12)];
+        let expected = expected.map(|(range, inode)| (format!("map_files/{range}"), inode));
+        let found = executable(maps).map(|(range, inode)| (map_file(&range), inode));
+        assert_eq!(found.collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn files_are_found_without_the_privilege_to_follow_mappings() {
+        let dir = tempfile::tempdir().unwrap();
+        let [program, new] = ["sleep", "new"].map(|name| dir.path().join(name));
+        let sleep = path::program("sleep").unwrap();
+        let (name, denied) = (program.to_str().unwrap(), "takes CAP_CHECKPOINT_RESTORE");
+        // The process that is looked at has no privilege either.
+        let look = || -> io::Result<bool> {
+            set_no_new_privs(true)?;
+            keep_in_thread(Capabilities::NONE)?;
+            // A child of another test that had them open for writing would keep them from being executed.
+            for copy in [&program, &new] {
+                fs::copy(&sleep, copy)?;
+            }
+            let mut command = Command::new(&program).arg("60").spawn()?;
+            let pid = command.id();
+            let find = |name| Process::of(pid).ok().flatten().map(|one| one.find(name));
+            let is_it = |found: &Found| found.path == program && found.note.is_none();
+            let is_found = |name| matches!(find(name), Some(Ok(found)) if is_it(&found));
+            // It may still be executing the program.
+            let end = Instant::now() + Duration::from_secs(20);
+            while !(is_found(name) && is_found("sleep")) {
+                if Instant::now() > end {
+                    return Ok(false);
+                }
+            }
+            fs::rename(&new, &program)?;
+            let is_denied =
+                |name| matches!(find(name), Some(Err(error)) if error.to_string().contains(denied));
+            let is_replaced = is_denied(name) && is_denied("sleep");
+            command.kill()?;
+            Ok(is_replaced)
+        };
+        assert_eq!(in_child(|| look().is_ok_and(|is_right| is_right).into()).unwrap(), 1);
     }
 }

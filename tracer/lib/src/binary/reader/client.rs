@@ -13,6 +13,7 @@ use probe_sys::bpf;
 use probe_sys::escape::Escaped;
 use probe_sys::process::spawn_alone;
 use std::collections::HashSet;
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -42,8 +43,8 @@ const END: Duration = Duration::from_millis(200);
 /// The processes that read untrusted files, as seen by the tracer.
 #[derive(Debug)]
 pub(crate) struct Reader {
-    /// `None` once there have been too many failures.
-    keeper: Option<Channel>,
+    /// Why there is none any more, once a reader could not be started again.
+    keeper: Result<Channel, String>,
     process: Child,
     running: Option<Channel>,
     failures: u32,
@@ -105,8 +106,10 @@ impl ReaderState {
 /// Why there is no answer about a file.
 enum Unanswered {
     Unreadable(io::Error),
-    /// It ended a reader before, or there is none any more.
+    /// It ended a reader before.
     Refused,
+    /// There is no reader any more, for this reason.
+    NoReader(String),
     /// What reading it did, and whether there is another reader.
     Failed(String, io::Result<()>),
 }
@@ -116,7 +119,11 @@ impl From<Unanswered> for FileProblem {
         match unanswered {
             Unanswered::Unreadable(error) => Self::Unreadable(error),
             Unanswered::Refused => Self::ReaderFailed("failed before".to_owned()),
-            Unanswered::Failed(why, _) => Self::ReaderFailed(why),
+            Unanswered::NoReader(why) => Self::Unreadable(not_started(why)),
+            Unanswered::Failed(why, Ok(())) => Self::ReaderFailed(why),
+            Unanswered::Failed(why, Err(error)) => Self::ReaderFailed(format!(
+                "{why}. Nor can other programs be read, because the process that reads them is not started again: {error}"
+            )),
         }
     }
 }
@@ -161,7 +168,7 @@ impl Reader {
         let state = Arc::<ReaderState>::default();
         state.ids().push(process.id());
         let (failures, refused) = (0, HashSet::new());
-        let keeper = Some(keeper);
+        let keeper = Ok(keeper);
         let (running, patience) = (None, PATIENCE);
         Ok(Self { keeper, process, running, failures, refused, state, patience })
     }
@@ -190,7 +197,7 @@ impl Reader {
                 .chunks(ADDRESSES)
                 .try_for_each(|some| ask_for_names(reader, lookup, some, deadline, &mut found))
         });
-        if let Err(Unanswered::Refused | Unanswered::Failed(..)) = asked {
+        if let Err(Unanswered::Refused | Unanswered::NoReader(_) | Unanswered::Failed(..)) = asked {
             self.state.add_unnamed(addresses.len() - found.len());
         }
         if let Err(Unanswered::Failed(why, restarted)) = asked {
@@ -270,11 +277,14 @@ impl Reader {
         ask: impl FnOnce(&Channel, Instant) -> io::Result<T>,
     ) -> Result<T, Unanswered> {
         let version = FileVersion::of(file).map_err(Unanswered::Unreadable)?;
-        if self.keeper.is_none() || self.refused.contains(&version) {
+        if self.refused.contains(&version) {
             return Err(Unanswered::Refused);
         }
+        if let Err(why) = &self.keeper {
+            return Err(Unanswered::NoReader(why.clone()));
+        }
         if self.running.is_none() {
-            self.run().map_err(|error| Unanswered::Unreadable(not_started(&error)))?;
+            self.run().map_err(|error| Unanswered::Unreadable(not_started(error)))?;
         }
         let answer = match &self.running {
             Some(running) => ask(running, Instant::now() + self.patience),
@@ -309,15 +319,15 @@ impl Reader {
             (io::ErrorKind::InvalidData, _) => "led to an answer that is not valid".to_owned(),
             _ => "ended the process that reads symbols".to_owned(),
         };
-        if restarted.is_err() {
-            self.keeper = None;
+        if let Err(error) = &restarted {
+            self.keeper = Err(error.to_string());
         }
         (why, restarted.map(drop))
     }
 
     /// Starts a reader. Returns how the previous one ended.
     fn run(&mut self) -> io::Result<Option<Ended>> {
-        let keeper = self.keeper.as_ref().ok_or(io::ErrorKind::NotConnected)?;
+        let keeper = self.keeper.as_ref().map_err(|why| io::Error::other(&**why))?;
         let deadline = Instant::now() + START;
         keeper.send_until(&(), &[], deadline)?;
         let (Started { pid, previous }, mut with) = keeper.receive_files_until(deadline)?;
@@ -330,7 +340,7 @@ impl Reader {
 impl Drop for Reader {
     fn drop(&mut self) {
         // The keeper ends when its channel is closed. It is not waited for if somebody has stopped it.
-        (self.keeper, self.running) = (None, None);
+        (self.keeper, self.running) = (Err(String::new()), None);
         let begun = Instant::now();
         while begun.elapsed() < END && matches!(self.process.try_wait(), Ok(None)) {
             sleep(Duration::from_millis(1));
@@ -339,7 +349,7 @@ impl Drop for Reader {
 }
 
 /// The error of a reader that cannot be started.
-pub(super) fn not_started(error: &io::Error) -> io::Error {
+pub(super) fn not_started(error: impl fmt::Display) -> io::Error {
     io::Error::other(format!("the process that reads programs cannot be started: {error}"))
 }
 

@@ -84,8 +84,9 @@ impl Program {
             ..Self::default()
         };
         this.add_symbols(&elf);
-        let id = elf.build_id()?.unwrap_or_default().to_vec();
-        let link = elf.gnu_debuglink()?;
+        // The symbols are of use even if a note or the link is malformed.
+        let id = elf.build_id().ok().flatten().unwrap_or_default().to_vec();
+        let link = elf.gnu_debuglink().ok().flatten();
         let has_own = DebugInfo::is_in(&elf);
         let wants = Wants {
             build_id: if has_own { Vec::new() } else { id.clone() },

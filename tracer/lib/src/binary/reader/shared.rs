@@ -25,7 +25,7 @@ impl Shared {
     /// The reader. If there is none, its keeper is started. `None` if the program did not allow that.
     fn reader(&mut self) -> io::Result<Option<&mut Reader>> {
         if self.reader.is_none() && super::command().is_some() {
-            self.reader = Some(Reader::idle().map_err(|error| not_started(&error))?);
+            self.reader = Some(Reader::idle().map_err(not_started)?);
         }
         Ok(self.reader.as_mut())
     }

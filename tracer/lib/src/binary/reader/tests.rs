@@ -83,7 +83,11 @@ fn functions_and_generated_code_have_names() {
     let shown = generated(&mut reader, &long);
     assert!(shown.ends_with('…') && shown.len() <= TEXT, "{}", shown.len());
     assert_eq!(generated(&mut reader, &file(b"10 8 \xff\xfe\n")), "\u{fffd}\u{fffd}");
-    assert_eq!(program(&mut reader, &file(&elf(&[]))), "f");
+    // A malformed note or debug link affects no symbol.
+    for sections in [&[(".note.x", false, &b"x"[..])][..], &[(".gnu_debuglink", false, b"x")], &[]]
+    {
+        assert_eq!(program(&mut reader, &file(&elf(sections))), "f");
+    }
     let (abbreviations, unit) = nested(3);
     let debug = [(".debug_abbrev", false, &*abbreviations), (".debug_info", false, &unit)];
     let (path, open) = (Path::new("x"), &|_: &Wants| (Vec::new(), false));
@@ -292,8 +296,19 @@ fn the_end_of_the_keeper_is_the_end_of_names_only() {
     for pid in [keeper, current(&reader)] {
         kill_process(pid, Signal::KILL).unwrap();
     }
+    // A file that has never been read is not blamed.
+    let files = [(); 2].map(|()| file(&elf(&[])));
+    let starts = [
+        "cannot be read: reading it ended the process that reads symbols. Nor can other programs",
+        "cannot be read: the process that reads programs cannot be started: ",
+    ];
+    for (file, start) in files.iter().zip(starts) {
+        let error = contents(&mut reader, file, &[]).unwrap_err().to_string();
+        assert!(error.starts_with(start), "{error}");
+    }
     let map = file(b"10 8 generated\n");
     assert_eq!([0; 2].map(|_| generated(&mut reader, &map)), ["", ""]);
+    assert_eq!(reader.state().unnamed(), 2);
     drop(reader);
     assert!(begun.elapsed() < Duration::from_secs(5));
 }
