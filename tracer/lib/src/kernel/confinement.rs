@@ -4,6 +4,7 @@ use landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd,
     Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
 };
+use linux_raw_sys::general::{F_SETOWN, F_SETOWN_EX, F_SETSIG};
 use seccompiler::SeccompCmpOp::{Eq, MaskedEq, Ne};
 use seccompiler::{
     BackendError, BpfProgram, BpfProgramRef, SeccompAction, SeccompCmpArgLen, SeccompCmpOp,
@@ -100,12 +101,17 @@ impl<'d> Confinement<'d> {
             ALLOWED.iter().chain(OLD).map(|&call| (call, Vec::new())).collect();
         let commands = BPF_COMMANDS.map(|command| rule(&[(0, Eq, command)]));
         rules.push((libc::SYS_bpf, commands.into_iter().collect::<Result<_, _>>()?));
-        // Both put characters into the input of a terminal, which may be that of a shell of root.
-        let [push, linux] = [libc::TIOCSTI, libc::TIOCLINUX];
-        rules.push((libc::SYS_ioctl, vec![rule(&[(1, Ne, push), (1, Ne, linux)])?]));
+        rules.push((libc::SYS_ioctl, vec![all_but(1, &REFUSED_IOCTLS)?]));
+        rules.push((libc::SYS_fcntl, vec![all_but(1, &REFUSED_FCNTLS)?]));
         for call in [libc::SYS_kill, libc::SYS_tgkill] {
             rules.push((call, vec![to_itself()?]));
         }
+        // A limit of processor time kills a process. 0 is the caller.
+        for call in [libc::SYS_prlimit64, libc::SYS_sched_setaffinity] {
+            rules.push((call, vec![rule(&[(0, Eq, 0)])?]));
+        }
+        let pairs = CONNECTED.map(|kind| rule(&[(0, Eq, UNIX), (1, MaskedEq(SOCKET_TYPE), kind)]));
+        rules.push((libc::SYS_socketpair, pairs.into_iter().collect::<Result<_, _>>()?));
         if self.signals {
             rules.push((libc::SYS_pidfd_send_signal, Vec::new()));
         }
@@ -187,7 +193,13 @@ fn is_unsupported(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EINVAL))
 }
 
-/// Allows a system call whose arguments meet all of these conditions.
+/// Allows a system call whose argument is none of these values.
+fn all_but(argument: u8, refused: &[u64]) -> Result<SeccompRule, BackendError> {
+    let conditions: Vec<_> = refused.iter().map(|&value| (argument, Ne, value)).collect();
+    rule(&conditions)
+}
+
+/// Allows a system call whose arguments meet all of these conditions. They are compared as the kernel takes them: the lower 32 bits.
 fn rule(conditions: &[(u8, SeccompCmpOp, u64)]) -> Result<SeccompRule, BackendError> {
     let conditions = conditions.iter().map(|(argument, op, value)| {
         SeccompCondition::new(*argument, SeccompCmpArgLen::Dword, op.clone(), *value)
@@ -197,6 +209,27 @@ fn rule(conditions: &[(u8, SeccompCmpOp, u64)]) -> Result<SeccompRule, BackendEr
 
 /// The flags of a file that is opened to be written to, or created.
 const TO_WRITE: u64 = (libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC) as u64;
+
+/// The commands of `ioctl(2)` that put characters into the input of a terminal, which may be that of a shell of root, or choose
+/// the process that gets the signals of a socket.
+const REFUSED_IOCTLS: [u64; 4] = [
+    libc::TIOCSTI,
+    libc::TIOCLINUX,
+    0x8901, // FIOSETOWN
+    0x8902, // SIOCSPGRP
+];
+
+/// The commands of `fcntl(2)` that choose the process that gets the signals of a file, and which signals.
+const REFUSED_FCNTLS: [u64; 3] = [F_SETOWN as u64, F_SETOWN_EX as u64, F_SETSIG as u64];
+
+/// The address family of the pairs of sockets that a process may create.
+const UNIX: u64 = libc::AF_UNIX as u64;
+
+/// Their types. A datagram socket could send to any other one, although it is connected.
+const CONNECTED: [u64; 2] = [libc::SOCK_STREAM as u64, libc::SOCK_SEQPACKET as u64];
+
+/// The type of a socket, without its flags.
+const SOCKET_TYPE: u64 = 0xf;
 
 /// The commands of `bpf(2)` that read and write maps and run programs, of descriptors that are open.
 const BPF_COMMANDS: [u64; 6] = [
@@ -235,7 +268,6 @@ const ALLOWED: &[i64] = &[
     libc::SYS_faccessat,
     libc::SYS_faccessat2,
     libc::SYS_fallocate,
-    libc::SYS_fcntl,
     libc::SYS_fdatasync,
     libc::SYS_fstat,
     libc::SYS_fstatfs,
@@ -290,7 +322,6 @@ const ALLOWED: &[i64] = &[
     libc::SYS_pread64,
     libc::SYS_preadv,
     libc::SYS_preadv2,
-    libc::SYS_prlimit64,
     libc::SYS_pselect6,
     libc::SYS_pwrite64,
     libc::SYS_pwritev,
@@ -315,7 +346,6 @@ const ALLOWED: &[i64] = &[
     libc::SYS_sched_getaffinity,
     libc::SYS_sched_getparam,
     libc::SYS_sched_getscheduler,
-    libc::SYS_sched_setaffinity,
     libc::SYS_sched_yield,
     libc::SYS_sendfile,
     libc::SYS_sendmmsg,
@@ -327,7 +357,6 @@ const ALLOWED: &[i64] = &[
     libc::SYS_setsockopt,
     libc::SYS_shutdown,
     libc::SYS_sigaltstack,
-    libc::SYS_socketpair,
     libc::SYS_splice,
     libc::SYS_statfs,
     libc::SYS_statx,
@@ -377,10 +406,13 @@ mod tests {
     use super::*;
     use probe_sys::disturb::{can_signal, in_child};
     use rustix::fs::{CWD, Mode, OFlags, openat};
-    use rustix::thread::set_no_new_privs;
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+    use rustix::process::{Pid, Resource, getrlimit, prlimit};
+    use rustix::thread::{sched_getaffinity, sched_setaffinity, set_no_new_privs};
     use std::fs::{self, File};
     use std::net::TcpListener;
-    use std::os::fd::AsFd;
+    use std::os::fd::{AsFd, AsRawFd};
+    use std::os::unix::net::{UnixDatagram, UnixStream};
     use std::path::{Path, PathBuf};
     use std::process::Command;
     use std::thread;
@@ -432,6 +464,55 @@ mod tests {
         for (n, attempt) in attempts.iter().enumerate() {
             assert!(attempt(), "{n}");
         }
+    }
+
+    /// Whether a call for a descriptor succeeds. The kernel ignores the upper half of the command.
+    #[allow(unsafe_code)]
+    fn can_control(call: i64, of: &impl AsRawFd, command: u64, argument: u64) -> bool {
+        let command = command | 1 << 32;
+        // SAFETY: the kernel reads at most two integers behind an argument that is an address.
+        unsafe { libc::syscall(call, of.as_raw_fd(), command, argument) == 0 }
+    }
+
+    #[test]
+    fn a_confined_process_affects_no_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("socket");
+        let _others = UnixDatagram::bind(&path).unwrap();
+        let (own, _end) = UnixStream::pair().unwrap();
+        let parent = std::process::id();
+        let pid = Pid::from_raw(parent.cast_signed());
+        let owner = [1, parent];
+        let [process, by_type] = [&owner[1], &owner[0]].map(|at| std::ptr::from_ref(at) as u64);
+        let fcntl =
+            |command: u32, argument| can_control(libc::SYS_fcntl, &own, command.into(), argument);
+        let ioctl = |command| can_control(libc::SYS_ioctl, &own, command, process);
+        let limit = |pid| prlimit(pid, Resource::Core, getrlimit(Resource::Core)).is_ok();
+        let cpus = sched_getaffinity(None).unwrap();
+        let attempts: [&dyn Fn() -> bool; 8] = [
+            &|| UnixDatagram::pair().and_then(|(one, _)| one.send_to(b"x", &path)).is_ok(),
+            &|| fcntl(F_SETOWN, parent.into()),
+            &|| fcntl(F_SETOWN_EX, by_type),
+            &|| fcntl(F_SETSIG, libc::SIGTERM as u64),
+            &|| ioctl(0x8901),
+            &|| ioctl(0x8902),
+            &|| limit(pid),
+            &|| sched_setaffinity(pid, &cpus).is_ok(),
+        ];
+        let none = Confinement::default();
+        assert_eq!(succeeding(none, &attempts), 0);
+        for (n, attempt) in attempts.iter().enumerate() {
+            assert!(attempt(), "{n}");
+        }
+        let (unix, packets) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        let allowed: [&dyn Fn() -> bool; 5] = [
+            &|| UnixStream::pair().is_ok(),
+            &|| socketpair(unix, packets, SocketFlags::CLOEXEC, None).is_ok(),
+            &|| own.try_clone().is_ok(),
+            &|| limit(None),
+            &|| sched_setaffinity(None, &cpus).is_ok(),
+        ];
+        assert_eq!(succeeding(none, &allowed), 0b1_1111);
     }
 
     #[test]
