@@ -38,6 +38,9 @@ pub enum PerfError {
     /// There is no process with this id.
     #[error("there is no process {0}")]
     NoProcess(u32),
+    /// No thread can have this id.
+    #[error("there is no thread {0}")]
+    NoThread(u32),
     /// Reading the threads of a process failed.
     #[error("cannot read the threads of process {process}: {cause}{}", descriptor_hint(cause))]
     Threads {

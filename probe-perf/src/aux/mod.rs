@@ -183,9 +183,12 @@ impl AuxTrace {
 
     /// Enables the event. The kernel disables an event that finds no room at all: enable it again once there is room.
     ///
+    /// There is no data while the CPU is offline or another event uses the hardware, although the call succeeds. If only one
+    /// event at a time can use the PMU, opening the second one fails.
+    ///
     /// # Errors
     ///
-    /// If the CPU is offline, or another event uses the hardware.
+    /// If the call fails.
     pub fn enable(&self) -> io::Result<()> {
         self.events.iter().try_for_each(PerfEvent::enable)
     }
@@ -194,7 +197,7 @@ impl AuxTrace {
     ///
     /// # Errors
     ///
-    /// If the CPU is offline.
+    /// If the call fails. It does not if the CPU is offline.
     pub fn disable(&self) -> io::Result<()> {
         self.events.iter().try_for_each(PerfEvent::disable)
     }
@@ -329,7 +332,8 @@ impl AuxTrace {
 }
 
 impl AsFd for AuxTrace {
-    /// The descriptor is readable when there are pieces of data.
+    /// The descriptor becomes readable when data fills half of the area, or when data is lost for lack of room. A call of
+    /// `poll` that reports this clears it, even if the data has not been read.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.events[0].as_fd()
     }
@@ -337,7 +341,7 @@ impl AsFd for AuxTrace {
 
 /// Opens an event at a site, disabled, and returns the layout of its records.
 fn open(event: &Event, site: &Site, flags: Flags) -> Result<(PerfEvent, Layout), PerfError> {
-    let mut attr = event.counting_attr()?;
+    let mut attr = event.counting_attr(0)?;
     let ids = SampleType::IDENTIFIER | SampleType::TID | SampleType::TIME | SampleType::CPU;
     attr.sample_type |= ids.bits();
     attr.flags |= (Flags::DISABLED | Flags::SAMPLE_ID_ALL | flags).bits();

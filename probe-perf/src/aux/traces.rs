@@ -5,6 +5,7 @@ use crate::error::PerfError;
 use crate::event::Event;
 use crate::target::{Site, Target, open_each};
 use crate::waiting;
+use probe_sys::hint::forked;
 use probe_sys::perf_event::Flags;
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -12,7 +13,7 @@ use std::slice;
 use std::time::{Duration, Instant};
 
 /// An event with AUX areas: one for each CPU, or for each thread that is observed on any CPU. Only the process that opened
-/// them has the areas. In a forked child, they are empty.
+/// them has the areas. In a forked child, they are empty, and waiting for data fails.
 #[derive(Debug)]
 pub struct AuxTraces {
     traces: Vec<AuxTrace>,
@@ -73,12 +74,15 @@ impl AuxTraces {
     ///
     /// # Errors
     ///
-    /// If waiting fails.
+    /// If waiting fails, or this process was forked from the one that opened the areas.
     pub fn wait(
         &mut self,
         besides: &[BorrowedFd<'_>],
         timeout: Duration,
     ) -> Result<bool, PerfError> {
+        if !self.traces.iter().all(|trace| trace.area.are_here()) {
+            return Err(PerfError::of_events("wait for data")(forked()));
+        }
         if self.have_ended.iter().all(|has_ended| *has_ended) {
             return Ok(false);
         }

@@ -81,7 +81,8 @@ const READ_FORMAT: ReadFormat = ReadFormat::GROUP
     .union(ReadFormat::TOTAL_TIME_RUNNING);
 
 impl Group {
-    /// Opens a group, disabled. The first event leads: the others are counted when it is.
+    /// Opens a group, disabled. The first event leads: the others are counted when it is. Periods in the terms of the events
+    /// have no effect.
     ///
     /// # Errors
     ///
@@ -90,7 +91,7 @@ impl Group {
     /// report this: such a group is [never counted](GroupReading::scaled).
     pub fn open(events: &[Event], target: &Target) -> Result<Self, PerfError> {
         let names: Vec<_> = events.iter().map(Event::described).collect();
-        let attrs = events.iter().map(Event::counting_attr).collect::<Result<Vec<_>, _>>()?;
+        let attrs = events.iter().map(attr).collect::<Result<Vec<_>, _>>()?;
         if attrs.is_empty() {
             return Err(PerfError::EmptyGroup);
         }
@@ -168,6 +169,11 @@ impl Members {
     }
 }
 
+/// The attributes of a member. It has no period: the kernel would throttle it, and the count would be too low.
+fn attr(event: &Event) -> Result<Attr, PerfError> {
+    Ok(Attr { sample_period: 0, ..event.counting_attr(0)? })
+}
+
 /// The words before those of the events.
 const HEAD: usize = 3;
 
@@ -229,6 +235,13 @@ mod tests {
         assert_eq!(members.collect::<Vec<_>>(), [(6, Some(2)), (5, Some(1))]);
         let reading = parsed(&[1, 70, 50, 5, 901], &[901], 2).unwrap();
         assert_eq!(reading.members, [MemberReading { value: 5, lost: None }]);
+    }
+
+    #[test]
+    fn members_have_no_period() {
+        let event: Event = "software/config=2,period=5/".parse().unwrap();
+        let attr = attr(&event).unwrap();
+        assert_eq!((attr.config, attr.sample_period), (2, 0));
     }
 
     #[test]

@@ -10,7 +10,7 @@ pub use control_page::{ControlPage, PageCapabilities, Snapshot};
 pub use group::{Group, GroupReading, MemberReading};
 
 use crate::error::PerfError;
-use crate::event::{Event, LONG, Source};
+use crate::event::{Event, Source};
 use crate::target::{OpenSites, Site, Target};
 use probe_sys::bpf;
 use probe_sys::clock;
@@ -216,7 +216,12 @@ pub struct CounterBuilder {
 }
 
 impl CounterBuilder {
-    /// Sets the period, in events: [`Counter::refresh`] counts periods, and a program runs once per period.
+    /// Sets the period, in events: [`Counter::refresh`] counts periods, and a program runs once per period. Without this, the
+    /// period is that of the event's terms, if they have one.
+    ///
+    /// With a period, the kernel throttles a hardware event: if it has too many periods in one tick of the timer
+    /// (`kernel.perf_event_max_sample_rate`), it stops until the next tick and the count is too low. Use a long period, or
+    /// none if you only count.
     #[must_use]
     pub fn period(self, events: u64) -> Self {
         Self { period: events, ..self }
@@ -234,13 +239,7 @@ impl CounterBuilder {
     ///
     /// If the event or the target does not exist, or you lack the privileges.
     pub fn open(self, event: &Event, target: &Target) -> Result<Counter, PerfError> {
-        let mut attr = event.counting_attr()?;
-        if self.period != 0 {
-            attr.sample_period = self.period;
-        }
-        if attr.sample_period >= LONG {
-            return Err(PerfError::Period(attr.sample_period));
-        }
+        let mut attr = event.counting_attr(self.period)?;
         attr.read_format = (ReadFormat::TOTAL_TIME_ENABLED | ReadFormat::TOTAL_TIME_RUNNING).bits();
         attr.flags |= Flags::DISABLED.bits();
         if self.enabled_by_exec {

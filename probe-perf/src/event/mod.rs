@@ -8,6 +8,7 @@ pub use error::{EventError, PmuError};
 pub use pmu::{PmuEvent, Rate, kind_of};
 pub use source::{Cache, CacheOperation, CacheResult, Hardware, Software, Source};
 
+use crate::error::PerfError;
 use crate::nearest::nearest;
 use crate::tracefs;
 use pmu::DEVICES;
@@ -201,12 +202,19 @@ impl Event {
         self.pmu().is_none_or(|event| event.is_observed_on(DEVICES.as_ref(), cpu))
     }
 
-    /// The attributes of the event if it takes no samples.
-    pub(crate) fn counting_attr(&self) -> Result<Attr, EventError> {
-        match self.rate() {
-            Some(Rate::Frequency(_)) => Err(EventError::NotSampled(self.notation())),
-            _ => self.attr(),
+    /// The attributes of the event if it takes no samples. A `period` other than 0 replaces its own.
+    pub(crate) fn counting_attr(&self, period: u64) -> Result<Attr, PerfError> {
+        if let Some(Rate::Frequency(_)) = self.rate() {
+            return Err(EventError::NotSampled(self.notation()).into());
         }
+        let mut attr = self.attr()?;
+        if period != 0 {
+            attr.sample_period = period;
+        }
+        if attr.sample_period >= LONG {
+            return Err(PerfError::Period(attr.sample_period));
+        }
+        Ok(attr)
     }
 
     /// The attributes of the event, with its period if it has one. Looks up the id of a tracepoint.
@@ -307,9 +315,11 @@ mod tests {
 
     #[test]
     fn what_takes_no_samples_has_no_frequency() {
-        let attr = |text: &str| text.parse::<Event>().unwrap().counting_attr();
+        let attr = |text: &str| text.parse::<Event>().unwrap().counting_attr(0);
         let period = attr("software/config=0,period=7/").unwrap();
         assert_eq!(period.sample_period, 7);
+        let long = attr(&format!("software/config=0,period={LONG}/")).unwrap_err();
+        assert!(matches!(long, PerfError::Period(LONG)), "{long}");
         let refused = attr("software/config=0,freq=7/").unwrap_err().to_string();
         assert!(
             refused.starts_with("`software/config=0") && refused.ends_with("`freq`"),

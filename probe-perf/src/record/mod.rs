@@ -22,6 +22,9 @@ pub use sample::{Branch, Branches, Callchain, ReadValue, ReadValues, Registers, 
 use fields::Missing;
 use probe_sys::ring::perf_record::{Header, PERF_RECORD_SAMPLE};
 
+/// The first type of the records that perf itself adds to its files. They have no sample id.
+const PERF_RECORD_USER_TYPE_START: u32 = 64;
+
 /// A record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -30,7 +33,8 @@ pub struct Record<'r> {
     pub misc: u16,
     /// The contents.
     pub body: Body<'r>,
-    /// When and where the record was written. Empty for a sample, which has these fields itself.
+    /// When and where the record was written. Empty for a sample, which has these fields itself, and for records that perf
+    /// adds to its files.
     pub ids: SampleId,
 }
 
@@ -91,7 +95,8 @@ impl<'r> Record<'r> {
     ) -> Result<Self, RecordError> {
         let Header { kind, misc, .. } = header;
         let bytes = record.get(Header::LEN..).unwrap_or_default();
-        let ids_len = if kind == PERF_RECORD_SAMPLE { 0 } else { layout.ids_len() };
+        let has_ids = kind != PERF_RECORD_SAMPLE && kind < PERF_RECORD_USER_TYPE_START;
+        let ids_len = if has_ids { layout.ids_len() } else { 0 };
         let read = || {
             let end = bytes.len().checked_sub(ids_len).ok_or(Missing("sample id"))?;
             let (body, ids) = bytes.split_at(end);

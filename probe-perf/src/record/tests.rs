@@ -269,7 +269,7 @@ fn all_other_records_are_read_with_their_ids() {
             Body::TextPoke { addr: 0x1000, old: b"older", new: b"nw" },
         ),
         (21, 0, words(&[12]), Body::AuxOutputHwId(12)),
-        (99, 0, Bytes::new().bytes(b"whatever"), Body::Other { kind: 99, bytes: b"whatever" }),
+        (63, 0, Bytes::new().bytes(b"whatever"), Body::Other { kind: 63, bytes: b"whatever" }),
     ] {
         let plain = Bytes::new().bytes(&bytes.0).record(kind, misc);
         let record = read(&plain, &Layout::default());
@@ -284,6 +284,17 @@ fn all_other_records_are_read_with_their_ids() {
         let errors = shortened(&with_ids, &all);
         assert!(errors.len() >= 6, "without its ids: {errors:?}");
         assert_eq!(errors[0], RecordError::Short { kind, size: 8, field: "sample id" });
+    }
+}
+
+#[test]
+fn records_that_perf_adds_to_its_files_have_no_ids() {
+    let layout = Layout { sample_type: IDS, has_ids: true, ..Layout::default() };
+    // PERF_RECORD_FINISHED_ROUND has a header only.
+    for (kind, bytes) in [(68, &b""[..]), (64, &b"whatever"[..])] {
+        let record = Bytes::new().bytes(bytes).record(kind, 0);
+        let record = read(&record, &layout);
+        assert_eq!((record.body, record.ids), (Body::Other { kind, bytes }, SampleId::default()));
     }
 }
 

@@ -10,6 +10,9 @@ use crate::target::Target;
 use probe_sys::perf_event::{Attr, Flags};
 use probe_sys::ring::page::rounded_up;
 
+/// `PERF_SAMPLE_BRANCH_ANY` of `branch_sample_type`.
+const BRANCH_ANY: u64 = 1 << 3;
+
 /// Builds a [`Sampler`].
 #[derive(Clone, Debug)]
 pub struct SamplerBuilder {
@@ -23,7 +26,7 @@ pub struct SamplerBuilder {
 }
 
 impl Default for SamplerBuilder {
-    /// Samples every event of this process, and wakes for each sample.
+    /// Samples every event of this process, and wakes for each record.
     fn default() -> Self {
         let sample_type = SampleType::IDENTIFIER
             | SampleType::IP
@@ -31,9 +34,11 @@ impl Default for SamplerBuilder {
             | SampleType::TIME
             | SampleType::CPU
             | SampleType::PERIOD;
+        // Without WATERMARK, the kernel wakes only for samples, not for other records. Every record is longer than a byte.
+        let flags = Flags::DISABLED | Flags::SAMPLE_ID_ALL | Flags::USE_CLOCKID | Flags::WATERMARK;
         let attr = Attr {
             sample_type: sample_type.bits(),
-            flags: (Flags::DISABLED | Flags::SAMPLE_ID_ALL | Flags::USE_CLOCKID).bits(),
+            flags: flags.bits(),
             wakeup: 1,
             ..Attr::default()
         };
@@ -77,7 +82,8 @@ impl SamplerBuilder {
     }
 
     /// Adds fields to samples. They always have the event's id, the instruction, the thread, the time and the CPU, and the
-    /// period unless an event has a fixed one other than 1.
+    /// period unless an event has a fixed one other than 1. With [`SampleType::BRANCH_STACK`], they have branches of all
+    /// kinds.
     #[must_use]
     pub fn sample(mut self, what: SampleType) -> Self {
         self.attr.sample_type |= what.bits();
@@ -111,7 +117,7 @@ impl SamplerBuilder {
         self.sample(SampleType::STACK_USER)
     }
 
-    /// Adds the counter to samples, in this format.
+    /// Adds the counter to samples, in this format. Where the kernel reports lost records (6.0+), the format includes them.
     #[must_use]
     pub fn counters(mut self, format: ReadFormat) -> Self {
         self.attr.read_format = format.bits();
@@ -138,11 +144,11 @@ impl SamplerBuilder {
         Self { bytes_per_ring: bytes, ..self }
     }
 
-    /// Wakes after this many bytes instead of for each record.
+    /// Wakes after this many bytes instead of for each record, at the latest when the ring is half full.
     #[must_use]
     pub fn wake_after_bytes(mut self, bytes: u32) -> Self {
         self.attr.wakeup = bytes;
-        self.flags(Flags::WATERMARK)
+        self
     }
 
     /// Opens the events. They are disabled until [`Sampler::enable`], or, with [`Flags::ENABLE_ON_EXEC`], until the process
@@ -153,8 +159,7 @@ impl SamplerBuilder {
     /// If an event or the target does not exist, the frequency is 0, the size of the rings is invalid, or you lack the
     /// privileges.
     pub fn open(self) -> Result<Sampler, PerfError> {
-        let bytes = self.bytes_per_ring;
-        let bytes_per_ring = rounded_up(bytes).ok_or(PerfError::RingSize(bytes))?;
+        let bytes_per_ring = self.ring_size()?;
         let attrs = self.attrs()?;
         let events = self.sampled();
         // This must come before the list of online CPUs is read.
@@ -165,6 +170,12 @@ impl SamplerBuilder {
         let mut rings = SamplerRings::default();
         rings.open(&mut opener, each)?;
         Ok(Sampler::new(opener, rings, hotplug))
+    }
+
+    /// The size of each ring after rounding up.
+    fn ring_size(&self) -> Result<usize, PerfError> {
+        let bytes = self.bytes_per_ring;
+        rounded_up(bytes).ok_or(PerfError::RingSize(bytes))
     }
 
     /// The events, or the default one.
@@ -208,14 +219,14 @@ impl SamplerBuilder {
         if attr.flags & Flags::USE_CLOCKID.bits() != 0 {
             attr.clockid = libc::CLOCK_MONOTONIC;
         }
-        if attr.flags & Flags::CGROUP.bits() != 0 {
-            // The kernel skips events of CPUs that have none of the flags it checks for, and CGROUP is not among them.
-            // COMM_EXEC is, and adds no records.
-            attr.flags |= Flags::COMM_EXEC.bits();
+        // The kernel wakes once records exceed this many bytes, for which a ring of about that size has no room.
+        let half = u32::try_from(self.ring_size()? / 2).unwrap_or(u32::MAX);
+        attr.wakeup = attr.wakeup.min(half);
+        if attr.sample_type & SampleType::BRANCH_STACK.bits() != 0 {
+            attr.branch_sample_type = BRANCH_ANY;
         }
-        if attr.sample_type & SampleType::READ.bits() == 0 {
-            attr.read_format = ReadFormat::LOST.bits();
-        }
+        // The kernel may be too old for this: see `EventOpener::event`.
+        attr.read_format |= ReadFormat::LOST.bits();
         Ok(attr)
     }
 
@@ -248,6 +259,36 @@ mod tests {
     }
 
     #[test]
+    fn the_watermark_is_at_most_half_of_the_ring() {
+        let wakeup = |builder: SamplerBuilder| {
+            let attr = builder.attrs().unwrap().remove(0);
+            assert!(Flags::from_bits_retain(attr.flags).contains(Flags::WATERMARK));
+            attr.wakeup
+        };
+        let (builder, half) = (Sampler::builder().bytes_per_ring(100_000), 64 << 10);
+        assert_eq!(wakeup(builder.clone()), 1, "each record wakes");
+        for (bytes, expected) in [(100, 100), (half, half), (half + 1, half), (u32::MAX, half)] {
+            assert_eq!(wakeup(builder.clone().wake_after_bytes(bytes)), expected);
+        }
+    }
+
+    #[test]
+    fn every_format_of_counters_has_lost_records() {
+        let format = |builder: SamplerBuilder| builder.attrs().unwrap()[0].read_format;
+        let (id, lost) = (ReadFormat::ID, ReadFormat::LOST);
+        assert_eq!(format(Sampler::builder()), lost.bits());
+        assert_eq!(format(Sampler::builder().counters(id)), (id | lost).bits());
+    }
+
+    #[test]
+    fn branches_are_of_all_kinds() {
+        let kinds = |builder: SamplerBuilder| builder.attrs().unwrap()[0].branch_sample_type;
+        let builder = Sampler::builder();
+        assert_eq!(kinds(builder.clone()), 0);
+        assert_eq!(kinds(builder.sample(SampleType::BRANCH_STACK)), BRANCH_ANY);
+    }
+
+    #[test]
     fn the_rate_of_an_event_overrides_that_of_the_sampler() {
         let builder = Sampler::builder();
         let (period, frequency) = (builder.clone().period(7), builder.frequency(8));
@@ -264,6 +305,7 @@ mod tests {
             }
         }
     }
+
     #[test]
     fn samples_of_fixed_periods_do_not_have_them() {
         let has_period = |builder: SamplerBuilder| {

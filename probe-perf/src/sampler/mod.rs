@@ -107,13 +107,13 @@ impl Sampler {
     /// Enables the events, and those of CPUs that go online later. Fails if a call does.
     pub fn enable(&mut self) -> Result<(), PerfError> {
         self.is_enabled = true;
-        self.rings.switch(true, None)
+        self.rings.switch(true)
     }
 
     /// Disables the events. The rest of the rings can still be read. Fails if a call does.
     pub fn disable(&mut self) -> Result<(), PerfError> {
         self.is_enabled = false;
-        self.rings.switch(false, None)
+        self.rings.switch(false)
     }
 
     /// The layout of records.
@@ -148,6 +148,23 @@ impl Sampler {
     pub fn next_record(&mut self) -> Option<Result<Record<'_>, RecordError>> {
         let taken = self.take()?;
         Some(self.read(taken))
+    }
+
+    /// Passes the records that are in the rings now to `each`. Those that arrive meanwhile may wait for the next call, so it ends
+    /// even if records arrive faster than they are read.
+    pub fn for_each_so_far(&mut self, mut each: impl FnMut(Result<Record<'_>, RecordError>)) {
+        if !self.process.is_this() {
+            return;
+        }
+        // One more than there are rings: the first one may have new records since its slice began.
+        for _ in 0..=self.rings.len() {
+            while let Some(taken) = self.rings.take() {
+                each(self.read(taken));
+            }
+            if self.rings.next_ring() {
+                self.follow_cpus();
+            }
+        }
     }
 
     /// Waits for the next record until the time is over; without a timeout, until all observed threads have ended.
@@ -264,18 +281,16 @@ impl Sampler {
     }
 
     /// Opens these events on a CPU that went online, perhaps again. It may have been online all the time, so its events stay open
-    /// if this process may not open them again.
+    /// if they cannot be opened again.
     fn cover(&mut self, cpu: u32, events: Vec<(Site, usize)>) -> Result<(), PerfError> {
-        if self.rings.cpus().any(|one| one == cpu) {
-            self.opener.may_open(&events)?;
-        }
+        let mut opened = SamplerRings::default();
+        opened.open(&mut self.opener, events)?;
         self.rings.close_on(cpu);
-        let opened = self.rings.open(&mut self.opener, events);
-        let enabled = opened.and_then(|()| match self.is_enabled {
-            true => self.rings.switch(true, Some(cpu)),
-            false => Ok(()),
-        });
-        enabled.inspect_err(|_| self.rings.close_on(cpu))
+        if self.is_enabled {
+            opened.switch(true)?;
+        }
+        self.rings.add(opened);
+        Ok(())
     }
 
     fn read(&mut self, (ring, taken): Taken) -> Result<Record<'_>, RecordError> {

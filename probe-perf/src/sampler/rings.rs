@@ -74,6 +74,13 @@ impl SamplerRings {
         Ok(())
     }
 
+    /// Adds the events and rings of another set. Its rings are read last.
+    pub(super) fn add(&mut self, other: Self) {
+        self.opened.extend(other.opened);
+        self.ids.extend(other.ids);
+        self.rings.extend(other.rings);
+    }
+
     /// Closes the events of a CPU that write into its own ring. The ring is removed once the rest of it has been read.
     pub(super) fn close_on(&mut self, cpu: u32) {
         let is_own = |ring: &Site| ring.thread.is_none() && ring.cpu == Some(cpu);
@@ -91,12 +98,11 @@ impl SamplerRings {
         self.rings.iter().filter(|ring| !ring.is_closed).filter_map(|ring| ring.site.cpu)
     }
 
-    /// Enables or disables the events: all of them, or those of one CPU.
-    pub(super) fn switch(&self, is_on: bool, cpu: Option<u32>) -> Result<(), PerfError> {
+    /// Enables or disables the events.
+    pub(super) fn switch(&self, is_on: bool) -> Result<(), PerfError> {
         let switch = if is_on { PerfEvent::enable } else { PerfEvent::disable };
-        let mut own = self.opened.iter().filter(|opened| cpu.is_none() || opened.ring.cpu == cpu);
-        own.try_for_each(|opened| switch(&opened.event))
-            .map_err(PerfError::of_events("enable or disable the events"))
+        let switched = self.opened.iter().try_for_each(|opened| switch(&opened.event));
+        switched.map_err(PerfError::of_events("enable or disable the events"))
     }
 
     /// Whether all observed threads have ended.
@@ -199,21 +205,13 @@ impl EventOpener {
     /// Opens one of the events at a site, without a ring.
     pub(super) fn event(&self, site: &Site, number: usize) -> io::Result<PerfEvent> {
         let (own, pid, cpu) = (site.attr(&self.attrs[number]), site.pid(), site.cpu());
-        if own.read_format == ReadFormat::LOST.bits() {
-            Attr { read_format: 0, ..own }.open_telling_lost(pid, cpu, None)
+        let format = ReadFormat::from_bits_retain(own.read_format);
+        if format.contains(ReadFormat::LOST) {
+            let read_format = (format - ReadFormat::LOST).bits();
+            Attr { read_format, ..own }.open_telling_lost(pid, cpu, None)
         } else {
             own.open_in(pid, cpu, None)
         }
-    }
-
-    /// Fails if the kernel refuses this process one of these events, given by number.
-    pub(super) fn may_open(&self, each: &[(Site, usize)]) -> Result<(), PerfError> {
-        each.iter().try_for_each(|(site, number)| match self.event(site, *number) {
-            Err(cause) if matches!(cause.raw_os_error(), Some(libc::EPERM | libc::EACCES)) => {
-                Err(self.failed(site, *number, cause))
-            }
-            _ => Ok(()),
-        })
     }
 
     fn failed(&self, site: &Site, number: usize, cause: io::Error) -> PerfError {

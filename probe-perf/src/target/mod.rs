@@ -36,6 +36,9 @@ pub enum Target {
     System,
 }
 
+/// The largest id of a thread.
+const MOST: u32 = i32::MAX.cast_unsigned();
+
 impl Target {
     /// The [sites](Self::sites) where all of these events can be observed.
     pub(crate) fn sites_of(&self, events: &[Event], by_cpu: bool) -> Result<Vec<Site>, PerfError> {
@@ -95,6 +98,10 @@ impl Target {
     pub(crate) fn sites(&self, by_cpu: bool) -> Result<Vec<Site>, PerfError> {
         Ok(match self {
             Self::ThisProcess => Self::Process(std::process::id()).sites(by_cpu)?,
+            // For the kernel, 0 is the calling thread, and a negative number is all threads.
+            &Self::Thread(thread) if thread == 0 || thread > MOST => {
+                return Err(PerfError::NoThread(thread));
+            }
             &Self::Thread(thread) => vec![Site::of_thread(thread)],
             &Self::Process(process) => Self::Processes(vec![process]).sites(by_cpu)?,
             Self::Processes(processes) => {
@@ -252,6 +259,15 @@ mod tests {
             assert_eq!(target.includes(4000, &everywhere), other, "{target:?}");
             assert_eq!(target.is_of_cpus(), own, "{target:?}");
         }
+    }
+
+    #[test]
+    fn a_thread_that_cannot_exist_is_an_error() {
+        for thread in [0, MOST + 1, u32::MAX] {
+            let error = Target::Thread(thread).sites(false).unwrap_err();
+            assert_eq!(error.to_string(), format!("there is no thread {thread}"));
+        }
+        assert!(Target::Thread(MOST).sites(false).is_ok());
     }
 
     #[test]

@@ -50,8 +50,16 @@ impl Site {
 
     /// The attributes of an event here.
     pub(crate) fn attr(&self, attr: &Attr) -> Attr {
-        let inherit = if self.inherits { Flags::INHERIT } else { Flags::empty() };
-        Attr { flags: attr.flags | inherit.bits(), ..attr.clone() }
+        let mut flags = Flags::from_bits_retain(attr.flags);
+        if self.inherits {
+            flags |= Flags::INHERIT;
+        }
+        if flags.intersects(Flags::CGROUP | Flags::NAMESPACES) {
+            // For most records, the kernel skips events of CPUs that have none of the flags it checks for (`is_sb_event`).
+            // These two are not among them. COMM_EXEC is, and adds no records.
+            flags |= Flags::COMM_EXEC;
+        }
+        Attr { flags: flags.bits(), ..attr.clone() }
     }
 
     /// Opens an event here. `name` is for the error.
@@ -145,5 +153,22 @@ pub(crate) fn open_each<I, T>(
     match skipped {
         Some(error) if all.is_empty() => Err(error),
         _ => Ok(all),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_of_cpus_have_a_flag_for_which_the_kernel_checks() {
+        let flags = |flags: Flags| {
+            let attr = Attr { flags: flags.bits(), ..Attr::default() };
+            Flags::from_bits_retain(Site::on_cpu(0).attr(&attr).flags)
+        };
+        for rare in [Flags::CGROUP, Flags::NAMESPACES] {
+            assert_eq!(flags(rare), rare | Flags::COMM_EXEC);
+        }
+        assert_eq!(flags(Flags::TASK), Flags::TASK);
     }
 }

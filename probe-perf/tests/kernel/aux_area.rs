@@ -1,10 +1,11 @@
 //! The AUX area, with a software test PMU whose every byte is known.
 
 use crate::common;
-use probe_perf::{AuxFlags, AuxMode, AuxTrace, Event, Software};
+use probe_perf::{AuxFlags, AuxMode, AuxTrace, AuxTraces, Event, Flags, Software, Target};
 use probe_sys::disturb::in_child;
 use probe_testing::aux_module::{MISSING, is_loaded, pattern};
 use probe_testing::skip::skip;
+use std::time::{Duration, Instant};
 
 const AREA: usize = 32 << 10;
 const CPU: u32 = 1;
@@ -122,6 +123,27 @@ fn a_forked_child_has_no_access_to_an_area() {
         };
         assert_eq!(bytes, expected(0, 1000), "{mode:?}");
     }
+}
+
+#[test]
+#[ignore = "needs root and a kernel module: cargo xtask test"]
+fn a_forked_child_does_not_take_a_wakeup() {
+    let Some(event) = event(1000, 0) else { return skip(MISSING) };
+    let target = Target::Cpu(CPU);
+    let mut traces = AuxTraces::open(&event, &target, AuxMode::Full(AREA), Flags::empty()).unwrap();
+    traces.enable().unwrap();
+    // More than half of the area, which wakes.
+    for _ in 0..20 {
+        traces.traces()[0].count().unwrap();
+    }
+    let child = in_child(|| {
+        let waited = traces.wait(&[], Duration::ZERO);
+        u8::from(waited.is_err_and(|error| error.to_string().contains("forked")))
+    });
+    assert_eq!(child.unwrap(), 1);
+    let begin = Instant::now();
+    assert!(traces.wait(&[], common::LONG).unwrap());
+    assert!(begin.elapsed() < common::LONG / 2, "the child has taken the wakeup");
 }
 
 #[test]

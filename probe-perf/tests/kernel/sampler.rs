@@ -6,13 +6,18 @@ use crate::common::{
 };
 use probe_perf::record::{Body, Mapping, Record, SampleType, Switch};
 use probe_perf::{Flags, Next, Sampler, SamplerBuilder, Software, Target};
+use probe_sys::disturb::in_child;
 use probe_testing::skip::skip;
 use probe_testing::switches::switches;
+use rustix::process::{Resource, Rlimit, setrlimit};
 use rustix::thread::CapabilitySet;
 use std::collections::BTreeSet;
-use std::process::Command;
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::process::{Command, Stdio};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 #[test]
 #[ignore = "needs root: cargo xtask test"]
@@ -53,6 +58,25 @@ fn a_tracepoint_is_sampled_once_for_each_hit_of_a_command_and_its_children() {
         assert!(threads.insert(sample.thread.unwrap().tid), "each exits once");
     });
     assert_eq!((samples, threads.len()), (21, 21));
+}
+
+#[test]
+#[ignore = "needs root: cargo xtask test"]
+fn what_arrives_while_records_are_read_waits() {
+    let mut sampler = enabled(Sampler::builder().event(event(GETPPID)).target(this_thread()));
+    call(10);
+    let mut read = 0;
+    sampler.for_each_so_far(|record| {
+        record.unwrap();
+        read += 1;
+        assert!(read < 1000, "it does not end");
+        call(1);
+    });
+    sampler.disable().unwrap();
+    assert!(read >= 10, "{read}");
+    let mut waited = 0;
+    drain(&mut sampler, |_| waited += 1);
+    assert_eq!(waited, 10, "each of {read} has caused another");
 }
 
 #[test]
@@ -177,6 +201,31 @@ fn waiting_ends_with_the_timeout_and_with_the_process() {
 
 #[test]
 #[ignore = "needs root: cargo xtask test"]
+fn records_other_than_samples_wake() {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "read begin; /bin/true; read end"]).stdin(Stdio::piped());
+    let mut shell = shell.spawn().unwrap();
+    let builder = Sampler::builder().event(Software::Dummy).period(0).flags(Flags::TASK);
+    let mut sampler = enabled(builder.target(Target::Process(shell.id())));
+    let mut input = shell.stdin.take().unwrap();
+    let begin = Instant::now();
+    let forking = thread::spawn(move || {
+        // By then, the sampler usually waits.
+        thread::sleep(Duration::from_millis(30));
+        input.write_all(b"\n").unwrap();
+        input
+    });
+    let next = sampler.next_blocking(Some(LONG)).unwrap();
+    let Next::Record(Record { body: Body::Fork(task), .. }) = next else { panic!("{next:?}") };
+    assert_eq!(task.parent.pid, shell.id());
+    // When the time is over, it looks into the rings in any case.
+    assert!(begin.elapsed() < LONG / 2, "the record did not wake the sampler");
+    drop(forking.join().unwrap());
+    shell.wait().unwrap();
+}
+
+#[test]
+#[ignore = "needs root: cargo xtask test"]
 fn tasks_and_mappings_have_records() {
     let flags = Flags::COMM | Flags::COMM_EXEC | Flags::TASK | Flags::MMAP | Flags::MMAP2;
     let builder = Sampler::builder().event(Software::Dummy).flags(flags | Flags::CONTEXT_SWITCH);
@@ -256,6 +305,34 @@ fn events_stay_open_if_they_cannot_be_opened_again() {
     assert!(error.to_string().contains("CAP_PERFMON"), "{error}");
 }
 
+/// As above, but the process has a descriptor for the first of two events only.
+#[test]
+#[ignore = "needs root: cargo xtask test"]
+fn events_stay_open_if_only_some_can_be_opened_again() {
+    let builder = Sampler::builder().event(event(GETPPID)).event(Software::Dummy);
+    let builder = builder.target(Target::System);
+    let child = in_child(|| {
+        let mut sampler = enabled(builder);
+        std::fs::write("/sys/devices/system/cpu/cpu0/uevent", "online").unwrap();
+        let mut threads = BTreeSet::from([call_on(0, 33)]);
+        let free = File::open("/dev/null").unwrap().as_raw_fd() as u64;
+        let limit = Rlimit { current: Some(free + 1), maximum: Some(free + 1) };
+        setrlimit(Resource::Nofile, limit).unwrap();
+        let mut count = 0;
+        for _ in 0..2 {
+            drain(&mut sampler, |record| {
+                let Body::Sample(sample) = record.body else { panic!("{record:?}") };
+                count += usize::from(threads.contains(&sample.thread.unwrap().tid));
+            });
+            threads.insert(call_on(0, 33));
+        }
+        let uncovered: Vec<_> = sampler.uncovered().collect();
+        let [(0, error)] = uncovered[..] else { return 0 };
+        u8::from(count == 66 && error.to_string().contains("RLIMIT_NOFILE"))
+    });
+    assert_eq!(child.unwrap(), 1);
+}
+
 #[test]
 #[ignore = "needs root: cargo xtask test"]
 fn errors_say_what_is_wrong() {
@@ -275,6 +352,8 @@ fn errors_say_what_is_wrong() {
         assert!(size.contains(&format!("invalid ring size of {bytes} bytes")), "{size}");
     }
     builder().bytes_per_ring(5000).open().expect("the size is rounded up");
+    let branches = open(builder().sample(SampleType::BRANCH_STACK));
+    assert!(branches.contains("This machine cannot do that"), "{branches}");
     let cpu = open(builder().target(Target::Cpu(60000)));
     assert!(cpu.contains("CPU 60000") && cpu.contains("offline"), "{cpu}");
     let unknown = open(builder().event(event("sched:sched_swich")));

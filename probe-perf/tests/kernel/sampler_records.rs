@@ -11,6 +11,7 @@ use probe_testing::cgroup::Cgroup;
 use probe_testing::skip::skip;
 use probe_testing::switches::waits;
 use probe_testing::version::kernel;
+use rustix::thread::{UnshareFlags, unshare_unsafe};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
@@ -142,6 +143,28 @@ fn a_new_cgroup_has_a_record() {
 
 #[test]
 #[ignore = "needs root: cargo xtask test"]
+fn new_namespaces_have_a_record() {
+    for target in [this_thread(), Target::System] {
+        let mut inode = None;
+        let unshare = || {
+            // SAFETY: this thread still shares its descriptors with the others.
+            unsafe { unshare_unsafe(UnshareFlags::NEWUTS) }.unwrap();
+            inode = Some(Path::new("/proc/thread-self/ns/uts").metadata().unwrap().ino());
+        };
+        let builder = dummy(Flags::NAMESPACES).target(target);
+        let namespaces = during(&builder, unshare, |record| match record.body {
+            Body::Namespaces { thread, links } if thread.tid == thread_id() => {
+                Some(links.iter().map(|(_, inode)| inode).collect::<Vec<_>>())
+            }
+            _ => None,
+        });
+        let [namespaces] = &namespaces[..] else { panic!("{namespaces:?}") };
+        assert!(namespaces.contains(&inode.unwrap()), "{namespaces:?}");
+    }
+}
+
+#[test]
+#[ignore = "needs root: cargo xtask test"]
 fn samples_have_the_cgroup() {
     Cgroup::let_perf_events_know();
     let cgroup = Cgroup::new("probe-test-samples");
@@ -241,8 +264,13 @@ fn an_event_that_is_too_fast_is_throttled_and_goes_on() {
 #[ignore = "needs root: cargo xtask test"]
 fn lost_samples_are_counted_and_the_next_record_reports_them() {
     let faults = Sampler::builder().event(Software::PageFaults).target(this_thread());
+    lose_samples(&faults);
+    lose_samples(&faults.counters(ReadFormat::TOTAL_TIME_ENABLED | ReadFormat::GROUP));
+}
+
+fn lose_samples(faults: &SamplerBuilder) {
     let small = faults.clone().bytes_per_ring(PAGE as usize);
-    let (mut whole, mut small) = (faults.open().unwrap(), small.open().unwrap());
+    let (mut whole, mut small) = (faults.clone().open().unwrap(), small.open().unwrap());
     let touch = |small: &mut Sampler, whole: &mut Sampler, pages| {
         small.enable().unwrap();
         whole.enable().unwrap();
@@ -356,12 +384,8 @@ fn samples_have_weights_in_parts() {
 #[test]
 #[ignore = "needs root: cargo xtask test"]
 fn samples_have_the_counter_in_every_format() {
-    let mut format =
-        ReadFormat::TOTAL_TIME_ENABLED | ReadFormat::TOTAL_TIME_RUNNING | ReadFormat::ID;
-    // Without the count of lost records, the test leaves out its check.
-    if kernel() >= (6, 0) {
-        format |= ReadFormat::LOST;
-    }
+    let format = ReadFormat::TOTAL_TIME_ENABLED | ReadFormat::TOTAL_TIME_RUNNING | ReadFormat::ID;
+    let lost = (kernel() >= (6, 0)).then_some(0);
     for format in [format, format | ReadFormat::GROUP, ReadFormat::empty(), ReadFormat::GROUP] {
         let (mut count, mut enabled) = (None, 0);
         let builder = Sampler::builder().counters(format).sample(SampleType::PHYS_ADDR);
@@ -377,7 +401,7 @@ fn samples_have_the_counter_in_every_format() {
             count = Some(counter.value);
             let of = |flag| format.contains(flag);
             assert_eq!(counter.id, of(ReadFormat::ID).then(|| sample.id.unwrap()));
-            assert_eq!(counter.lost, of(ReadFormat::LOST).then_some(0));
+            assert_eq!(counter.lost, lost);
             assert_eq!(values.time_enabled.is_some(), of(ReadFormat::TOTAL_TIME_ENABLED));
             assert_eq!(values.time_running, values.time_enabled);
             let time = values.time_enabled.unwrap_or(0);

@@ -26,7 +26,7 @@ pub struct Attr {
     pub read_format: u64,
     /// [`Flags`].
     pub flags: u64,
-    /// The records per wakeup, or the bytes with [`Flags::WATERMARK`].
+    /// The samples per wakeup, or the bytes with [`Flags::WATERMARK`].
     pub wakeup: u32,
     /// For a breakpoint, the accesses that trigger it.
     pub bp_type: u32,
@@ -94,7 +94,7 @@ bitflags::bitflags! {
         const ENABLE_ON_EXEC = 1 << 12;
         /// Records forks and exits.
         const TASK = 1 << 13;
-        /// `wakeup` counts bytes, not records.
+        /// `wakeup` counts the bytes of all records, not samples.
         const WATERMARK = 1 << 14;
         /// The address of a sample may be off by a constant number of instructions.
         const PRECISE_CONSTANT = 1 << 15;

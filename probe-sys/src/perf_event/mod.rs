@@ -212,15 +212,12 @@ impl PerfEvent {
     }
 
     /// How many records the kernel has dropped for lack of room since the event was opened (`PERF_FORMAT_LOST`, 6.0+).
-    /// `None` if the kernel does not report it.
+    /// `None` if the kernel does not report it. Fails for an event whose readings include other events.
     pub fn lost(&self) -> io::Result<Option<u64>> {
-        if self.read_format != ReadFormat::LOST {
-            return Ok(None);
-        }
-        // { u64 value; u64 lost; }
-        let mut words = [0; 2];
+        let Some(at) = lost_at(self.read_format) else { return Ok(None) };
+        let mut words = [0; MOST_WORDS];
         let read = self.read_words(&mut words)?;
-        Ok((read == words.len()).then_some(words[1]))
+        Ok(words[..read].get(at).copied())
     }
 
     /// The format of readings.
@@ -237,8 +234,43 @@ impl PerfEvent {
     }
 }
 
+/// The words of a reading in the longest format, without other events in the group.
+const MOST_WORDS: usize = 6;
+
+/// The word of a reading that has the lost records, if the format includes them. The value comes before it, and a word for
+/// each other flag.
+fn lost_at(format: ReadFormat) -> Option<usize> {
+    let others = format - ReadFormat::LOST;
+    format.contains(ReadFormat::LOST).then_some(1 + others.bits().count_ones() as usize)
+}
+
 impl AsFd for PerfEvent {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lost_records_come_last_in_every_format() {
+        let times = ReadFormat::TOTAL_TIME_ENABLED | ReadFormat::TOTAL_TIME_RUNNING;
+        let lost = ReadFormat::LOST;
+        for (format, expected) in [
+            (ReadFormat::empty(), None),
+            (times, None),
+            // { value, lost }
+            (lost, Some(1)),
+            // { value, enabled, running, id, lost }
+            (times | ReadFormat::ID | lost, Some(4)),
+            // { nr, { value, lost } }
+            (ReadFormat::GROUP | lost, Some(2)),
+            // { nr, enabled, running, { value, id, lost } }
+            (ReadFormat::all(), Some(MOST_WORDS - 1)),
+        ] {
+            assert_eq!(lost_at(format), expected, "{format:?}");
+        }
     }
 }

@@ -37,6 +37,8 @@ pub(crate) struct Images {
     ended: VecDeque<(u32, u64)>,
     /// How many bytes all of them take.
     taken: usize,
+    /// The latest time that was noted.
+    latest: u64,
     /// Before this time, mappings may have changed unnoticed.
     complete_since: u64,
 }
@@ -124,10 +126,11 @@ impl Images {
         }
     }
 
-    /// Forgets everything if it is much.
+    /// Forgets everything if it is much: also what is of later times than this one.
     fn make_room(&mut self, time: u64) {
+        self.latest = self.latest.max(time);
         if self.taken > ROOM {
-            self.forget(time);
+            self.forget(self.latest);
         }
     }
 
@@ -331,6 +334,18 @@ mod tests {
             assert_eq!(images.since(1, time - 1, 1000), None);
             assert_eq!(images.since(1, time, 1000), Some(time));
         }
+    }
+
+    #[test]
+    fn what_is_forgotten_is_not_known_for_later_times_of_other_rings() {
+        let mut images = Images::default();
+        map(&mut images, 1, 1000, b"/old", 10);
+        images.exec(1, 500);
+        images.taken = ROOM + 1;
+        map(&mut images, 2, 1000, b"/x", 100);
+        assert_eq!([100, 499].map(|time| images.since(1, time, 1000)), [None; 2]);
+        assert_eq!([500, 501].map(|time| images.since(1, time, 1000)), [Some(500); 2]);
+        assert_eq!(find(&images, 2, 500, 1000), Some(("/x", 7)));
     }
 
     #[test]

@@ -8,6 +8,9 @@ use std::sync::Arc;
 /// How many changes are remembered: about 10 MiB.
 const ROOM: usize = 1 << 16;
 
+/// How many tables, and modules that were unloaded, are remembered.
+const OLD: usize = 1024;
+
 /// Symbols that the kernel added and removed, with the times.
 ///
 /// Records come from several rings, so they may arrive out of order.
@@ -17,8 +20,10 @@ pub(super) struct KernelChanges {
     changes: Vec<Change>,
     /// All addresses of `changes` are in this range. Most functions of the kernel are not.
     around: Range<u64>,
-    /// Since when the kernel's table has had the symbols that are not in `changes`.
-    table_since: u64,
+    /// When the kernel's table got other symbols that are not in `changes`, in order.
+    tables: Vec<u64>,
+    /// When modules were noticed to be unloaded, in order, and where they were. Another one may have been loaded there since.
+    unloaded: Vec<(u64, Range<u64>)>,
 }
 
 #[derive(Debug)]
@@ -34,6 +39,7 @@ pub(super) struct Change {
 pub(super) enum Code<'c> {
     /// What the kernel's table says.
     InTable,
+    /// Nothing, or what is not known any more.
     Nothing,
     /// What this change added, or removed later.
     Of(&'c Change),
@@ -43,7 +49,7 @@ impl KernelChanges {
     /// Notes that a symbol was added or removed.
     pub(super) fn note(&mut self, time: u64, range: Range<u64>, name: &[u8], is_removal: bool) {
         if self.changes.len() >= ROOM {
-            self.forget(time);
+            self.forget(self.changes.last().map_or(time, |last| last.time.max(time)));
         }
         self.around = match self.changes.is_empty() {
             true => range.clone(),
@@ -62,19 +68,26 @@ impl KernelChanges {
 
     /// Notes that other symbols may have changed until a time, like those of a module.
     pub(super) fn renew_table(&mut self, until: u64) {
-        self.table_since = self.table_since.max(until);
+        if until > self.table_since() {
+            push(&mut self.tables, until);
+        }
+    }
+
+    /// Notes that a module was unloaded before a time.
+    pub(super) fn unload(&mut self, until: u64, range: Range<u64>) {
+        push(&mut self.unloaded, (until, range));
     }
 
     /// The time after which the kernel's table must have been read.
     pub(super) fn table_since(&self) -> u64 {
-        self.table_since
+        self.tables.last().copied().unwrap_or(0)
     }
 
     /// What is at an address at a time, and since when. Between two times with the same answer, nothing else was there.
     pub(super) fn at(&self, time: u64, address: Address) -> (u64, Code<'_>) {
         let instruction = address.instruction();
         if !self.around.contains(&instruction) {
-            return (self.since(None, time), Code::InTable);
+            return (self.since(None, time), self.in_table(time, instruction));
         }
         let (before, after) = self.changes.split_at(self.until(time));
         let is_there = |change: &&Change| change.range.contains(&instruction);
@@ -85,9 +98,18 @@ impl KernelChanges {
             // It was there before the watch began.
             (None, Some(next)) if next.is_removal => Code::Of(next),
             (None, Some(_)) => Code::Nothing,
-            (None, None) => Code::InTable,
+            (None, None) => self.in_table(time, instruction),
         };
         (self.since(last, time), code)
+    }
+
+    /// What is at an address without changes. The table says it, unless a module was there.
+    fn in_table(&self, time: u64, instruction: u64) -> Code<'_> {
+        let mut later = self.unloaded.iter().rev().take_while(|(until, _)| *until > time);
+        match later.any(|(_, range)| range.contains(&instruction)) {
+            true => Code::Nothing,
+            false => Code::InTable,
+        }
     }
 
     /// The time of the last change up to a time, whatever its address.
@@ -101,9 +123,17 @@ impl KernelChanges {
     }
 
     fn since(&self, last: Option<&Change>, time: u64) -> u64 {
-        let table_since = if time < self.table_since { 0 } else { self.table_since };
-        last.map_or(0, |last| last.time).max(table_since)
+        let tables = &self.tables[..self.tables.partition_point(|&table| table <= time)];
+        last.map_or(0, |last| last.time).max(tables.last().copied().unwrap_or(0))
     }
+}
+
+/// Adds a new one, and forgets the oldest if there are many.
+fn push<T>(all: &mut Vec<T>, new: T) {
+    if all.len() >= OLD {
+        all.remove(0);
+    }
+    all.push(new);
 }
 
 impl Code<'_> {
@@ -163,5 +193,30 @@ mod tests {
         assert_eq!(at(&changes, last, 100), (last, "program+0x0".to_owned()));
         assert_eq!([0, last].map(|time| at(&changes, time, 200).0), [0, last]);
         assert_eq!(changes.table_since(), last);
+    }
+
+    #[test]
+    fn what_is_forgotten_is_not_known_for_later_times_of_other_rings() {
+        let mut changes = KernelChanges::default();
+        for time in 1..=ROOM as u64 {
+            changes.note(time, 100..200, b"program", false);
+        }
+        changes.note(5, 100..200, b"first", false);
+        assert_eq!(changes.changes.len(), 1);
+        assert_eq!(changes.table_since(), ROOM as u64);
+    }
+
+    #[test]
+    fn what_was_in_a_module_is_not_looked_up_after_it_was_unloaded() {
+        let mut changes = KernelChanges::default();
+        for (time, module) in [(20, 100..200), (40, 300..400)] {
+            changes.renew_table(time);
+            changes.unload(time, module);
+        }
+        let shown = |time| [100, 300, 500].map(|address| at(&changes, time, address));
+        let expected = |since, each: [&str; 3]| each.map(|shown| (since, shown.to_owned()));
+        assert_eq!(shown(19), expected(0, ["", "", "table"]));
+        assert_eq!(shown(39), expected(20, ["table", "", "table"]));
+        assert_eq!(shown(40), expected(40, ["table"; 3]));
     }
 }

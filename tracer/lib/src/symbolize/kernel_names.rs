@@ -10,6 +10,7 @@ use probe_sys::clock::monotonic;
 use rustix::fs::{MemfdFlags, memfd_create};
 use std::fs::File;
 use std::io::{self, Read, Seek};
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -90,6 +91,8 @@ impl KernelNames {
             let kernel = watch.kernel();
             if is_other {
                 kernel.renew_table(now);
+                let gone = self.loaded.iter().filter(|module| !loaded.contains(module));
+                gone.filter_map(|module| range(module)).for_each(|one| kernel.unload(now, one));
             }
             kernel.table_since() > self.since
         });
@@ -131,6 +134,14 @@ impl KernelNames {
     }
 }
 
+/// The addresses of a module, "name size address".
+fn range(module: &str) -> Option<Range<u64>> {
+    let mut words = module.split(' ').skip(1);
+    let (size, begin) = (words.next()?.parse::<u64>().ok()?, words.next()?.strip_prefix("0x")?);
+    let begin = u64::from_str_radix(begin, 16).ok()?;
+    Some(begin..begin.saturating_add(size))
+}
+
 /// Names are demangled here: functions in C may have names like `f`, which is a type in C++.
 fn symbolizer() -> Symbolizer {
     Symbolizer::builder().enable_demangling(false).build()
@@ -151,6 +162,7 @@ fn is_certain(address: &Address, symbol: &Sym<'_>) -> bool {
 mod tests {
     use super::*;
     use crate::kernel::symbols;
+    use probe_perf::Target;
     use std::fs;
 
     fn name(names: &mut KernelNames, at: u64) -> Option<String> {
@@ -190,5 +202,24 @@ mod tests {
         fs::write(&modules, live(2) + "new 4096 7 - Live 0xffffffffc0002000 (OE)\n").unwrap();
         assert_eq!(name(&mut names, at + 1).as_deref(), Some("second"));
         assert_eq!(names.table, copy, "its uses do not change the table");
+    }
+
+    #[test]
+    fn what_was_in_a_module_has_no_names_of_the_next_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let [table, modules] = ["kallsyms", "modules"].map(|name| dir.path().join(name));
+        fs::write(&table, "ffffffff81000000 T start\nffffffffc0001000 t first\t[old]\n").unwrap();
+        fs::write(&modules, "old 4096 0 - Live 0xffffffffc0001000\n").unwrap();
+        let mut names = KernelNames::of(table.clone(), modules.clone());
+        let watch = Mutex::new(Watch::of_processes(&Target::ThisProcess).unwrap());
+        let (address, before) =
+            (Address { at: 0xffff_ffff_c000_1004, is_return: false }, monotonic());
+        fs::write(&table, "ffffffff81000000 T start\nffffffffc0001000 t second\t[new]\n").unwrap();
+        fs::write(&modules, "new 4096 0 - Live 0xffffffffc0001000\n").unwrap();
+        assert_eq!(names.look_up(&[address], Some(&watch))[0][0].name, "second");
+        let is_in_table =
+            |time, address| locked(&watch).kernel().at(time, address).1.frames(address).is_none();
+        assert_eq!([before, monotonic()].map(|time| is_in_table(time, address)), [false, true]);
+        assert!(is_in_table(before, Address { at: 0xffff_ffff_c000_2000, ..address }));
     }
 }

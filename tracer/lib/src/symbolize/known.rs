@@ -39,8 +39,17 @@ impl Space {
     }
 }
 
-/// The functions at an address, and since when it has belonged to them, by time.
-type ByTime = Vec<(u64, Arc<[Frame]>)>;
+/// The functions at an address, and since when it has belonged to them.
+#[derive(Debug)]
+struct Name {
+    since: u64,
+    frames: Arc<[Frame]>,
+    /// When it is looked up again, if there are none.
+    until: u64,
+}
+
+/// The names of an address, by time.
+type ByTime = Vec<Name>;
 
 /// Names by address and time. Only in a process may an address get another name.
 #[derive(Debug, Default)]
@@ -56,6 +65,7 @@ impl Known {
         SpaceNames(self.names.get(space))
     }
 
+    /// Adds the functions at an address for good, even if there are none.
     pub(super) fn insert(
         &mut self,
         space: &Space,
@@ -63,6 +73,18 @@ impl Known {
         since: u64,
         frames: Arc<[Frame]>,
     ) {
+        self.insert_until(space, address, since, frames, u64::MAX);
+    }
+
+    /// Adds the functions at an address. That there are none is believed until a time only. Returns whether that is new.
+    pub(super) fn insert_until(
+        &mut self,
+        space: &Space,
+        address: Address,
+        since: u64,
+        frames: Arc<[Frame]>,
+        until: u64,
+    ) -> bool {
         self.taken += size(&frames);
         let addresses = match self.names.get_mut(space) {
             Some(addresses) => addresses,
@@ -73,12 +95,17 @@ impl Known {
         };
         // Most addresses get only one name.
         let names = addresses.entry(address).or_insert_with(|| Vec::with_capacity(1));
-        match names.binary_search_by_key(&since, |(at, _)| *at) {
+        let new = Name { since, frames, until };
+        match names.binary_search_by_key(&since, |name| name.since) {
             Ok(at) => {
-                let previous = std::mem::replace(&mut names[at].1, frames);
-                self.taken -= size(&previous);
+                let previous = std::mem::replace(&mut names[at], new);
+                self.taken -= size(&previous.frames);
+                previous.frames != names[at].frames
             }
-            Err(at) => names.insert(at, (since, frames)),
+            Err(at) => {
+                names.insert(at, new);
+                true
+            }
         }
     }
 
@@ -97,14 +124,28 @@ pub(super) struct SpaceNames<'k>(Option<&'k HashMap<Address, ByTime>>);
 impl<'k> SpaceNames<'k> {
     /// The functions at an address at a time, and since when it has belonged to them.
     pub(super) fn at(self, address: Address, time: u64) -> Option<(u64, &'k Arc<[Frame]>)> {
-        let names = self.0?.get(&address)?;
-        let (since, frames) = names[..names.partition_point(|(at, _)| *at <= time)].last()?;
-        Some((*since, frames))
+        self.last(address, time).map(|name| (name.since, &name.frames))
     }
 
     /// The functions at an address that has belonged to them since exactly this time.
     pub(super) fn since(self, address: Address, since: u64) -> Option<&'k Arc<[Frame]>> {
-        self.at(address, since).filter(|(at, _)| *at == since).map(|(_, frames)| frames)
+        self.exactly(address, since).map(|name| &name.frames)
+    }
+
+    /// Whether an address needs no look-up now: it has belonged to known functions since exactly this time, or it was just
+    /// looked up.
+    pub(super) fn is_known(self, address: Address, since: u64, now: u64) -> bool {
+        let name = self.exactly(address, since);
+        name.is_some_and(|name| !name.frames.is_empty() || now < name.until)
+    }
+
+    fn last(self, address: Address, time: u64) -> Option<&'k Name> {
+        let names = self.0?.get(&address)?;
+        names[..names.partition_point(|name| name.since <= time)].last()
+    }
+
+    fn exactly(self, address: Address, since: u64) -> Option<&'k Name> {
+        self.last(address, since).filter(|name| name.since == since)
     }
 }
 
@@ -142,6 +183,23 @@ mod tests {
         assert!(known.of(&space).since(address, 19).is_none());
         assert_eq!(known.of(&space).since(address, 20), Some(&name("b")));
         assert_eq!(known.taken, OF_SPACE + 2 * size(&name("a")));
+    }
+
+    #[test]
+    fn an_address_without_functions_is_looked_up_again_after_a_while() {
+        let mut known = Known::default();
+        let (space, address) = (Space::Kernel, Address { at: 1, is_return: false });
+        let frame = Frame { name: "f".into(), offset: Some(0), module: None, source: None };
+        let states = [(0, 10, [true, false]), (0, 30, [true, true]), (1, 30, [true, true])];
+        for (functions, until, expected) in states {
+            let frames: Arc<[_]> = vec![frame.clone(); functions].into();
+            let is_new = known.insert_until(&space, address, 5, frames, until);
+            assert_eq!(is_new, (functions, until) != (0, 30));
+            let is_known = |now| known.of(&space).is_known(address, 5, now);
+            assert_eq!([9, 10].map(is_known), expected);
+            assert!(!known.of(&space).is_known(address, 6, 9));
+        }
+        assert!(known.of(&space).is_known(address, 5, u64::MAX));
     }
 
     #[test]

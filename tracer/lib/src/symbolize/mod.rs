@@ -25,6 +25,7 @@ use images::ElfFile;
 use kernel_changes::Code;
 use known::{Known, Space};
 use probe_perf::Target;
+use probe_sys::clock::monotonic;
 use probe_tracer_common::trace::{COMM_LEN, Task};
 use serde::{Deserialize, Serialize};
 use service::{Answer, Place, Service};
@@ -34,6 +35,10 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::{io, iter};
 use watch::Watch;
+
+/// How long an address of a process has no functions once none were found, in nanoseconds. Code may be generated before it is
+/// listed, and a file may be out of reach for a moment.
+const RETRY: u64 = 1_000_000_000;
 
 /// Names for addresses, each looked up once.
 ///
@@ -310,28 +315,33 @@ impl Symbols {
         let mut learnt = BTreeMap::<u64, Vec<_>>::new();
         let mut unknown = Vec::new();
         let mut seen = HashSet::new();
-        let mut watch = watched.watch().map(|watch| locked(watch));
+        let watch = watched.watch().cloned();
+        let mut watching = watch.as_deref().map(locked);
         let mut look_up = |&(time, address): &(u64, Address)| {
-            let (since, code) = match &mut watch {
+            let (since, code) = match &mut watching {
                 Some(watch) => watch.kernel_at(time).at(time, address),
                 None => (0, Code::InTable),
             };
             if names.since(address, since).is_none() && seen.insert((since, address)) {
                 match code.frames(address) {
                     Some(frames) => learnt.entry(since).or_default().push((address, frames)),
-                    None => unknown.push((since, address)),
+                    None => unknown.push((since, time, address)),
                 }
             }
             Some(since)
         };
         let since = hits.iter().map(&mut look_up).collect();
-        drop(watch);
-        let addresses: Vec<_> = unknown.iter().map(|&(_, address)| address).collect();
+        drop(watching);
+        let addresses: Vec<_> = unknown.iter().map(|&(_, _, address)| address).collect();
         let found = self.find_in_kernel(&addresses);
-        for ((since, address), frames) in unknown.into_iter().zip(found) {
-            learnt.entry(since).or_default().push((address, frames));
+        for ((since, time, address), frames) in unknown.into_iter().zip(found) {
+            // The table may have been read again.
+            let changed = watch.as_deref().and_then(|watch| {
+                locked(watch).kernel_at(time).at(time, address).1.frames(address)
+            });
+            learnt.entry(since).or_default().push((address, changed.unwrap_or(frames)));
         }
-        learnt.into_iter().for_each(|(since, names)| self.learn(None, since, names));
+        learnt.into_iter().for_each(|(since, names)| self.learn(None, since, names, u64::MAX));
         since
     }
 
@@ -381,6 +391,7 @@ impl Symbols {
         hits: &[(u64, Address)],
     ) -> Vec<Option<u64>> {
         self.known.shrink();
+        let begun = monotonic();
         let since: Vec<_> = {
             let mut watch = locked(watch);
             let since = |&(time, address): &(u64, Address)| {
@@ -395,7 +406,7 @@ impl Symbols {
         for (&(time, address), &since) in hits.iter().zip(&since) {
             match since {
                 Some(since) => {
-                    let is_known = names.since(address, since).is_some();
+                    let is_known = names.is_known(address, since, begun);
                     if !is_known && seen.insert((since, address)) {
                         unknown.push((since, time, address));
                     }
@@ -408,7 +419,8 @@ impl Symbols {
         for (since, _, address) in unknown {
             learnt.entry(since).or_default().push((address, found.next().unwrap_or_default()));
         }
-        learnt.into_iter().for_each(|(since, names)| self.learn(Some(owner), since, names));
+        let until = next_look(begun);
+        learnt.into_iter().for_each(|(since, names)| self.learn(Some(owner), since, names, until));
         if self.learnt.is_some() {
             self.learn_again(owner, hits, &since);
         }
@@ -428,7 +440,7 @@ impl Symbols {
                 again.entry(time).or_default().push((address, Arc::clone(frames)));
             }
         }
-        again.into_iter().for_each(|(time, names)| self.learn(Some(owner), time, names));
+        again.into_iter().for_each(|(time, names)| self.learn(Some(owner), time, names, u64::MAX));
     }
 
     /// Looks up addresses of a process in what it has mapped now, or else in the files that it had mapped at the times of the
@@ -476,9 +488,9 @@ impl Symbols {
     }
 
     fn look_up_in_file(&mut self, file: &Arc<ElfFile>, addresses: impl Iterator<Item = Address>) {
-        let space = Space::File(Arc::clone(file));
+        let (space, begun) = (Space::File(Arc::clone(file)), monotonic());
         let names = self.known.of(&space);
-        let is_unknown = |one: &Address| names.since(*one, 0).is_none();
+        let is_unknown = |one: &Address| !names.is_known(*one, 0, begun);
         let unknown: Vec<_> = addresses.filter(is_unknown).collect();
         if unknown.is_empty() {
             return;
@@ -488,7 +500,7 @@ impl Symbols {
         // There is no answer if the thread has ended.
         let found = found.into_iter().chain(iter::repeat_with(Arc::default));
         for (address, frames) in unknown.into_iter().zip(found) {
-            self.known.insert(&space, address, 0, frames);
+            self.known.insert_until(&space, address, 0, frames, next_look(begun));
         }
     }
 
@@ -500,12 +512,18 @@ impl Symbols {
         }
     }
 
-    /// Remembers names that were looked up.
-    fn learn(&mut self, process: Option<Owner>, since: u64, names: Vec<(Address, Arc<[Frame]>)>) {
+    /// Remembers names that were looked up. Addresses without functions are looked up again after a time.
+    fn learn(
+        &mut self,
+        process: Option<Owner>,
+        since: u64,
+        mut names: Vec<(Address, Arc<[Frame]>)>,
+        until: u64,
+    ) {
         let space = process.map_or(Space::Kernel, Space::Process);
-        for (address, frames) in &names {
-            self.known.insert(&space, *address, since, Arc::clone(frames));
-        }
+        names.retain(|(address, frames)| {
+            self.known.insert_until(&space, *address, since, Arc::clone(frames), until)
+        });
         if let Some(learnt) = &mut self.learnt
             && !names.is_empty()
         {
@@ -565,6 +583,12 @@ fn locked(watch: &Mutex<Watch>) -> MutexGuard<'_, Watch> {
     watch.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// When an address without functions is looked up again, after a look-up that began at a time: look-ups that take long are rare.
+fn next_look(begun: u64) -> u64 {
+    let now = monotonic();
+    now + RETRY.max(10 * (now - begun))
+}
+
 /// The addresses of a stack: the innermost one is in the running function, the others are return addresses.
 fn stack(addresses: &[u64]) -> impl Iterator<Item = Address> {
     addresses.iter().enumerate().map(|(n, &at)| Address { at, is_return: n > 0 })
@@ -583,7 +607,6 @@ fn last(changes: &BTreeSet<(Option<Owner>, u64)>, of: Option<Owner>, time: u64) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use probe_sys::clock::monotonic;
     use rustix::process::{Pid, Signal, kill_process};
     use std::sync::atomic::Ordering;
     use std::time::{Duration, Instant};
@@ -641,7 +664,8 @@ mod tests {
         // Of the time before the watch, nothing is known.
         assert_eq!([begun, 1, begun + 1].map(&mut live), [true, false, true]);
         let owner = Owner::of(&task);
-        symbols.learn(Some(owner), begun + 2, vec![(stack(&[address]).next().unwrap(), [].into())]);
+        let names = vec![(stack(&[address]).next().unwrap(), [].into())];
+        symbols.learn(Some(owner), begun + 2, names, u64::MAX);
         let time = monotonic();
         assert!(!symbols.of_process_stack(&task, time, &[address])[0].is_empty());
         let (sender, mut replay) = Symbols::channel();

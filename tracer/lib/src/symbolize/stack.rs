@@ -1,7 +1,7 @@
 //! Stacks of function names, and their counts.
 
 use crate::resolve::event::Addresses;
-use crate::symbolize::{Frame, Symbols};
+use crate::symbolize::{Frame, RETRY, Symbols};
 use probe_sys::escape::Escaped;
 use probe_tracer_common::trace::Task;
 use std::collections::{HashMap, HashSet};
@@ -90,8 +90,8 @@ pub struct StackTable {
     symbols: Symbols,
     others: Others,
     names: Names,
-    /// The index of each stack that was counted, by its task and addresses.
-    known: HashMap<Box<[u64]>, usize>,
+    /// The index of each stack that was counted, by its task and addresses, and the time of the hits that need a new look-up.
+    known: HashMap<Box<[u64]>, (usize, u64)>,
     /// The words of all keys of `known`.
     known_words: usize,
     by_name: HashMap<(u64, Stack), usize>,
@@ -234,8 +234,8 @@ impl StackTable {
         self.key.extend(user);
         self.key.push(kernel.len() as u64);
         self.key.extend(kernel);
-        let known = self.known.get(self.key.as_slice());
-        if let Some(&number) = known {
+        let known = self.known.get(self.key.as_slice()).filter(|(_, until)| time < *until);
+        if let Some(&(number, _)) = known {
             self.stacks[number].1 += 1;
         }
         known.is_some()
@@ -254,13 +254,16 @@ impl StackTable {
         entries.extend(self.names.outermost_first(kind, kernel, &kernel_names, left_out));
         let number = self.number(*event, Stack(entries.into()));
         if !self.key.is_empty() {
+            let is_named = names.iter().all(|frames| !frames.is_empty());
+            let until = if is_named { u64::MAX } else { time.saturating_add(RETRY) };
             // What is forgotten is looked up again.
             if self.known_words + self.key.len() > KNOWN {
                 self.known.clear();
                 self.known_words = 0;
             }
-            self.known_words += self.key.len();
-            self.known.insert(self.key.as_slice().into(), number);
+            if self.known.insert(self.key.as_slice().into(), (number, until)).is_none() {
+                self.known_words += self.key.len();
+            }
         }
         self.stacks[number].1 += 1;
     }
@@ -377,6 +380,7 @@ fn identity(task: &Task) -> [u64; 3] {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::symbolize::{Address, Learnt, Owner};
     use probe_tracer_common::trace::COMM_LEN;
 
     #[test]
@@ -398,6 +402,32 @@ pub(crate) mod tests {
         let rest = &stacks[1..];
         assert!(rest.iter().all(|(_, hits)| *hits == 2));
         assert_eq!(of_others + 2 * rest.len() as u64, 2000);
+    }
+
+    #[test]
+    fn a_stack_without_names_has_them_once_they_are_known() {
+        let (sender, symbols) = Symbols::channel();
+        let mut table = StackTable::new(symbols);
+        let task = Task { pid: 1, tid: 1, comm: [0; COMM_LEN] };
+        let send = |frames: Arc<[Frame]>| {
+            let names = vec![(Address { at: 7, is_return: false }, frames)];
+            sender.send(Learnt { process: Some(Owner::of(&task)), since: 0, names }).unwrap();
+        };
+        let mut hit = |time| {
+            table.count(&task, time, Some(Addresses::new(&7u64.to_ne_bytes())), None);
+            table.caught_up();
+        };
+        send(Arc::default());
+        hit(0);
+        let frame = Frame { name: "f".into(), offset: Some(0), module: None, source: None };
+        send([frame].into());
+        [RETRY - 1, RETRY, RETRY + 1].into_iter().for_each(&mut hit);
+        hit(u64::MAX - 1);
+        let stacks = table.stacks();
+        let named = |(stack, hits): &(Stack, u64)| (stack.entries()[1].name.to_string(), *hits);
+        let expected = [("f", 3), ("0x7", 2)].map(|(name, hits)| (name.to_owned(), hits));
+        assert_eq!(stacks.iter().map(named).collect::<Vec<_>>(), expected);
+        assert_eq!((table.known.len(), table.known_words), (1, 9));
     }
 
     /// A stack of kernel functions, and its hits.

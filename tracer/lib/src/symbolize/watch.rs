@@ -138,15 +138,15 @@ impl Watch {
         }
     }
 
-    /// Reads all records so far.
+    /// Reads all records so far. Later ones must wait, because any user can cause them without end.
     pub(super) fn catch_up(&mut self) {
         let now = monotonic();
         let (mut records, mut is_complete) = (0, true);
-        while let Some(record) = self.sampler.next_record() {
+        let Self { sampler, images, kernel, .. } = self;
+        sampler.for_each_so_far(|record| {
             records += 1;
-            is_complete &=
-                record.is_ok_and(|record| note(&mut self.images, &mut self.kernel, &record));
-        }
+            is_complete &= record.is_ok_and(|record| note(images, kernel, &record));
+        });
         if records >= FEW || !is_complete {
             // The kernel writes the record of a loss only when there is room again.
             let lost = self.sampler.counts().map_or(u64::MAX, |counts| counts.lost);
@@ -204,4 +204,32 @@ fn sampler(flags: Flags, target: Target) -> Result<Sampler, PerfError> {
     let mut sampler = builder.bytes_per_ring(RING).wake_after_bytes(RING as u32 / 2).open()?;
     sampler.enable()?;
     Ok(sampler)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread;
+
+    #[test]
+    fn threads_that_cause_records_without_end_do_not_delay_it() {
+        let (mut watch, is_over) =
+            (Watch::of_processes(&Target::ThisProcess).unwrap(), AtomicBool::new(false));
+        let (begun, end) = (Instant::now(), Instant::now() + Duration::from_secs(20));
+        let rename = || {
+            while !is_over.load(Ordering::Relaxed) && Instant::now() < end {
+                rustix::thread::set_name(c"busy").unwrap();
+            }
+        };
+        thread::scope(|scope| {
+            let cpus = thread::available_parallelism().unwrap().get();
+            (0..=cpus).for_each(|_| _ = scope.spawn(rename));
+            let before = monotonic();
+            (0..20).for_each(|_| watch.catch_up());
+            assert!(watch.caught_up > before);
+            is_over.store(true, Ordering::Relaxed);
+        });
+        assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    }
 }
