@@ -131,7 +131,11 @@ impl Coverage {
         };
         let is_lost = is_silent && !self.is_closing;
         if is_lost {
-            self.cover(cpu, waiting, consumer);
+            // The CPU may have a notice that was not read yet.
+            self.follow(waiting, consumer);
+            if !self.fresh.contains(&cpu) {
+                self.cover(cpu, waiting, consumer);
+            }
         }
         is_lost
     }

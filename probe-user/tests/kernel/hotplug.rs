@@ -9,6 +9,7 @@ use crate::suite::{
 };
 use probe_testing::cpu::{CPU, Restore, switch};
 use probe_testing::left::mappings;
+use probe_testing::set_on_drop::SetOnDrop;
 use probe_user::common::RawRecord;
 use probe_user::common::tally::FailureClass;
 use probe_user::ledger::Ledger;
@@ -294,9 +295,10 @@ fn accounting_is_exact_while_a_cpu_goes_offline_and_online() {
         let uncovered = ledger.tally().failed_for(FailureClass::NotActive)
             + ledger.tally().failed_for(FailureClass::NoEvent);
         println!("{wakeup:?}: {ledger}; {uncovered} before a CPU was covered again");
-        // The CPU may be offline again before the consumer looks, but it ends up online.
+        // The CPU may be offline again before the consumer looks, but it ends up online. It also comes online without a
+        // notice, if failed records are noticed first.
         let times = log.changes.iter().filter(|change| change.ends_with("online")).count();
-        assert!((1..=cycles as usize).contains(&times), "{:?}", log.changes);
+        assert!((1..=2 * cycles as usize).contains(&times), "{:?}", log.changes);
         assert_eq!(log.changes.last().unwrap(), "CPU 1 is online");
     }
 }
@@ -309,8 +311,11 @@ fn a_cpu_has_a_consumer_when_it_is_online() {
         policies().into_iter().flat_map(|wakeup| [(wakeup, true), (wakeup, false)])
     {
         switch(is_online_at_first);
-        let total = Arc::new(AtomicU64::new(0));
-        let make = |_| Log { total: Arc::clone(&total), ..Log::default() };
+        let (total, covered) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let make = |_| {
+            let (total, covered) = (Arc::clone(&total), Arc::clone(&covered));
+            Log { total, covered, ..Log::default() }
+        };
         let (mut object, mut pipe) = open_per_cpu(&Options::new().wakeup(wakeup), make);
         if !is_online_at_first {
             switch(true);
@@ -327,7 +332,7 @@ fn a_cpu_has_a_consumer_when_it_is_online() {
                         switch(true);
                     }
                     // Records fail until the CPU is covered again.
-                    std::thread::sleep(Duration::from_millis(300));
+                    wait_until(|| covered.load(Ordering::Relaxed) == cycle + 1);
                     for _ in 0..10 {
                         emit_one_on(&mut object, CPU);
                         emit_one_on(&mut object, 0);
@@ -365,10 +370,12 @@ fn a_cpu_has_a_consumer_when_it_is_online() {
 fn accounting_of_all_consumers_is_exact_while_a_cpu_goes_offline_and_online() {
     let _restore = Restore;
     for wakeup in policies() {
-        let (total, ended) = (AtomicU64::new(0), AtomicBool::new(false));
-        let make = |_| {
-            on_numbered(|_| {
+        let (total, of_it, ended) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
+        let make = |cpu| {
+            let (total, of_it) = (&total, &of_it);
+            on_numbered(move |_| {
                 total.fetch_add(1, Ordering::Relaxed);
+                of_it.fetch_add(u64::from(cpu == CPU), Ordering::Relaxed);
             })
         };
         let (mut object, mut pipe) = open_per_cpu(&Options::new().wakeup(wakeup), make);
@@ -379,8 +386,12 @@ fn accounting_of_all_consumers_is_exact_while_a_cpu_goes_offline_and_online() {
                 for cpu in online() {
                     scope.spawn(move || emit_until(ended, generators, cpu));
                 }
+                // Otherwise the threads would go on after a panic.
+                let _end = SetOnDrop(ended);
                 switch_off_and_on(cycles());
-                ended.store(true, Ordering::Relaxed);
+                // A slow machine may have covered the CPU at no time so far. Now it stays online.
+                let before = of_it.load(Ordering::Relaxed);
+                wait_until(|| of_it.load(Ordering::Relaxed) > before);
             });
         };
         while_running(|stop| pipe.run(stop).unwrap(), act);

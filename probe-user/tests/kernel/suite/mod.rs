@@ -390,6 +390,8 @@ pub struct Log {
     pub received: Received,
     /// The number of records, where other threads can read it.
     pub total: Arc<AtomicU64>,
+    /// How many times CPUs came online, where other threads can read it.
+    pub covered: Arc<AtomicU64>,
     /// Records delivered on another CPU than the one that emitted them.
     pub elsewhere: u64,
     /// Reported losses by CPU.
@@ -450,6 +452,8 @@ impl Consumer for Log {
     }
 
     fn cpu_changed(&mut self, change: CpuChange<'_>) {
+        let is_covered = matches!(change, CpuChange::Covered { .. });
+        self.covered.fetch_add(u64::from(is_covered), Ordering::Relaxed);
         self.changes.push(change.to_string());
     }
 }

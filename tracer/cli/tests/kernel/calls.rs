@@ -99,13 +99,13 @@ fn without_fields_a_call_has_all_arguments() {
 #[test]
 #[ignore = "needs root, BPF and kprobes: cargo xtask test"]
 fn the_latency_of_a_sleep_is_its_duration() {
-    let sleeps = "sleep 0.3; sleep 0.01; sleep 0.3";
+    let sleeps = "sleep 1; sleep 0.01; sleep 1";
     let longer = |latency: &str| calls(&["--longer", latency, "hrtimer_nanosleep"], &shell(sleeps));
-    let slow = longer("200ms");
+    let slow = longer("800ms");
     assert_eq!(slow.len(), 2, "{slow:#?}");
     for event in &slow {
         // A generous limit for slow machines.
-        assert!((300_000_000..10_000_000_000).contains(&number(event, "latency")), "{event}");
+        assert!((1_000_000_000..20_000_000_000).contains(&number(event, "latency")), "{event}");
     }
     assert_eq!(longer("1us").len(), 3);
 }

@@ -1,12 +1,14 @@
 //! The binary `probe` with kprobes.
 
 use crate::bystanders::{TracefsProbe, assert_tracers_agree, assert_undisturbed};
+use crate::probe::busy::Busy;
 use crate::probe::commands::{shell, writes};
 use crate::probe::{
     EXEC, assert_failure, counts, events, json_lines, number, probe, stderr, stdout, succeed,
     trace_shell,
 };
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 
 const OPEN: &str = "do_sys_openat2";
 const PATH: &str = "/etc/hostname";
@@ -77,8 +79,10 @@ fn each_event_names_its_probe() {
 #[test]
 #[ignore = "needs root, BPF and kprobes: cargo xtask test"]
 fn the_tracer_does_not_trace_its_own_output() {
+    let _other = Busy::repeat("echo > /dev/null");
     let output = succeed(&mut probe(["trace", "vfs_write", "-F", "jsonl", "-d", "500ms"]));
-    assert!(json_lines(&output).iter().all(|line| line["comm"] != "probe"));
+    let events = json_lines(&output);
+    assert!(!events.is_empty() && events.iter().all(|line| line["comm"] != "probe"));
 }
 
 #[test]
@@ -107,7 +111,12 @@ fn nothing_stays_attached() {
     let before = attached();
     succeed(&mut probe(["trace", OPEN, "-M1", "--", "cat", "/dev/null"]));
     assert_failure(&mut probe(["trace", OPEN, "no_such_function_at_all"]), "has no function");
-    assert_eq!(attached(), before);
+    // The kernel frees some programs late.
+    let start = Instant::now();
+    while attached() != before {
+        assert!(start.elapsed() < Duration::from_secs(20), "programs are still loaded");
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }
 
 #[test]

@@ -81,10 +81,10 @@ fn names_and_buffers_are_whole() {
     let written = events.iter().find(|event| event["probe"] == "vfs_write");
     assert_eq!(written.map(|event| &event["args"]["buf"]), Some(&json!("hello")), "{events:#?}");
     // What a read will return is not there yet: only the address is.
-    let mut reads = events.iter().filter(|event| event["probe"] == "vfs_read");
+    let reads: Vec<_> = events.iter().filter(|event| event["probe"] == "vfs_read").collect();
     let is_address =
-        |event: &Value| event["args"]["buf"].as_str().is_some_and(|buf| buf.starts_with("0x"));
-    assert!(reads.all(is_address), "{events:#?}");
+        |event: &&Value| event["args"]["buf"].as_str().is_some_and(|buf| buf.starts_with("0x"));
+    assert!(!reads.is_empty() && reads.iter().all(is_address), "{events:#?}");
 
     let reads = |predicate: &str| {
         let probes = ["vfs_read", "ksyscall:read"]

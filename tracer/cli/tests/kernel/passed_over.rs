@@ -95,7 +95,7 @@ fn numbers_of_32_bit_system_calls_have_no_names() {
     // The number of its call, 29, is that of another call in 64-bit programs.
     let specs = ["rawtp:sys_enter(id)", "tracepoint:raw_syscalls:sys_enter(id)/id >= 0/"];
     let program = program.path().into_os_string().into_string().unwrap();
-    let args = ["trace", "-F", "jsonl", "-d", "300ms"].into_iter().chain(specs);
+    let args = ["trace", "-F", "jsonl", "-d", "3s"].into_iter().chain(specs);
     let lines = all_json_lines(&succeed(&mut probe(args.chain(["--", &program]))));
     let shown = |id: u64| {
         let of_id = lines.iter().filter(move |line| line["args"]["id"] == id);

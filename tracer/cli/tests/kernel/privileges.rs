@@ -87,7 +87,8 @@ fn inspect(args: &[&str]) -> Inspected {
     let mut run = Run::start(args);
     succeed(&mut Command::new("/bin/true"));
     run.wait_for_line(EVENT);
-    // All threads are running once events arrive.
+    // All threads are running once events arrive, but one may not have given up anything yet.
+    settle(&run, "probe");
     let threads = of_threads(run.child.id());
     let memory_is_limited = memory_is_limited(run.child.id());
     succeed(&mut Command::new("/bin/true"));
@@ -389,6 +390,7 @@ fn samples_are_written_where_root_may_write() {
 fn the_reader_of_the_log_keeps_nothing() {
     // Nothing reads the log, and it does not fit into a pipe.
     let mut run = Run::of(probe(["-v", "trace", EXEC]).stderr(Stdio::null())).wait_for_heading();
+    settle(&run, "bpf-log");
     let threads = of_threads(run.child.id());
     run.signal(Signal::INT);
     assert!(run.child.wait().unwrap().success());

@@ -15,7 +15,7 @@ use std::io::{Read, Write};
 use std::mem::offset_of;
 use std::ops::ControlFlow;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// A hook with fields and predicates to choose from.
 pub(crate) struct Hook {
@@ -279,8 +279,9 @@ fn a_short_name_is_found_behind_a_long_one() {
     assert_eq!(hits.0.map(|hits| hits.len()), [ROUNDS, 2 * ROUNDS]);
 }
 
-/// How often the thread is renamed.
+/// How often the thread is renamed, and the value changes, at least.
 const RENAMINGS: u32 = 100_000;
+const CHANGES: u32 = 1000;
 
 /// Another thread changes a value all the time, so also between the look of the predicate and that of the field.
 #[test]
@@ -304,15 +305,21 @@ fn the_predicate_holds_for_the_value_that_is_reported() {
             .unwrap();
         assert_eq!(tracer.specialized(), 1);
         has_ended.store(false, Ordering::Relaxed);
+        let changes = AtomicU32::new(0);
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !has_ended.load(Ordering::Relaxed) {
                     [5, 0]
                         .into_iter()
                         .for_each(|nice| setpriority_process(Some(thread), nice).unwrap());
+                    changes.fetch_add(1, Ordering::Relaxed);
                 }
             });
-            (0..RENAMINGS).for_each(|_| set_name(c"specialized").unwrap());
+            let mut renamings = 0;
+            while renamings < RENAMINGS || changes.load(Ordering::Relaxed) < CHANGES {
+                set_name(c"specialized").unwrap();
+                renamings += 1;
+            }
             has_ended.store(true, Ordering::Relaxed);
         });
         let mut words = Words::default();

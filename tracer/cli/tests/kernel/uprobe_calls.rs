@@ -254,7 +254,7 @@ fn calls_whose_return_the_kernel_does_not_report_are_counted() {
 #[test]
 #[ignore = "needs root, BPF and uprobes: cargo xtask test"]
 fn a_call_that_ends_with_its_process_is_counted() {
-    let (calls, missed) = calls(&[&format!("u:OWN:{NAP}")], "dies 500");
+    let (calls, missed) = calls(&[&format!("u:OWN:{NAP}")], "dies 3000");
     assert_eq!((calls.len(), &missed[..]), (0, &[1][..]));
     // A process that executes another program never returns from the call.
     let spec = "u:libc:execve(retval, latency)/comm == \"sh\"/";

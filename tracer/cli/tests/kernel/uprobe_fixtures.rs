@@ -1,10 +1,12 @@
 //! The functions of this executable that tests probe, and a workload that calls them.
 
 use crate::probe::commands;
+use probe_testing::set_on_drop::SetOnDrop;
 use rustix::process::{Pid, WaitOptions, waitpid};
 use std::ffi::{CStr, c_char};
 use std::hint::black_box;
 use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 #[unsafe(no_mangle)]
@@ -135,6 +137,18 @@ fn work_on(name: &str, numbers: &[u64]) {
             // Not captured by libtest.
             std::io::stderr().write_all(b"waiting\n").unwrap();
             std::io::stdin().read_line(&mut String::new()).unwrap();
+        }
+        ("on", &[]) => {
+            let ended = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    let _end = SetOnDrop(&ended);
+                    std::io::stdin().read_line(&mut String::new()).unwrap();
+                });
+                while !ended.load(Ordering::Relaxed) {
+                    triple(0..1000);
+                }
+            });
         }
         ("getenv", &[calls]) => {
             (0..calls).for_each(|_| assert!(std::env::var_os("UPROBE_FILES").is_none()));
