@@ -1,5 +1,6 @@
 //! Perf events without eBPF. An [`Event`] says what is observed, a [`Target`] on which threads or CPUs. A [`Counter`]
-//! or a [`Group`] counts events, a [`Sampler`] records them one by one, and an [`AuxTrace`] has what hardware traces.
+//! or a [`Group`] counts events, a [`Sampler`] records them one by one, and an [`AuxTrace`] gives access to hardware
+//! trace data.
 
 #![deny(missing_docs, unsafe_code)]
 

@@ -39,9 +39,9 @@ pub enum OpenError {
         cause: io::Error,
     },
     /// The map or program pinned at this path could not be opened.
-    #[error("cannot open the pinned map {}: {cause}{}", shown(path), bpf_hint(cause))]
+    #[error("cannot open the pinned map or program {}: {cause}{}", shown(path), bpf_hint(cause))]
     Pinned {
-        /// The path of the pinned map.
+        /// The path of the pinned map or program.
         path: std::path::PathBuf,
         /// The cause.
         cause: io::Error,
@@ -327,9 +327,11 @@ pub enum TallyError {
     },
     /// The pipe has no tally.
     #[error(
-        "the pipe was opened without its tally: open it with EvPipe::from_object, or pass the map \
-         `{}` to PipeParts. Programs that do not use probe_ebpf::pipe have none; QueueCounts::lost has the kernel's count",
-        probe_common::control::TALLY_MAP
+        "the pipe was opened without its tally: open it with EvPipe::from_object, or pass the maps \
+         `{}` and `{}` to PipeParts::tally. Programs that do not use probe_ebpf::pipe have none; \
+         QueueCounts::lost has the kernel's count",
+        probe_common::control::TALLY_MAP,
+        probe_common::control::OUTPUTS_MAP
     )]
     NoTally,
     /// A system call failed.

@@ -58,7 +58,7 @@ const MARGIN: Duration = Duration::from_millis(10);
 ///   late.
 /// - **Once.** No record is lost or delivered twice, even if the consumer breaks or panics.
 ///
-/// A loss has no time. It is delivered behind the record that its CPU had sent before, and before the next one.
+/// A loss has no time. It is delivered after the previous record of its CPU, and before the next one.
 /// Malformed bytes have no time, either. They are delivered as soon as they are found, perhaps before some records that
 /// precede them.
 ///

@@ -56,8 +56,8 @@ pub struct LedgerCpu {
     pub cpu: u32,
     /// Failed outputs, as counted by the eBPF side.
     pub outputs: OutputTally,
-    /// Outputs that the kernel had no room for, as the kernel counted (`PERF_FORMAT_LOST`). `None` before
-    /// kernel 6.0, which does not report them.
+    /// Outputs that the kernel had no room for, as the kernel counted (`PERF_FORMAT_LOST`). `None` on kernels that do
+    /// not report them (before 6.0, except Debian's 5.10), and in the ledger of a [`Meter`](crate::ledger::Meter).
     pub kernel_lost: Option<u64>,
     /// How often malformed bytes were skipped, and how many records were shorter than their type.
     pub malformed: u64,

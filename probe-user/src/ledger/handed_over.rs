@@ -37,7 +37,7 @@ impl HandedOver {
         bytes
     }
 
-    /// The counts of which these are the bytes. `None` if they are not valid.
+    /// Parses the bytes that [`to_bytes`](Self::to_bytes) returned. `None` if they are not valid.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (outputs, mut rest) = u32::read_from_prefix(bytes).ok()?;
         let mut counted = Counted::default();

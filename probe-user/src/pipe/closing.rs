@@ -23,7 +23,7 @@ pub struct Summary<C = ()> {
     pub total: QueueCounts,
     /// Accounts for every record.
     pub ledger: Result<Ledger, TallyError>,
-    /// Where the ledger ends for the CPUs that another consumer has taken over, and that of this consumer begins.
+    /// The counts at which this ledger ends, and the new consumer's begins, for each CPU that was taken over.
     pub handed_over: HandedOver,
     /// Records that arrived too late to be ordered ([`OrderedPipe::late`](crate::OrderedPipe::late)); 0 for other
     /// pipes.

@@ -11,7 +11,7 @@ use probe_sys::ring::page::rounded_up;
 use std::io;
 use std::time::Duration;
 
-/// The largest ring, in bytes. The kernel's limit is half the address space, but 2 GiB is already a typing error.
+/// The largest ring, in bytes. The kernel's limit is half the address space, but more than 1 GiB is surely a mistake.
 const MOST: usize = 1 << 30;
 
 /// The default size of a ring, in bytes, and the limit for all rings together.
@@ -137,9 +137,10 @@ impl Options {
     /// lives fails ([`OpenError::InUse`]).
     ///
     /// Nothing is delivered twice: what was sent before is in the rings of the earlier consumer, and what is sent
-    /// afterwards in those of this pipe. Nothing is lost if the earlier pipe can notice the change, which takes adaptive
-    /// wakeups or the control page. It reports the change
-    /// ([`CpuChange::TakenOver`](crate::CpuChange::TakenOver)), delivers what its rings hold, and leaves the CPUs alone.
+    /// afterwards in those of this pipe. The exception is the open block of a CPU that is offline during the change,
+    /// which both deliver. Nothing is lost if the earlier pipe can notice the change, which requires adaptive wakeups
+    /// or the control page. It reports the change ([`CpuChange::TakenOver`](crate::CpuChange::TakenOver)), delivers what
+    /// its rings hold, and leaves the CPUs alone.
     ///
     /// A [raw](Self::raw) pipe has no control page, and neither has one over a map alone without `CAP_SYS_ADMIN`. There, the
     /// earlier pipe does not notice, and takes the events of this one out of the map when it is closed. End it first, or

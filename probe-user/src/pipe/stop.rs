@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Stops [`EvPipe::run`](crate::EvPipe::run) from any thread or signal handler.
 ///
-/// Clones share one state. A stop that is stopped stays stopped. A forked process shares the descriptor, but not the state, so use
-/// the stop in only one of the two.
+/// Clones share one state. Once stopped, it stays stopped. A forked process shares the descriptor, but not the state,
+/// so use the stop in only one of the two.
 #[derive(Clone, Debug)]
 pub struct Stop {
     shared: Arc<Shared>,

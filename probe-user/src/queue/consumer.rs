@@ -54,8 +54,8 @@ pub trait Consumer {
         ControlFlow::Continue(())
     }
 
-    /// Reports records that failed for another reason than a full ring: no event for their CPU, for instance, or too many
-    /// programs in each other's way. Ignored by default: the [`Ledger`](crate::ledger::Ledger) counts them in any case.
+    /// Reports records that failed for another reason than a full ring: no event for their CPU, for instance, or
+    /// programs nested too deep. Ignored by default: the [`Ledger`](crate::ledger::Ledger) counts them in any case.
     ///
     /// Such records leave no trace in a ring. A pipe with a [`Tally`](crate::ledger::Tally) looks for them once a second
     /// while it drains, and when it is closed; they do not wake it. Without the control page of the object

@@ -127,8 +127,9 @@ impl EvQueue {
         &self.seen.received
     }
 
-    /// The number of outputs that the kernel had no room for since the queue was opened, whether or not the
-    /// ring has reported them yet (`PERF_FORMAT_LOST`). `None` before kernel 6.0, which does not count them.
+    /// The number of outputs that the kernel had no room for since the queue was opened, whether or not the ring has
+    /// reported them yet (`PERF_FORMAT_LOST`). `None` on kernels that do not report them (before 6.0, except Debian's
+    /// 5.10).
     pub fn kernel_lost(&self) -> Option<u64> {
         let rings = self.retired.iter().chain([&self.ring]).map(EventRing::kernel_lost);
         Some(rings.sum::<Option<u64>>()? + self.past_lost)

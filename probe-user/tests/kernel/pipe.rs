@@ -195,7 +195,11 @@ fn from_pinned_opens_a_pinned_map() {
     emit_one_on(&mut object, online()[0]);
     assert_eq!(pipe.poll(None, &mut EvHandlers::new()).unwrap().records, 1);
     let error = EvPipe::from_pinned(&path, &Options::new()).unwrap_err();
-    assert!(error.to_string().starts_with(&format!("cannot open the pinned map {path}: No such")));
+    assert!(
+        error
+            .to_string()
+            .starts_with(&format!("cannot open the pinned map or program {path}: No such"))
+    );
 }
 
 #[test]

@@ -7,8 +7,8 @@ use probe_tracer::ProbeSpec;
 
 /// List the probes of this machine
 ///
-/// Prints functions, tracepoints and raw tracepoints, one per line, in the syntax of a trace. If a
-/// name cannot be probed, the error says why.
+/// Prints the matches, one per line, in the syntax of a trace. Without a prefix, these are functions, tracepoints and
+/// raw tracepoints. If a name cannot be probed, the error says why.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -18,8 +18,8 @@ Examples:
   probe list 'uprobe:libc:str*'    functions of a library
   probe list vfs_read              can it be probed, and if not, why?")]
 pub(crate) struct List {
-    /// A name, or a pattern with * and ?, optionally after kprobe:, tracepoint:, rawtp: or
-    /// uprobe:FILE:
+    /// A name, or a pattern with * and ?, optionally after a prefix: kprobe:, kretprobe:, fentry:, fexit:, ksyscall:,
+    /// tracepoint:, rawtp:, uprobe:FILE: or uretprobe:FILE:
     #[arg(default_value = "*", value_parser = value::names)]
     pub(crate) pattern: String,
 

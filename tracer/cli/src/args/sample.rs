@@ -36,7 +36,7 @@ pub(crate) struct Sample {
     #[arg(short = 'e', long = "event", value_name = "EVENT", add = ArgValueCompleter::new(complete::events))]
     events: Vec<EventList>,
 
-    /// Samples per second [default: 99, and each hit of a tracepoint]
+    /// Samples per second [default: 99; for tracepoints, every hit]
     #[arg(short = 'F', long, value_name = "N", value_parser = value::frequency)]
     pub(crate) freq: Option<NonZeroU64>,
 

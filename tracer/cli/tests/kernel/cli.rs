@@ -229,7 +229,7 @@ fn invalid_usage_exits_with_2() {
         (&["trace"][..], "required"),
         (
             &["trace", "a b"],
-            "kernel names have no blanks; fields and a condition follow as in NAME(FIELD, FIELD)/FIELD > 0/\n  a b\n   ^",
+            "kernel names contain no spaces; fields and a condition follow as in NAME(FIELD, FIELD)/FIELD > 0/\n  a b\n   ^",
         ),
         (&["trace", "f/comm == \"\u{202e}\"/", "f("], "expected a field"),
         (&["trace", "tracepoint:x"], "a tracepoint is written tracepoint:CATEGORY:NAME"),

@@ -52,7 +52,7 @@ const FIRST: &[(&str, Expected)] = &[
     // perf
     ("list|tracepoint:no_such_category:*", Words("nothing that can be probed matches")),
     ("trace|ftrace:print", Words("the format of an entry of ftrace's own buffer")),
-    ("trace|sched:sched_switch,sched:sched_waking", Words("arguments of their own")),
+    ("trace|sched:sched_switch,sched:sched_waking", Words("a separate argument")),
     ("record|-e|sched:sched_switch", Words("`probe record -o FILE sched:sched_switch`")),
     ("list|syscalls:sys_enter_openat", Words("tracepoint:syscalls:sys_enter_openat")),
     ("list|sched:sched_swi*", Words("tracepoint:sched:sched_switch")),

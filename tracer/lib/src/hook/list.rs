@@ -142,7 +142,7 @@ mod tests {
             ("uprobe:/a/b+c:f*+1", "a pattern cannot have an offset"),
             ("uprobe:/a/b+c:f/pid/", "a list takes only names"),
             ("tracepoint:sched", "a tracepoint is written tracepoint:CATEGORY:NAME"),
-            ("a b", "kernel names have no blanks"),
+            ("a b", "kernel names contain no spaces"),
         ] {
             let error = list(pattern).unwrap_err().to_string();
             assert!(error.contains(message), "{pattern}: {error}");

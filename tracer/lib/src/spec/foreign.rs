@@ -27,9 +27,7 @@ pub(super) fn provider(name: &str) -> Option<&'static str> {
             "perf events have a command of their own: `probe sample -e page-faults -c 100`; in calls, \
              --counter reports them; `probe sample --help` names some"
         }
-        "watchpoint" | "w" | "asyncwatchpoint" | "aw" => {
-            "there are no probes on memory accesses; `probe sample -e mem:ADDRESS:w` samples them"
-        }
+        "watchpoint" | "w" | "asyncwatchpoint" | "aw" => "there are no probes on memory accesses",
         "iter" | "it" => "there are no iterators; `probe list` lists what can be probed",
         "begin" | "end" | "BEGIN" | "END" | "self" | "bench" | "test" => {
             "there are no scripts, so nothing runs at the beginning or at the end; name a probe"
@@ -126,7 +124,7 @@ pub(crate) fn variable(name: &str) -> &'static str {
         "nsecs" | "elapsed" | "timestamp" => "; every event has its time without a field",
         "curtask" => "; pid, tid, comm and uid describe the task",
         "gid" | "username" | "cgroup" | "cgid" | "numaid" | "rand" | "jiffies" => {
-            "; of the task there are pid, tid, uid, cpu and comm"
+            "; the built-in fields are pid, tid, uid, cpu, comm, kstack and ustack"
         }
         "func" | "probe" => "; every event has the name of its probe without a field",
         "stack" => "; stacks are kstack and ustack",
@@ -161,8 +159,8 @@ mod tests {
             ("do_sys_openat2 \"%s\", arg2", "there are no format strings"),
             ("fentry/vfs_read", "as in kprobe:vfs_read"),
             ("tp/sched/sched_switch", "tracepoint:sched:sched_switch"),
-            ("vfs_read,vfs_write", "arguments of their own"),
-            ("sched:sched_switch,sched:sched_waking", "arguments of their own"),
+            ("vfs_read,vfs_write", "a separate argument"),
+            ("sched:sched_switch,sched:sched_waking", "a separate argument"),
             ("raw_tracepoint:sched:sched_switch", "rawtp:NAME, without a category"),
             ("f/strncmp(comm, \"a\", 1) == 0/", "FIELD ~ \"/etc*\""),
             ("vfs_read(str(buf))", "PATH:ustr"),

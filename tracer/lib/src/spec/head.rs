@@ -35,8 +35,8 @@ const WILD: [char; 3] = ['*', '?', '['];
 
 const SYSTEM_CALL: &str =
     "a system call is written ksyscall:NAME, or ksyscall:ia32:NAME for 32-bit calls only";
-const BLANK: &str = "kernel names have no blanks; fields and a condition follow as in NAME(FIELD, FIELD)/FIELD > 0/";
-const SEVERAL: &str = "several probes are arguments of their own: PROBE PROBE";
+const BLANK: &str = "kernel names contain no spaces; fields and a condition follow as in NAME(FIELD, FIELD)/FIELD > 0/";
+const SEVERAL: &str = "give each probe as a separate argument: PROBE PROBE";
 const TRACEPOINT: &str = "a tracepoint is written tracepoint:CATEGORY:NAME";
 
 /// Parses the head of a spec.

@@ -446,8 +446,8 @@ impl<'s> Parser<'s> {
 }
 
 /// About `flags & 3 == 1`.
-pub(super) const MASKED: &str = "& is true if there is a bit in common, and there is no comparison with some of the bits; for \
-                      (a & 3) == 1, write a & 1 && !(a & 2)";
+pub(super) const MASKED: &str = "& tests for a common bit, and its result cannot be compared; for (a & 3) == 1, write \
+                      a & 1 && !(a & 2)";
 
 /// The comparison that a path without one stands for.
 fn is_not_zero(path: FieldPath, ty: Option<FieldType>) -> Comparison {

@@ -152,17 +152,17 @@ const WRONG: &[(&str, &str, usize)] = &[
     ("tracepont:a:b", "unknown provider `tracepont`; did you mean `tracepoint`?", 0),
     (
         "a b",
-        "kernel names have no blanks; fields and a condition follow as in NAME(FIELD, FIELD)/FIELD > 0/",
+        "kernel names contain no spaces; fields and a condition follow as in NAME(FIELD, FIELD)/FIELD > 0/",
         1,
     ),
     (
         "a ",
-        "kernel names have no blanks; fields and a condition follow as in NAME(FIELD, FIELD)/FIELD > 0/",
+        "kernel names contain no spaces; fields and a condition follow as in NAME(FIELD, FIELD)/FIELD > 0/",
         1,
     ),
     (
         "a (b)",
-        "kernel names have no blanks; fields and a condition follow as in NAME(FIELD, FIELD)/FIELD > 0/",
+        "kernel names contain no spaces; fields and a condition follow as in NAME(FIELD, FIELD)/FIELD > 0/",
         1,
     ),
     ("a\u{1b}[2J", "kernel names cannot contain this character", 1),
