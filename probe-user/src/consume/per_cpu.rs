@@ -16,7 +16,7 @@ use probe_sys::affinity;
 use probe_sys::cpus;
 use probe_sys::epoll::Epoll;
 use probe_sys::eventfd::check_room;
-use probe_sys::hotplug::CpuWatch;
+use probe_sys::hotplug::{CpuWatch, Prepare};
 use probe_sys::realtime;
 use probe_sys::slice;
 use std::fmt;
@@ -168,7 +168,9 @@ impl<C: Consumer + Send, F: FnMut(u32) -> C> PerCpuPipe<C, F> {
     fn open_on(&self, cpu: u32, options: &Options) -> Result<EvPipe, OpenError> {
         // The budget is the whole ring, as there is no other CPU to go on with.
         let options = options.clone().cpus([cpu]).budget(options.bytes());
-        EvPipe::open_with(self.parts.clone(), self.accounts.clone(), &options)
+        let mut pipe = EvPipe::open_with(self.parts.clone(), self.accounts.clone(), &options)?;
+        pipe.prepare_beside(Box::new(Return));
+        Ok(pipe)
     }
 
     /// Adds a CPU, and returns its new consumer.
@@ -366,6 +368,17 @@ impl<C: Consumer + Send> Shard<C> {
     /// If this thread is not allowed on the CPU, or the CPU is offline, it runs on any other.
     fn go_to_its_cpu(&self) {
         let _ = affinity::stay_on(self.cpu);
+    }
+}
+
+/// Brings the thread of a consumer back to its CPU. The kernel moves it when the CPU goes offline.
+#[derive(Debug)]
+struct Return;
+
+impl Prepare for Return {
+    fn prepare(&mut self, cpu: u32) {
+        // As at first, it may not be allowed there.
+        let _ = affinity::stay_on(cpu);
     }
 }
 
