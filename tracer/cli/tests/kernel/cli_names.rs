@@ -7,6 +7,7 @@ use probe_tracer::{Info, ProbeSpec, Provider, list};
 use std::collections::BTreeMap;
 use std::fs;
 use std::hint::black_box;
+use std::os::unix::fs::symlink;
 use std::process::Command;
 
 const ODD: &str = "odd name: f(int*) [x]";
@@ -81,6 +82,13 @@ fn files_with_odd_paths_without_symbols_and_by_address() {
     assert_eq!(events.len(), 9);
     assert_eq!((hits("a b:c", "innermost"), hits("stripped", "innermost")), (2, 3));
     assert_eq!(hits("chain", &format!("{innermost:#x}")), 4);
+    // A link could lead to a file that the owner of the program may not read.
+    let moved = at("moved.debug");
+    fs::rename(&debug, &moved).unwrap();
+    symlink(&moved, &debug).unwrap();
+    let trace = ["trace", &format!("uprobe:{stripped}:innermost")];
+    assert_exit(&mut probe(trace), 1, "has no function of this name");
+    fs::rename(&moved, &debug).unwrap();
     // Symbols of another build have other addresses.
     succeed(Command::new("objcopy").args(["--remove-section=.note.gnu.build-id", &debug]));
     for (spec, expected) in [

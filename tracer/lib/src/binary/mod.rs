@@ -1,5 +1,6 @@
 //! Programs and libraries: finding a file by name, and functions in it.
 
+pub(crate) mod beside;
 mod code;
 mod contents;
 mod debug;
@@ -20,6 +21,7 @@ pub(crate) use process::{Process, address_range, map_file, of_descriptor, open_r
 pub(crate) use version::FileVersion;
 
 use crate::kernel::symbols;
+use beside::Root;
 use contents::{Contents, Function, Layout, MACHINE, Segment};
 use functions::Functions;
 use object::Endianness;
@@ -88,9 +90,9 @@ impl Binary {
             }
             _ => return Err(FileProblem::NotElf("it is not an ELF file".to_owned())),
         }
-        let Found { path, file, note } = found;
+        let Found { path, file, note, root } = found;
         let reader = SharedReader::new();
-        let Contents { layout, functions } = reader.contents(&path, &file)?;
+        let Contents { layout, functions } = reader.contents(&path, &file, root)?;
         let throws = functions.has_any(&["__cxa_throw", "__cxa_rethrow", "_Unwind_RaiseException"]);
         let Layout { code, entry, is_program, is_go, .. } = layout;
         let (jumped_to, sensitive) = (OnceCell::new(), OnceCell::new());
@@ -344,7 +346,7 @@ pub(crate) fn read_for_probes(file: &File, beside: &File) {
 /// The file at a path, as this process sees it.
 fn own(path: PathBuf) -> Result<Found, BinaryError> {
     match open_regular(&path) {
-        Ok(file) => Ok(Found { path, file, note: None }),
+        Ok(file) => Ok(Found { path, file, note: None, root: Root::Own }),
         Err(problem) => Err(BinaryError::InFile { path, problem }),
     }
 }

@@ -1,5 +1,6 @@
 //! The files of a process: those that it runs code from, and those in its root directory.
 
+use super::beside::Root;
 use super::path::{self, is_library_name};
 use super::{BinaryError, FileProblem};
 use probe_sys::escape::Escaped;
@@ -30,6 +31,8 @@ pub(super) struct Found {
     pub(super) path: PathBuf,
     pub(super) file: File,
     pub(super) note: Option<String>,
+    /// Where the files beside it are.
+    pub(super) root: Root,
 }
 
 impl Found {
@@ -163,8 +166,7 @@ impl Process {
         let runs_current = self.code.iter().any(|mapped| is_current(&mapped));
         let note = match (runs_current, replaced.as_slice()) {
             (false, &[one]) => {
-                let Found { file, note, .. } = self.open(one)?;
-                return Ok(Found { path: path.to_owned(), file, note });
+                return Ok(Found { path: path.to_owned(), ..self.open(one)? });
             }
             (true, []) => None,
             (true, _) => Some(format!(
@@ -183,7 +185,7 @@ impl Process {
         let file = opened.map_err(FileProblem::Unreadable).and_then(regular);
         let file =
             file.map_err(|problem| BinaryError::InFile { path: path.to_owned(), problem })?;
-        Ok(Found { path: path.to_owned(), file, note })
+        Ok(Found { path: path.to_owned(), file, note, root: self.root() })
     }
 
     fn open(&self, mapped: &Mapped) -> Result<Found, BinaryError> {
@@ -193,7 +195,7 @@ impl Process {
             opened => opened,
         };
         match opened {
-            Ok(file) => Ok(Found { path, file, note: None }),
+            Ok(file) => Ok(Found { path, file, note: None, root: self.root() }),
             Err(problem) => Err(BinaryError::InFile { path, problem }),
         }
     }
@@ -204,11 +206,16 @@ impl Process {
         match found.filter(|file| id_of(file) == Some(mapped.id)) {
             Some(file) => regular(file),
             None => Err(FileProblem::unreadable(format!(
-                "process {} runs a file that was deleted or replaced, and opening that one takes CAP_CHECKPOINT_RESTORE or \
+                "process {} runs a file that was deleted or replaced, and opening it requires CAP_CHECKPOINT_RESTORE or \
                  CAP_SYS_ADMIN",
                 self.pid
             ))),
         }
+    }
+
+    /// The root directory in which its files are.
+    fn root(&self) -> Root {
+        if self.root.is_some() { Root::Of(self.pid) } else { Root::Own }
     }
 
     /// Finds a file in the process's root directory or, if it is not there, in this process's own.
@@ -320,7 +327,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let [program, new] = ["sleep", "new"].map(|name| dir.path().join(name));
         let sleep = path::program("sleep").unwrap();
-        let (name, denied) = (program.to_str().unwrap(), "takes CAP_CHECKPOINT_RESTORE");
+        let (name, denied) = (program.to_str().unwrap(), "requires CAP_CHECKPOINT_RESTORE");
         // The process that is looked at has no privilege either.
         let look = || -> io::Result<bool> {
             set_no_new_privs(true)?;

@@ -1,6 +1,6 @@
 //! The thread that looks symbols up.
 
-use super::files::{self, Opened, Root};
+use super::files;
 use super::images::ElfFile;
 use super::kernel_names::KernelNames;
 use super::known::{Known, Space};
@@ -8,6 +8,7 @@ use super::mappings::{self, Mapped, Mapping};
 use super::watch::Watch;
 use super::{Address, Frame, Owner, SymbolAccess, Watched, locked};
 use crate::binary::FileVersion;
+use crate::binary::beside::{Opened, Root};
 use crate::binary::reader::{Function, Kind, Lookup, Reader, ReaderState};
 use crate::kernel::capabilities::Capabilities;
 use crate::kernel::identity::{TO_READ_AS_ROOT, leave_all_in_thread, leave_root_to_read};
@@ -308,11 +309,11 @@ impl Names {
             if begun.elapsed() > READING {
                 break;
             }
-            let opened = Opened::mapped(owner.pid, &mapping.range, &path, inode).or_else(|error| {
+            let opened = files::mapped(owner.pid, &mapping.range, &path, inode).or_else(|error| {
                 // A process that has ended has nothing in its directory.
                 match is_alive(owner.pid) {
                     true => Err(error),
-                    false => Opened::at(Root::Own, &path, inode),
+                    false => files::at(Root::Own, &path, inode),
                 }
             });
             match opened {
@@ -347,7 +348,7 @@ impl Names {
 
     fn of_file(&mut self, file: &ElfFile, offsets: &[Address]) -> Found {
         let mut found = vec![Arc::default(); offsets.len()];
-        match Opened::at(Root::Own, &file.path, file.inode) {
+        match files::at(Root::Own, &file.path, file.inode) {
             Ok(opened) => {
                 let places: Vec<_> = offsets.iter().copied().enumerate().collect();
                 self.in_program(&opened, &places, &mut found);

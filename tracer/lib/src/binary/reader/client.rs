@@ -119,7 +119,9 @@ impl From<Unanswered> for FileProblem {
         match unanswered {
             Unanswered::Unreadable(error) => Self::Unreadable(error),
             Unanswered::Refused => Self::ReaderFailed("failed before".to_owned()),
-            Unanswered::NoReader(why) => Self::Unreadable(not_started(why)),
+            Unanswered::NoReader(why) => Self::Unreadable(io::Error::other(format!(
+                "the process that reads programs is not started again: {why}"
+            ))),
             Unanswered::Failed(why, Ok(())) => Self::ReaderFailed(why),
             Unanswered::Failed(why, Err(error)) => Self::ReaderFailed(format!(
                 "{why}. Nor can other programs be read, because the process that reads them is not started again: {error}"
@@ -304,7 +306,7 @@ impl Reader {
         self.failures += 1;
         let restarted = match self.failures < FAILURES {
             true => self.run(),
-            false => Err(io::Error::other(format!("it happened {FAILURES} times"))),
+            false => Err(io::Error::other(format!("reading programs failed {FAILURES} times"))),
         };
         let why = match (error.kind(), &restarted) {
             (io::ErrorKind::WouldBlock, _) => {

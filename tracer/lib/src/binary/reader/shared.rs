@@ -2,8 +2,9 @@
 
 use super::client::{Lookup, Reader, not_started};
 use super::message::{Kind, Wants};
+use crate::binary::beside::{Opened, Root};
 use crate::binary::contents::{self, Contents};
-use crate::binary::{FileProblem, debug_candidates, demangle, open_regular};
+use crate::binary::{FileProblem, demangle, of_descriptor};
 use std::fs::{self, File};
 use std::io;
 use std::path::Path;
@@ -59,8 +60,10 @@ impl SharedReader {
         &self,
         path: &Path,
         file: &File,
+        root: Root,
     ) -> Result<Contents, FileProblem> {
-        let open = |wants: &Wants| (symbol_files(path, wants), false);
+        let program = program(file, root).map_err(FileProblem::Unreadable)?;
+        let open = |wants: &Wants| program.wanted(wants);
         match Shared::get().reader().map_err(FileProblem::Unreadable)? {
             Some(reader) => {
                 reader.contents(&Lookup { kind: Kind::Program, file, path, open: &open })
@@ -107,10 +110,7 @@ impl Drop for SharedReader {
     }
 }
 
-/// The files that may have the symbols of a stripped program. Whatever is at their paths, nothing but a regular file is opened.
-fn symbol_files(path: &Path, wants: &Wants) -> Vec<File> {
-    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let id = Some(&*wants.build_id).filter(|id| !id.is_empty());
-    let candidates = debug_candidates(&path, id, wants.link.as_deref());
-    candidates.iter().filter_map(|path| open_regular(path).ok()).collect()
+/// A program at its path without links, beside which its symbols may be.
+fn program(file: &File, root: Root) -> io::Result<Opened> {
+    Opened::new(file.try_clone()?, root, &fs::read_link(of_descriptor(file))?)
 }

@@ -300,7 +300,7 @@ fn the_end_of_the_keeper_is_the_end_of_names_only() {
     let files = [(); 2].map(|()| file(&elf(&[])));
     let starts = [
         "cannot be read: reading it ended the process that reads symbols. Nor can other programs",
-        "cannot be read: the process that reads programs cannot be started: ",
+        "cannot be read: the process that reads programs is not started again: ",
     ];
     for (file, start) in files.iter().zip(starts) {
         let error = contents(&mut reader, file, &[]).unwrap_err().to_string();

@@ -1,0 +1,210 @@
+//! Opening programs, and the files beside them that may have their symbols.
+//!
+//! Users choose what is at these paths. A descriptor that only names a file is opened first: it is checked before anything
+//! is opened for reading, and what was checked is what is opened. Opening a pipe, a device or a leased file could wait
+//! for ever.
+
+use super::reader::Wants;
+use super::{debug_candidates, of_descriptor, regular};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, open, openat2};
+use rustix::io::Errno;
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File, Metadata};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Where the debug information of all programs is installed.
+const INSTALLED: &str = "/usr/lib/debug";
+
+/// The number of files offered for one that a reader wants.
+const OFFERED: usize = 4;
+
+/// A root directory, in which paths are looked up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Root {
+    /// That of this process.
+    Own,
+    /// That of another process.
+    Of(u32),
+}
+
+/// What a program's process could read anyway.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) file: File,
+    root: Root,
+    /// The path in the root directory, without links.
+    pub(crate) path: PathBuf,
+    /// Who owns the program.
+    owner: u32,
+}
+
+impl Opened {
+    /// A program that is open, at this path.
+    pub(crate) fn new(file: File, root: Root, path: &Path) -> io::Result<Self> {
+        let owner = file.metadata()?.uid();
+        Ok(Self { file, root, path: path.to_owned(), owner })
+    }
+
+    /// A program that was found, unless it is no regular file.
+    pub(crate) fn checked(file: OwnedFd, root: Root, path: &Path) -> io::Result<Self> {
+        Self::new(regular(file).map_err(io::Error::other)?, root, path)
+    }
+
+    /// A file of the kernel, with nothing beside it.
+    pub(crate) fn trusted(file: File, name: &str) -> Self {
+        Self { file, root: Root::Own, path: name.into(), owner: 0 }
+    }
+
+    /// The files that may have what a reader wants, and whether the last of them is a DWARF package.
+    pub(crate) fn wanted(&self, wants: &Wants) -> (Vec<File>, bool) {
+        let link = wants.link.as_deref().filter(|name| is_name(name));
+        let id = Some(&*wants.build_id).filter(|id| (2..=64).contains(&id.len()));
+        let candidates = debug_candidates(&self.path, id, link);
+        let found = candidates.iter().filter_map(|path| self.beside(path));
+        let mut files: Vec<_> = found.take(OFFERED).collect();
+        let package = wants.package.then(|| {
+            let mut package = OsString::from(&self.path);
+            package.push(".dwp");
+            self.beside(Path::new(&package))
+        });
+        let package = package.flatten();
+        let has_package = package.is_some();
+        files.extend(package);
+        (files, has_package)
+    }
+
+    /// Opens a file that belongs to the program, and that its owner may read.
+    fn beside(&self, path: &Path) -> Option<File> {
+        // Only root can create links among installed files.
+        let links = if path.starts_with(INSTALLED) { Links::Followed } else { Links::Refused };
+        let file = self.root.find(path, links).ok()?;
+        let found = fs::metadata(of_descriptor(&file)).ok()?;
+        let is_readable = found.uid() == self.owner || found.mode() & 0o004 != 0;
+        let is_allowed = is_owned(&found, self.owner) && is_readable;
+        // The file itself may be found, as a program that has its own name as debug link.
+        if is_allowed { regular(file).ok() } else { None }
+    }
+}
+
+/// What to do with links in a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Links {
+    Followed,
+    /// The file itself may not be a link.
+    NotAtEnd,
+    Refused,
+}
+
+impl Root {
+    /// Names the file at an absolute path. Links lead to nothing outside this root.
+    pub(crate) fn find(self, path: &Path, links: Links) -> rustix::io::Result<OwnedFd> {
+        let mut flags = OFlags::PATH | OFlags::CLOEXEC;
+        let mut resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+        if links != Links::Followed {
+            flags |= OFlags::NOFOLLOW;
+        }
+        if links == Links::Refused {
+            resolve |= ResolveFlags::NO_SYMLINKS;
+        }
+        let root = match self {
+            Self::Own => PathBuf::from("/"),
+            Self::Of(pid) => format!("/proc/{pid}/root").into(),
+        };
+        let directory =
+            open(&root, OFlags::PATH | OFlags::CLOEXEC | OFlags::DIRECTORY, Mode::empty())?;
+        match openat2(&directory, path, flags, Mode::empty(), resolve) {
+            // Before Linux 5.6.
+            Err(Errno::NOSYS) => {
+                let path = root.join(path.strip_prefix("/").unwrap_or(path));
+                rustix::fs::openat(CWD, path, flags, Mode::empty())
+            }
+            found => found,
+        }
+    }
+}
+
+/// Whether it is a regular file, and owned by nobody but the owner and root.
+pub(crate) fn is_owned(file: &Metadata, owner: u32) -> bool {
+    file.is_file() && [0, owner].contains(&file.uid())
+}
+
+/// Whether it can be the name of a file in a directory.
+fn is_name(name: &[u8]) -> bool {
+    !name.is_empty()
+        && name.len() <= 255
+        && !name.iter().any(|byte| matches!(byte, 0 | b'/'))
+        && OsStr::from_bytes(name) != ".."
+        && OsStr::from_bytes(name) != "."
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{FileType, mknodat};
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    fn wants(link: &str) -> Wants {
+        Wants { link: Some(link.as_bytes().to_vec()), package: true, ..Wants::default() }
+    }
+
+    fn program(path: &Path) -> io::Result<Opened> {
+        Opened::checked(Root::Own.find(path, Links::Followed)?, Root::Own, path)
+    }
+
+    #[test]
+    fn only_regular_files_are_opened() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        let (file, package) = (path("x"), path("x.dwp"));
+        fs::write(&file, "").unwrap();
+        assert_eq!(program(&file).unwrap().wanted(&wants("none")).0.len(), 0);
+        fs::write(&package, "").unwrap();
+        let (found, has_package) = program(&file).unwrap().wanted(&wants("none"));
+        assert!(found.len() == 1 && has_package);
+        fs::remove_file(&package).unwrap();
+        symlink(&file, &package).unwrap();
+        assert_eq!(program(&file).unwrap().wanted(&wants("x.dwp")).0.len(), 0);
+        fs::remove_file(&package).unwrap();
+        mknodat(CWD, &package, FileType::Fifo, Mode::RUSR, 0).unwrap();
+        assert_eq!(program(&file).unwrap().wanted(&wants("x.dwp")).0.len(), 0);
+        for other in [&*package, dir.path(), Path::new("/dev/null")] {
+            assert!(program(other).is_err());
+        }
+        let socket = path("socket");
+        let _bound = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        assert!(program(&socket).is_err());
+    }
+
+    #[test]
+    fn a_debug_link_leads_to_nothing_but_what_the_owner_may_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        for name in ["x", "x.debug"] {
+            fs::write(path(name), name).unwrap();
+        }
+        let found = |link: &str, owner: u32| {
+            let program = Opened { owner, ..program(&path("x")).unwrap() };
+            program.wanted(&wants(link)).0.len()
+        };
+        let owner = fs::metadata(path("x")).unwrap().uid();
+        assert_eq!(found("x.debug", owner), 1);
+        // The link is not in the name of the file.
+        fs::create_dir(path("elsewhere")).unwrap();
+        fs::write(path("elsewhere/y.debug"), "y").unwrap();
+        symlink(path("elsewhere"), path(".debug")).unwrap();
+        assert_eq!(found("y.debug", owner), 0);
+        for link in ["/etc/passwd", "../x.debug", "..", ".", "", "x.debug\0", &"x".repeat(300)] {
+            assert_eq!(found(link, owner), 0, "{link}");
+        }
+        if owner == 0 {
+            // Another user's program beside a file of root.
+            assert_eq!(found("x.debug", 1), 1);
+            fs::set_permissions(path("x.debug"), fs::Permissions::from_mode(0o600)).unwrap();
+            assert_eq!(found("x.debug", 1), 0);
+        }
+    }
+}
