@@ -30,8 +30,8 @@ pub(super) struct KernelNames {
     /// The kernel's own file, and its list of modules. They show what they would have shown when they were opened: addresses,
     /// which take privileges.
     files: io::Result<[File; 2]>,
-    /// The modules in the table, and their addresses.
-    loaded: Vec<String>,
+    /// The modules in the table.
+    loaded: Vec<Module>,
     /// When the list of modules is read again.
     next_look: Instant,
 }
@@ -55,17 +55,12 @@ impl KernelNames {
     }
 
     /// The modules that are loaded now.
-    fn modules(&mut self) -> io::Result<Vec<String>> {
+    fn modules(&mut self) -> io::Result<Vec<Module>> {
         let Ok([_, modules]) = &mut self.files else { return Ok(Vec::new()) };
         let mut text = String::new();
         modules.rewind()?;
         modules.read_to_string(&mut text)?;
-        // "name size uses users state address": uses change often.
-        let module = |line: &str| {
-            let words: Vec<_> = line.split_ascii_whitespace().collect();
-            [0, 1, 5].map(|n| words.get(n).copied().unwrap_or_default()).join(" ")
-        };
-        Ok(text.lines().map(module).collect())
+        Ok(text.lines().filter_map(Module::of_line).collect())
     }
 
     /// Looks now and then whether modules were loaded or unloaded, so that no name outlives its module for long.
@@ -91,8 +86,6 @@ impl KernelNames {
             let kernel = watch.kernel();
             if is_other {
                 kernel.renew_table(now);
-                let gone = self.loaded.iter().filter(|module| !loaded.contains(module));
-                gone.filter_map(|module| range(module)).for_each(|one| kernel.unload(now, one));
             }
             kernel.table_since() > self.since
         });
@@ -105,6 +98,11 @@ impl KernelNames {
             io::copy(symbols, &mut copy)?;
             self.table = format!("/proc/self/fd/{}", copy.as_raw_fd()).into();
             (self.symbolizer, self._copy) = (symbolizer(), Some(copy));
+        }
+        if let Some(watch) = watch {
+            let mut watch = locked(watch);
+            let gone = self.loaded.iter().filter(|one| !loaded.iter().any(|now| now.is(one)));
+            gone.for_each(|module| watch.kernel().unload(now, module.range(&loaded)));
         }
         (self.loaded, self.since) = (loaded, now);
         Ok(())
@@ -134,12 +132,34 @@ impl KernelNames {
     }
 }
 
-/// The addresses of a module, "name size address".
-fn range(module: &str) -> Option<Range<u64>> {
-    let mut words = module.split(' ').skip(1);
-    let (size, begin) = (words.next()?.parse::<u64>().ok()?, words.next()?.strip_prefix("0x")?);
-    let begin = u64::from_str_radix(begin, 16).ok()?;
-    Some(begin..begin.saturating_add(size))
+/// A module of the kernel.
+#[derive(Debug, PartialEq, Eq)]
+struct Module {
+    name: String,
+    /// Of all its parts, which are not all at the address. It is smaller once the module is initialised.
+    size: u64,
+    begin: u64,
+}
+
+impl Module {
+    /// Reads "name size uses users state address". Uses change often.
+    fn of_line(line: &str) -> Option<Self> {
+        let mut words = line.split_ascii_whitespace();
+        let (name, size) = (words.next()?.to_owned(), words.next()?.parse().ok()?);
+        let begin = u64::from_str_radix(words.nth(3)?.strip_prefix("0x")?, 16).ok()?;
+        Some(Self { name, size, begin })
+    }
+
+    fn is(&self, other: &Self) -> bool {
+        (&self.name, self.begin) == (&other.name, other.begin)
+    }
+
+    /// Where it was, at most: up to the next of the modules that are loaded.
+    fn range(&self, loaded: &[Self]) -> Range<u64> {
+        let next = loaded.iter().map(|one| one.begin).filter(|begin| *begin > self.begin).min();
+        let end = self.begin.saturating_add(self.size);
+        self.begin..next.map_or(end, |next| next.min(end))
+    }
 }
 
 /// Names are demangled here: functions in C may have names like `f`, which is a type in C++.
@@ -209,9 +229,15 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let [table, modules] = ["kallsyms", "modules"].map(|name| dir.path().join(name));
         fs::write(&table, "ffffffff81000000 T start\nffffffffc0001000 t first\t[old]\n").unwrap();
-        fs::write(&modules, "old 4096 0 - Live 0xffffffffc0001000\n").unwrap();
+        fs::write(&modules, "old 8192 0 - Loading 0xffffffffc0001000\n").unwrap();
         let mut names = KernelNames::of(table.clone(), modules.clone());
         let watch = Mutex::new(Watch::of_processes(&Target::ThisProcess).unwrap());
+        // It is the same one, without the part that was needed to load it.
+        let loading = monotonic();
+        fs::write(&modules, "old 4096 0 - Live 0xffffffffc0001000\n").unwrap();
+        let at = Address { at: 0xffff_ffff_c000_1004, is_return: false };
+        assert_eq!(names.look_up(&[at], Some(&watch))[0][0].name, "first");
+        assert!(locked(&watch).kernel().at(loading, at).1.frames(at).is_none());
         let (address, before) =
             (Address { at: 0xffff_ffff_c000_1004, is_return: false }, monotonic());
         fs::write(&table, "ffffffff81000000 T start\nffffffffc0001000 t second\t[new]\n").unwrap();

@@ -44,8 +44,25 @@ impl Space {
 struct Name {
     since: u64,
     frames: Arc<[Frame]>,
-    /// When it is looked up again, if there are none.
+    /// When none were found first, and when it is looked up again, if there are none.
+    missing: u64,
     until: u64,
+}
+
+/// When addresses that had no functions at a time are looked up again.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Retry {
+    pub(super) now: u64,
+    /// The least time until then. Later, it is as long as there have been no functions: there may be many such addresses.
+    pub(super) pause: u64,
+}
+
+impl Retry {
+    pub(super) const NEVER: Self = Self { now: 0, pause: u64::MAX };
+
+    pub(super) fn until(self, missing: u64) -> u64 {
+        self.now.saturating_add(self.pause.max(self.now.saturating_sub(missing)))
+    }
 }
 
 /// The names of an address, by time.
@@ -73,17 +90,17 @@ impl Known {
         since: u64,
         frames: Arc<[Frame]>,
     ) {
-        self.insert_until(space, address, since, frames, u64::MAX);
+        self.insert_until(space, address, since, frames, Retry::NEVER);
     }
 
-    /// Adds the functions at an address. That there are none is believed until a time only. Returns whether that is new.
+    /// Adds the functions at an address. That there are none is believed for a while only. Returns whether that is new.
     pub(super) fn insert_until(
         &mut self,
         space: &Space,
         address: Address,
         since: u64,
         frames: Arc<[Frame]>,
-        until: u64,
+        retry: Retry,
     ) -> bool {
         self.taken += size(&frames);
         let addresses = match self.names.get_mut(space) {
@@ -95,9 +112,11 @@ impl Known {
         };
         // Most addresses get only one name.
         let names = addresses.entry(address).or_insert_with(|| Vec::with_capacity(1));
-        let new = Name { since, frames, until };
+        let mut new = Name { since, frames, missing: retry.now, until: retry.until(retry.now) };
         match names.binary_search_by_key(&since, |name| name.since) {
             Ok(at) => {
+                new.missing = names[at].missing;
+                new.until = retry.until(new.missing);
                 let previous = std::mem::replace(&mut names[at], new);
                 self.taken -= size(&previous.frames);
                 previous.frames != names[at].frames
@@ -190,16 +209,17 @@ mod tests {
         let mut known = Known::default();
         let (space, address) = (Space::Kernel, Address { at: 1, is_return: false });
         let frame = Frame { name: "f".into(), offset: Some(0), module: None, source: None };
-        let states = [(0, 10, [true, false]), (0, 30, [true, true]), (1, 30, [true, true])];
-        for (functions, until, expected) in states {
+        // At each look-up: the time, the number of functions, whether that is new, and until when it is believed.
+        let states =
+            [(0, 0, true, 5), (5, 0, false, 10), (10, 0, false, 20), (20, 1, true, u64::MAX)];
+        for (now, functions, expected, until) in states {
             let frames: Arc<[_]> = vec![frame.clone(); functions].into();
-            let is_new = known.insert_until(&space, address, 5, frames, until);
-            assert_eq!(is_new, (functions, until) != (0, 30));
+            let is_new = known.insert_until(&space, address, 5, frames, Retry { now, pause: 5 });
+            assert_eq!(is_new, expected);
             let is_known = |now| known.of(&space).is_known(address, 5, now);
-            assert_eq!([9, 10].map(is_known), expected);
-            assert!(!known.of(&space).is_known(address, 6, 9));
+            assert!(is_known(until - 1) && is_known(until) == (functions > 0));
+            assert!(!known.of(&space).is_known(address, 6, now));
         }
-        assert!(known.of(&space).is_known(address, 5, u64::MAX));
     }
 
     #[test]

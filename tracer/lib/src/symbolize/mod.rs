@@ -23,7 +23,7 @@ use crate::session::interrupt::Interrupt;
 use crate::session::tracer::Tracer;
 use images::ElfFile;
 use kernel_changes::Code;
-use known::{Known, Space};
+use known::{Known, Retry, Space};
 use probe_perf::Target;
 use probe_sys::clock::monotonic;
 use probe_tracer_common::trace::{COMM_LEN, Task};
@@ -36,9 +36,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::{io, iter};
 use watch::Watch;
 
-/// How long an address of a process has no functions once none were found, in nanoseconds. Code may be generated before it is
-/// listed, and a file may be out of reach for a moment.
-const RETRY: u64 = 1_000_000_000;
+/// How long an address of a process has no functions at least once none were found, in nanoseconds. Code may be generated before it
+/// is listed, and a file may be out of reach for a moment.
+const PAUSE: u64 = 1_000_000_000;
 
 /// Names for addresses, each looked up once.
 ///
@@ -341,7 +341,7 @@ impl Symbols {
             });
             learnt.entry(since).or_default().push((address, changed.unwrap_or(frames)));
         }
-        learnt.into_iter().for_each(|(since, names)| self.learn(None, since, names, u64::MAX));
+        learnt.into_iter().for_each(|(since, names)| self.learn(None, since, names, Retry::NEVER));
         since
     }
 
@@ -419,8 +419,8 @@ impl Symbols {
         for (since, _, address) in unknown {
             learnt.entry(since).or_default().push((address, found.next().unwrap_or_default()));
         }
-        let until = next_look(begun);
-        learnt.into_iter().for_each(|(since, names)| self.learn(Some(owner), since, names, until));
+        let retry = retry(begun);
+        learnt.into_iter().for_each(|(since, names)| self.learn(Some(owner), since, names, retry));
         if self.learnt.is_some() {
             self.learn_again(owner, hits, &since);
         }
@@ -440,7 +440,9 @@ impl Symbols {
                 again.entry(time).or_default().push((address, Arc::clone(frames)));
             }
         }
-        again.into_iter().for_each(|(time, names)| self.learn(Some(owner), time, names, u64::MAX));
+        again
+            .into_iter()
+            .for_each(|(time, names)| self.learn(Some(owner), time, names, Retry::NEVER));
     }
 
     /// Looks up addresses of a process in what it has mapped now, or else in the files that it had mapped at the times of the
@@ -499,8 +501,9 @@ impl Symbols {
         let found = found.map(|answer| answer.found).unwrap_or_default();
         // There is no answer if the thread has ended.
         let found = found.into_iter().chain(iter::repeat_with(Arc::default));
+        let retry = retry(begun);
         for (address, frames) in unknown.into_iter().zip(found) {
-            self.known.insert_until(&space, address, 0, frames, next_look(begun));
+            self.known.insert_until(&space, address, 0, frames, retry);
         }
     }
 
@@ -512,17 +515,22 @@ impl Symbols {
         }
     }
 
+    /// Whether an address of a process that has no name now may have one later.
+    fn may_learn(&self) -> bool {
+        matches!(self.source, Source::Service(_, Watched::Processes(_)) | Source::Channel(..))
+    }
+
     /// Remembers names that were looked up. Addresses without functions are looked up again after a time.
     fn learn(
         &mut self,
         process: Option<Owner>,
         since: u64,
         mut names: Vec<(Address, Arc<[Frame]>)>,
-        until: u64,
+        retry: Retry,
     ) {
         let space = process.map_or(Space::Kernel, Space::Process);
         names.retain(|(address, frames)| {
-            self.known.insert_until(&space, *address, since, Arc::clone(frames), until)
+            self.known.insert_until(&space, *address, since, Arc::clone(frames), retry)
         });
         if let Some(learnt) = &mut self.learnt
             && !names.is_empty()
@@ -583,10 +591,10 @@ fn locked(watch: &Mutex<Watch>) -> MutexGuard<'_, Watch> {
     watch.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// When an address without functions is looked up again, after a look-up that began at a time: look-ups that take long are rare.
-fn next_look(begun: u64) -> u64 {
+/// When addresses without functions are looked up again, after a look-up that began at a time and may have taken long.
+fn retry(begun: u64) -> Retry {
     let now = monotonic();
-    now + RETRY.max(10 * (now - begun))
+    Retry { now, pause: PAUSE.max(10 * (now - begun)) }
 }
 
 /// The addresses of a stack: the innermost one is in the running function, the others are return addresses.
@@ -665,7 +673,7 @@ mod tests {
         assert_eq!([begun, 1, begun + 1].map(&mut live), [true, false, true]);
         let owner = Owner::of(&task);
         let names = vec![(stack(&[address]).next().unwrap(), [].into())];
-        symbols.learn(Some(owner), begun + 2, names, u64::MAX);
+        symbols.learn(Some(owner), begun + 2, names, Retry::NEVER);
         let time = monotonic();
         assert!(!symbols.of_process_stack(&task, time, &[address])[0].is_empty());
         let (sender, mut replay) = Symbols::channel();

@@ -1,7 +1,8 @@
 //! Stacks of function names, and their counts.
 
 use crate::resolve::event::Addresses;
-use crate::symbolize::{Frame, RETRY, Symbols};
+use crate::symbolize::known::Retry;
+use crate::symbolize::{Frame, PAUSE, Symbols};
 use probe_sys::escape::Escaped;
 use probe_tracer_common::trace::Task;
 use std::collections::{HashMap, HashSet};
@@ -83,6 +84,15 @@ const ROOM: usize = 64 << 20;
 /// The only entry of stacks that there is no room for.
 const OTHERS: &str = "[other stacks]";
 
+/// A stack that was counted.
+#[derive(Clone, Copy, Debug)]
+struct KnownStack {
+    number: usize,
+    /// When an address had no name first, and when a hit needs another look-up.
+    missing: u64,
+    until: u64,
+}
+
 /// Counts hits by stack. Distinct stacks take 64 MiB of memory at most. Hits whose stacks come later are counted together, as
 /// `[other stacks]`, and a warning is logged.
 #[derive(Debug)]
@@ -90,8 +100,8 @@ pub struct StackTable {
     symbols: Symbols,
     others: Others,
     names: Names,
-    /// The index of each stack that was counted, by its task and addresses, and the time of the hits that need a new look-up.
-    known: HashMap<Box<[u64]>, (usize, u64)>,
+    /// The stacks that were counted, by their tasks and addresses.
+    known: HashMap<Box<[u64]>, KnownStack>,
     /// The words of all keys of `known`.
     known_words: usize,
     by_name: HashMap<(u64, Stack), usize>,
@@ -234,9 +244,9 @@ impl StackTable {
         self.key.extend(user);
         self.key.push(kernel.len() as u64);
         self.key.extend(kernel);
-        let known = self.known.get(self.key.as_slice()).filter(|(_, until)| time < *until);
-        if let Some(&(number, _)) = known {
-            self.stacks[number].1 += 1;
+        let known = self.known.get(self.key.as_slice()).filter(|stack| time < stack.until);
+        if let Some(stack) = known {
+            self.stacks[stack.number].1 += 1;
         }
         known.is_some()
     }
@@ -254,14 +264,19 @@ impl StackTable {
         entries.extend(self.names.outermost_first(kind, kernel, &kernel_names, left_out));
         let number = self.number(*event, Stack(entries.into()));
         if !self.key.is_empty() {
-            let is_named = names.iter().all(|frames| !frames.is_empty());
-            let until = if is_named { u64::MAX } else { time.saturating_add(RETRY) };
+            let is_final =
+                !self.symbols.may_learn() || names.iter().all(|frames| !frames.is_empty());
+            let known = self.known.get(self.key.as_slice());
+            let missing = known.map_or(*time, |known| known.missing);
+            let retry = Retry { now: *time, pause: PAUSE };
+            let until = if is_final { u64::MAX } else { retry.until(missing) };
             // What is forgotten is looked up again.
             if self.known_words + self.key.len() > KNOWN {
                 self.known.clear();
                 self.known_words = 0;
             }
-            if self.known.insert(self.key.as_slice().into(), (number, until)).is_none() {
+            let known = KnownStack { number, missing, until };
+            if self.known.insert(self.key.as_slice().into(), known).is_none() {
                 self.known_words += self.key.len();
             }
         }
@@ -421,7 +436,7 @@ pub(crate) mod tests {
         hit(0);
         let frame = Frame { name: "f".into(), offset: Some(0), module: None, source: None };
         send([frame].into());
-        [RETRY - 1, RETRY, RETRY + 1].into_iter().for_each(&mut hit);
+        [PAUSE - 1, PAUSE, PAUSE + 1].into_iter().for_each(&mut hit);
         hit(u64::MAX - 1);
         let stacks = table.stacks();
         let named = |(stack, hits): &(Stack, u64)| (stack.entries()[1].name.to_string(), *hits);

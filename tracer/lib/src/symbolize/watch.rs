@@ -205,31 +205,3 @@ fn sampler(flags: Flags, target: Target) -> Result<Sampler, PerfError> {
     sampler.enable()?;
     Ok(sampler)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::sync::atomic::{AtomicBool, Ordering};
-    use std::thread;
-
-    #[test]
-    fn threads_that_cause_records_without_end_do_not_delay_it() {
-        let (mut watch, is_over) =
-            (Watch::of_processes(&Target::ThisProcess).unwrap(), AtomicBool::new(false));
-        let (begun, end) = (Instant::now(), Instant::now() + Duration::from_secs(20));
-        let rename = || {
-            while !is_over.load(Ordering::Relaxed) && Instant::now() < end {
-                rustix::thread::set_name(c"busy").unwrap();
-            }
-        };
-        thread::scope(|scope| {
-            let cpus = thread::available_parallelism().unwrap().get();
-            (0..=cpus).for_each(|_| _ = scope.spawn(rename));
-            let before = monotonic();
-            (0..20).for_each(|_| watch.catch_up());
-            assert!(watch.caught_up > before);
-            is_over.store(true, Ordering::Relaxed);
-        });
-        assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
-    }
-}
