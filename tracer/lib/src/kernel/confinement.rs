@@ -102,7 +102,8 @@ impl<'d> Confinement<'d> {
         let commands = BPF_COMMANDS.map(|command| rule(&[(0, Eq, command)]));
         rules.push((libc::SYS_bpf, commands.into_iter().collect::<Result<_, _>>()?));
         rules.push((libc::SYS_ioctl, vec![all_but(1, &REFUSED_IOCTLS)?]));
-        rules.push((libc::SYS_fcntl, vec![all_but(1, &REFUSED_FCNTLS)?]));
+        let flags = rule(&[(1, Eq, F_SETFL), (2, MaskedEq(O_ASYNC), 0)])?;
+        rules.push((libc::SYS_fcntl, vec![all_but(1, &REFUSED_FCNTLS)?, flags]));
         for call in [libc::SYS_kill, libc::SYS_tgkill] {
             rules.push((call, vec![to_itself()?]));
         }
@@ -211,16 +212,20 @@ fn rule(conditions: &[(u8, SeccompCmpOp, u64)]) -> Result<SeccompRule, BackendEr
 const TO_WRITE: u64 = (libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC) as u64;
 
 /// The commands of `ioctl(2)` that put characters into the input of a terminal, which may be that of a shell of root, or choose
-/// the process that gets the signals of a socket.
-const REFUSED_IOCTLS: [u64; 4] = [
+/// the process that gets the signals of a file: by itself, `FIOASYNC` chooses the foreground job of a terminal.
+const REFUSED_IOCTLS: [u64; 5] = [
     libc::TIOCSTI,
     libc::TIOCLINUX,
     0x8901, // FIOSETOWN
     0x8902, // SIOCSPGRP
+    libc::FIOASYNC,
 ];
 
-/// The commands of `fcntl(2)` that choose the process that gets the signals of a file, and which signals.
-const REFUSED_FCNTLS: [u64; 3] = [F_SETOWN as u64, F_SETOWN_EX as u64, F_SETSIG as u64];
+/// The commands of `fcntl(2)` that choose the process that gets the signals of a file, and which signals; and the one that sets
+/// flags, which is allowed without [`O_ASYNC`].
+const REFUSED_FCNTLS: [u64; 4] = [F_SETOWN as u64, F_SETOWN_EX as u64, F_SETSIG as u64, F_SETFL];
+const F_SETFL: u64 = libc::F_SETFL as u64;
+const O_ASYNC: u64 = libc::O_ASYNC as u64;
 
 /// The address family of the pairs of sockets that a process may create.
 const UNIX: u64 = libc::AF_UNIX as u64;
@@ -489,7 +494,10 @@ mod tests {
         let ioctl = |command| can_control(libc::SYS_ioctl, &own, command, process);
         let limit = |pid| prlimit(pid, Resource::Core, getrlimit(Resource::Core)).is_ok();
         let cpus = sched_getaffinity(None).unwrap();
-        let attempts: [&dyn Fn() -> bool; 8] = [
+        let on = std::ptr::from_ref(&owner[0]) as u64;
+        let attempts: [&dyn Fn() -> bool; 10] = [
+            &|| fcntl(libc::F_SETFL as u32, O_ASYNC),
+            &|| can_control(libc::SYS_ioctl, &own, libc::FIOASYNC, on),
             &|| UnixDatagram::pair().and_then(|(one, _)| one.send_to(b"x", &path)).is_ok(),
             &|| fcntl(F_SETOWN, parent.into()),
             &|| fcntl(F_SETOWN_EX, by_type),
@@ -505,14 +513,15 @@ mod tests {
             assert!(attempt(), "{n}");
         }
         let (unix, packets) = (AddressFamily::UNIX, SocketType::SEQPACKET);
-        let allowed: [&dyn Fn() -> bool; 5] = [
+        let allowed: [&dyn Fn() -> bool; 6] = [
+            &|| own.set_nonblocking(true).is_ok() && fcntl(libc::F_SETFL as u32, 0),
             &|| UnixStream::pair().is_ok(),
             &|| socketpair(unix, packets, SocketFlags::CLOEXEC, None).is_ok(),
             &|| own.try_clone().is_ok(),
             &|| limit(None),
             &|| sched_setaffinity(None, &cpus).is_ok(),
         ];
-        assert_eq!(succeeding(none, &allowed), 0b1_1111);
+        assert_eq!(succeeding(none, &allowed), 0b11_1111);
     }
 
     #[test]
