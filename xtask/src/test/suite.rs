@@ -21,8 +21,8 @@ const CRASH_LINES: usize = 40;
 const SLOWEST: usize = 5;
 /// How long a group may take before it is killed, in minutes. The slowest takes less than three under emulation.
 const LIMIT: u32 = 15;
-/// The status of `timeout` when it has killed a command.
-const TIMED_OUT: &str = "124";
+/// The statuses of `timeout` when it has ended a command, and when it had to kill it.
+const TIMED_OUT: [&str; 2] = ["124", "137"];
 /// Lines to show of a report in the kernel's log.
 const SPLAT_LINES: usize = 40;
 
@@ -165,8 +165,8 @@ impl Group {
     /// The commands that run the group, and print its exit status and how many seconds it took.
     fn script(&self) -> Result<String> {
         let (folder, executable) = (quoted(&self.folder)?, quoted(&self.executable)?);
-        // A hanging group must not hold up the others.
-        let limited = format!("timeout --kill-after=10s {LIMIT}m {executable}");
+        // A hanging group must not hold up the others. In the foreground, Ctrl-C ends it, too.
+        let limited = format!("timeout --foreground --kill-after=10s {LIMIT}m {executable}");
         Ok(format!("cd {folder}\n{}", self.commands(&limited)?))
     }
 
@@ -341,7 +341,9 @@ fn judge_one(target: &str, tests: usize, log: &str) -> (Counts, Option<String>) 
         }
         (counts, status) => {
             let what = match status {
-                Some(TIMED_OUT) => format!("it did not end within {LIMIT} minutes"),
+                Some(code) if TIMED_OUT.contains(&code) => {
+                    format!("it was killed, as after {LIMIT} minutes")
+                }
                 Some(code) => format!("the executable ended with status {code}"),
                 None => "the executable ended with no exit status".to_owned(),
             };
@@ -407,7 +409,7 @@ mod tests {
         let (counts, why) = judge_one("one", 3, &killed);
         let why = why.unwrap();
         assert_eq!(
-            (counts, why.starts_with("it did not end within 15 minutes")),
+            (counts, why.starts_with("it was killed, as after 15 minutes")),
             (one, true),
             "{why}"
         );
@@ -445,7 +447,7 @@ mod tests {
         assert_eq!(
             groups[0].script().unwrap(),
             "cd /w/pipe\necho xtask-suite: begin hotplug\nSECONDS=0\n\
-             timeout --kill-after=10s 15m \
+             timeout --foreground --kill-after=10s 15m \
              /t/kernel-1 --ignored --exact --test-threads=1 --show-output hotplug::a hotplug::b::c </dev/null\n\
              printf '\\n%s\\n' \"xtask-suite: end hotplug $? $SECONDS\"\n"
         );
