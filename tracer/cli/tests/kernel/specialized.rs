@@ -307,7 +307,7 @@ fn the_predicate_holds_for_the_value_that_is_reported() {
         has_ended.store(false, Ordering::Relaxed);
         let changes = AtomicU32::new(0);
         std::thread::scope(|scope| {
-            scope.spawn(|| {
+            let changer = scope.spawn(|| {
                 while !has_ended.load(Ordering::Relaxed) {
                     [5, 0]
                         .into_iter()
@@ -316,7 +316,8 @@ fn the_predicate_holds_for_the_value_that_is_reported() {
                 }
             });
             let mut renamings = 0;
-            while renamings < RENAMINGS || changes.load(Ordering::Relaxed) < CHANGES {
+            let is_enough = || changes.load(Ordering::Relaxed) >= CHANGES || changer.is_finished();
+            while renamings < RENAMINGS || !is_enough() {
                 set_name(c"specialized").unwrap();
                 renamings += 1;
             }
