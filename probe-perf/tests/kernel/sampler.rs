@@ -275,6 +275,21 @@ fn samples_of_page_faults_agree_with_perf_stat() {
     assert_eq!(samples, perf.count());
 }
 
+/// Lets a thread make 33 calls on CPU 0, drains, and does so once more. Returns the number of their samples, of which the first 33
+/// are drained with the notice of the CPU.
+fn samples_of_two_threads(sampler: &mut Sampler) -> usize {
+    let mut threads = BTreeSet::from([call_on(0, 33)]);
+    let mut count = 0;
+    for _ in 0..2 {
+        drain(sampler, |record| {
+            let Body::Sample(sample) = record.body else { panic!("{record:?}") };
+            count += usize::from(threads.contains(&sample.thread.unwrap().tid));
+        });
+        threads.insert(call_on(0, 33));
+    }
+    count
+}
+
 /// As after a suspension, during which most CPUs are offline: it may not open their events again.
 #[test]
 #[ignore = "needs root: cargo xtask test"]
@@ -283,20 +298,11 @@ fn events_stay_open_if_they_cannot_be_opened_again() {
     let mut sampler = enabled(builder);
     // The kernel sends the notice of a CPU again, although it was online all the time.
     std::fs::write("/sys/devices/system/cpu/cpu0/uevent", "online").unwrap();
-    let mut threads = BTreeSet::from([call_on(0, 33)]);
     let unprivileged = || {
         let mut sets = rustix::thread::capabilities(None).unwrap();
         sets.effective = CapabilitySet::empty();
         rustix::thread::set_capabilities(None, sets).unwrap();
-        let mut count = 0;
-        for _ in 0..2 {
-            drain(&mut sampler, |record| {
-                let Body::Sample(sample) = record.body else { panic!("{record:?}") };
-                count += usize::from(threads.contains(&sample.thread.unwrap().tid));
-            });
-            threads.insert(call_on(0, 33));
-        }
-        count
+        samples_of_two_threads(&mut sampler)
     };
     let count = thread::scope(|scope| scope.spawn(unprivileged).join().unwrap());
     assert_eq!(count, 66);
@@ -314,18 +320,10 @@ fn events_stay_open_if_only_some_can_be_opened_again() {
     let child = in_child(|| {
         let mut sampler = enabled(builder);
         std::fs::write("/sys/devices/system/cpu/cpu0/uevent", "online").unwrap();
-        let mut threads = BTreeSet::from([call_on(0, 33)]);
         let free = File::open("/dev/null").unwrap().as_raw_fd() as u64;
         let limit = Rlimit { current: Some(free + 1), maximum: Some(free + 1) };
         setrlimit(Resource::Nofile, limit).unwrap();
-        let mut count = 0;
-        for _ in 0..2 {
-            drain(&mut sampler, |record| {
-                let Body::Sample(sample) = record.body else { panic!("{record:?}") };
-                count += usize::from(threads.contains(&sample.thread.unwrap().tid));
-            });
-            threads.insert(call_on(0, 33));
-        }
+        let count = samples_of_two_threads(&mut sampler);
         let uncovered: Vec<_> = sampler.uncovered().collect();
         let [(0, error)] = uncovered[..] else { return 0 };
         u8::from(count == 66 && error.to_string().contains("RLIMIT_NOFILE"))
