@@ -385,7 +385,6 @@ fn samples_have_weights_in_parts() {
 #[ignore = "needs root: cargo xtask test"]
 fn samples_have_the_counter_in_every_format() {
     let format = ReadFormat::TOTAL_TIME_ENABLED | ReadFormat::TOTAL_TIME_RUNNING | ReadFormat::ID;
-    let lost = (kernel() >= (6, 0)).then_some(0);
     for format in [format, format | ReadFormat::GROUP, ReadFormat::empty(), ReadFormat::GROUP] {
         let (mut count, mut enabled) = (None, 0);
         let builder = Sampler::builder().counters(format).sample(SampleType::PHYS_ADDR);
@@ -401,7 +400,9 @@ fn samples_have_the_counter_in_every_format() {
             count = Some(counter.value);
             let of = |flag| format.contains(flag);
             assert_eq!(counter.id, of(ReadFormat::ID).then(|| sample.id.unwrap()));
-            assert_eq!(counter.lost, lost);
+            // Some kernels before 6.0 report it, too, such as Debian's 5.10.
+            let may_lack = kernel() < (6, 0);
+            assert!(counter.lost == Some(0) || may_lack && counter.lost.is_none(), "{values:?}");
             assert_eq!(values.time_enabled.is_some(), of(ReadFormat::TOTAL_TIME_ENABLED));
             assert_eq!(values.time_running, values.time_enabled);
             let time = values.time_enabled.unwrap_or(0);
