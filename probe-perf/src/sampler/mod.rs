@@ -146,24 +146,16 @@ impl Sampler {
 
     /// The next record, if there is one. It is borrowed from the ring until the next call.
     pub fn next_record(&mut self) -> Option<Result<Record<'_>, RecordError>> {
-        let taken = self.take()?;
+        let taken = self.take(&mut self.all_slices())?;
         Some(self.read(taken))
     }
 
     /// Passes the records that are in the rings now to `each`. Those that arrive meanwhile may wait for the next call, so it ends
     /// even if records arrive faster than they are read.
     pub fn for_each_so_far(&mut self, mut each: impl FnMut(Result<Record<'_>, RecordError>)) {
-        if !self.process.is_this() {
-            return;
-        }
-        // One more than there are rings: the first one may have new records since its slice began.
-        for _ in 0..=self.rings.len() {
-            while let Some(taken) = self.rings.take() {
-                each(self.read(taken));
-            }
-            if self.rings.next_ring() {
-                self.follow_cpus();
-            }
+        let mut slices = self.all_slices();
+        while let Some(taken) = self.take(&mut slices) {
+            each(self.read(taken));
         }
     }
 
@@ -182,7 +174,7 @@ impl Sampler {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let mut is_over = false;
         loop {
-            if let Some(taken) = self.take() {
+            if let Some(taken) = self.take(&mut self.all_slices()) {
                 return Ok(self.read(taken).map_or_else(Next::Malformed, Next::Record));
             }
             if self.hotplug.is_none() && self.rings.have_all_ended() {
@@ -228,21 +220,25 @@ impl Sampler {
         each.try_for_each(|(site, number)| self.opener.event(&site, number).map(drop))
     }
 
-    /// Takes the next record, and says from which ring.
-    fn take(&mut self) -> Option<Taken> {
+    /// The number of slices that have all records so far. One more than there are rings: the first one may have new records since
+    /// its slice began.
+    fn all_slices(&self) -> usize {
+        self.rings.len() + 1
+    }
+
+    /// Takes the next record of this many slices, and says from which ring.
+    fn take(&mut self, slices: &mut usize) -> Option<Taken> {
         if !self.process.is_this() {
             return None;
         }
-        // One more than there are rings: the first one may have new records since its slice began.
-        let mut slices = self.rings.len() + 1;
-        while slices > 0 {
+        while *slices > 0 {
             if let Some(taken) = self.rings.take() {
                 return Some(taken);
             }
-            slices -= 1;
+            *slices -= 1;
             // A ring whose threads have ended may have records that arrived after its slice began.
             if self.rings.next_ring() && self.follow_cpus() {
-                slices = self.rings.len() + 1;
+                *slices = self.all_slices();
             }
         }
         None

@@ -5,7 +5,7 @@
 //! for ever.
 
 use super::reader::Wants;
-use super::{debug_candidates, of_descriptor, regular};
+use super::{debug, of_descriptor, regular};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, open, openat2};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
@@ -63,7 +63,7 @@ impl Opened {
     pub(crate) fn wanted(&self, wants: &Wants) -> (Vec<File>, bool) {
         let link = wants.link.as_deref().filter(|name| is_name(name));
         let id = Some(&*wants.build_id).filter(|id| (2..=64).contains(&id.len()));
-        let candidates = debug_candidates(&self.path, id, link);
+        let candidates = debug::candidates(&self.path, id, link);
         let found = candidates.iter().filter_map(|path| self.beside(path));
         let mut files: Vec<_> = found.take(OFFERED).collect();
         let package = wants.package.then(|| {

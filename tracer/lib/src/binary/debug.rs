@@ -11,7 +11,7 @@ const GLOBAL: &str = "/usr/lib/debug";
 
 /// Where the symbols of the program at a path without links may be, as in the documentation of GDB ("Separate Debug
 /// Files").
-pub(crate) fn candidates(path: &Path, id: Option<&[u8]>, link: Option<&[u8]>) -> Vec<PathBuf> {
+pub(super) fn candidates(path: &Path, id: Option<&[u8]>, link: Option<&[u8]>) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let hex: String = id.unwrap_or_default().iter().map(|byte| format!("{byte:02x}")).collect();
     if let Some((first, rest)) = hex.split_at_checked(2) {

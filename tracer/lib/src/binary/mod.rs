@@ -13,7 +13,6 @@ mod process;
 pub(crate) mod reader;
 mod version;
 
-pub(crate) use debug::candidates as debug_candidates;
 pub use error::{BinaryError, FileProblem};
 pub(crate) use parts::{Parts, parts};
 pub(crate) use path::{is_program, program};

@@ -112,11 +112,11 @@ impl Known {
         };
         // Most addresses get only one name.
         let names = addresses.entry(address).or_insert_with(|| Vec::with_capacity(1));
-        let mut new = Name { since, frames, missing: retry.now, until: retry.until(retry.now) };
-        match names.binary_search_by_key(&since, |name| name.since) {
+        let place = names.binary_search_by_key(&since, |name| name.since);
+        let missing = place.map_or(retry.now, |at| names[at].missing);
+        let new = Name { since, frames, missing, until: retry.until(missing) };
+        match place {
             Ok(at) => {
-                new.missing = names[at].missing;
-                new.until = retry.until(new.missing);
                 let previous = std::mem::replace(&mut names[at], new);
                 self.taken -= size(&previous.frames);
                 previous.frames != names[at].frames

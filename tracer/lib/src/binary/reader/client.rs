@@ -13,7 +13,6 @@ use probe_sys::bpf;
 use probe_sys::escape::Escaped;
 use probe_sys::process::spawn_alone;
 use std::collections::HashSet;
-use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -351,7 +350,7 @@ impl Drop for Reader {
 }
 
 /// The error of a reader that cannot be started.
-pub(super) fn not_started(error: impl fmt::Display) -> io::Error {
+pub(super) fn not_started(error: io::Error) -> io::Error {
     io::Error::other(format!("the process that reads programs cannot be started: {error}"))
 }
 
