@@ -49,9 +49,9 @@ pub(crate) struct Args {
     /// Minutes that the tests on one kernel may take
     #[arg(long, default_value_t = 60, value_name = "MINUTES")]
     timeout: u64,
-    /// Run all tests on each kernel, and on this machine make each system call fail with each errno; otherwise, tests of
-    /// user space run on this machine only, tests of attaching to functions on each kernel, all others on this machine
-    /// and the first kernel, and each call fails with one errno
+    /// Run all tests on each kernel, and on this machine make each system call fail with each errno; otherwise, tests for
+    /// which one kernel is enough run on this machine only, tests of the pipe and of attaching on each kernel, all others
+    /// on this machine and the first kernel, and each call fails with one errno
     #[arg(long, conflicts_with = "no_vm")]
     everywhere: bool,
     /// Do not fuzz
@@ -114,7 +114,7 @@ impl Args {
         // Longest first.
         let shares = self.kernels.iter().map(|&series| self.share(series));
         let mut order = shares.enumerate().collect::<Vec<_>>();
-        order.sort_by_key(|(_, share)| (!share.others, !share.user_space));
+        order.sort_by_key(|(_, share)| (!share.others, !share.of_kprobes, !share.of_one_kernel));
         let rows = process::in_parallel(&order, self.jobs.max(1), |&(at, share)| {
             let run = || {
                 let ready = kernels[at].as_ref().map_err(|error| anyhow!("{error:#}"))?;
@@ -134,11 +134,11 @@ impl Args {
         let elsewhere = !may_trace();
         // Kernels in the middle run the fewest tests.
         let middle = self.kernels.get(self.kernels.len() / 2);
+        let (oldest, newest) = (is(self.kernels.first()), is(self.kernels.last()));
         Share {
-            user_space: self.everywhere || elsewhere && is(middle),
-            others: self.everywhere
-                || is(self.kernels.first())
-                || elsewhere && is(self.kernels.last()),
+            of_one_kernel: self.everywhere || elsewhere && is(middle),
+            of_kprobes: self.everywhere || oldest || newest,
+            others: self.everywhere || oldest || elsewhere && newest,
         }
     }
 

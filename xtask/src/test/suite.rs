@@ -39,37 +39,46 @@ const OPTIONS: &str = "--ignored --exact --test-threads=1 --show-output";
 /// Prefixes of the groups that need kprobes.
 const NEED_KPROBES: [&str; 3] = ["kprobe", "calls", "patterns"];
 
-/// Prefixes of the groups that test user space: what is printed, and how records are counted, shared and handed over once
-/// they are in a ring. They run on this machine, or, if it cannot run them, in one virtual machine.
-const OF_USER_SPACE: &[&str] = &[
+/// Prefixes of the groups for which one kernel is enough: what is printed, how files and names are looked up, and how
+/// records are counted, shared and handed over once they are in a ring. They run on this machine, or, if it cannot run them,
+/// in one virtual machine.
+const OF_ONE_KERNEL: &[&str] = &[
     "cli",
+    "counter_trace",
     "discover",
     "failures",
+    "filters_patterns",
+    "flight",
+    "latency",
     "ordered",
     "output",
     "owned",
     "per_cpu",
     "perf_script",
+    "privileges",
     "probe_user",
     "recording",
     "restart",
+    "sample_probe",
     "sharing",
+    "stacks",
+    "stress",
     "terminal",
     "together",
+    "uprobe_calls",
+    "uprobe_files",
 ];
 
-/// Prefixes of the groups that run on every kernel: what programs may do, and how they are attached, has changed often, and
-/// so has the way in which system calls read strings.
-/// The other groups run on this machine and on the oldest kernel.
+/// The groups that run on every kernel: what programs may do, and how they are attached, has changed often.
+/// The other groups run on this machine and on the oldest kernel; those that need kprobes, on the newest one, too.
 const OF_EVERY_KERNEL: &[&str] = &[
-    "absent",
     "adaptive",
     "calls",
     "hotplug",
     "kprobe",
+    "kprobe_specialized",
     "ledger",
     "nesting",
-    "patterns",
     "pipe",
     "specialized",
     LAST,
@@ -99,9 +108,11 @@ pub(crate) enum Machine {
 /// The groups that a virtual machine runs in addition to those that all of them run.
 #[derive(Clone, Copy)]
 pub(crate) struct Share {
-    /// The groups that test user space.
-    pub(crate) user_space: bool,
-    /// The groups that are neither of user space nor of every kernel.
+    /// The groups for which one kernel is enough.
+    pub(crate) of_one_kernel: bool,
+    /// Of the groups that are neither of one kernel nor of every kernel, those that need kprobes.
+    pub(crate) of_kprobes: bool,
+    /// The rest of them.
     pub(crate) others: bool,
 }
 
@@ -110,10 +121,10 @@ impl Machine {
     fn takes(self, group: &str) -> bool {
         let is_of = |names: &[&str]| names.iter().any(|begin| group.starts_with(begin));
         match self {
-            Self::Virtual(share) => match is_of(OF_USER_SPACE) {
-                true => share.user_space,
-                false => share.others || is_of(OF_EVERY_KERNEL),
-            },
+            Self::Virtual(_) if OF_EVERY_KERNEL.contains(&group) => true,
+            Self::Virtual(share) if is_of(OF_ONE_KERNEL) => share.of_one_kernel,
+            Self::Virtual(share) if is_of(&NEED_KPROBES) => share.of_kprobes,
+            Self::Virtual(share) => share.others,
             Self::Here { kprobes, .. } => {
                 !is_of(&OF_VIRTUAL_MACHINES) && (kprobes || !is_of(&NEED_KPROBES))
             }
@@ -221,6 +232,11 @@ impl Suite {
         groups.sort_by(|one, other| one.name.cmp(&other.name));
         if let Some(pair) = groups.windows(2).find(|pair| pair[0].name == pair[1].name) {
             bail!("two groups of tests have the name `{}`; rename a module", pair[0].name);
+        }
+        let is_group = |name: &&str| groups.iter().any(|group| group.name.starts_with(*name));
+        let mut listed = OF_ONE_KERNEL.iter().chain(OF_EVERY_KERNEL);
+        if let Some(name) = listed.find(|name| !is_group(name)) {
+            bail!("no group of tests has the name `{name}`; correct the lists in {}", file!());
         }
         Ok(Self { groups })
     }
@@ -460,7 +476,7 @@ mod tests {
     fn a_group_that_suspends_the_machine_is_its_last() {
         let groups = Group::of_list(&built("kernel"), "suspend::a: test\nuprobe::a: test\n");
         let suite = Suite { groups };
-        let share = Share { user_space: true, others: true };
+        let share = Share { of_one_kernel: true, of_kprobes: true, others: true };
         let script = suite.script(Machine::Virtual(share)).unwrap();
         let at = |part| script.find(part).unwrap();
         assert!(at("begin uprobe") < at("dmesg") && at("dmesg") < at("begin suspend"), "{script}");
@@ -481,26 +497,25 @@ mod tests {
 
     #[test]
     fn groups_run_where_they_can() {
-        const NAMES: [&str; 5] = ["hotplug", "kprobe_args", "pipe", "recording", "sampler"];
+        const NAMES: [&str; 6] =
+            ["hotplug", "hotplug_probe", "kprobe", "kprobe_sites", "recording", "sampler"];
         let printed = NAMES.map(|name| format!("{name}::a: test\n")).concat();
         let suite = Suite { groups: Group::of_list(&built("kernel"), &printed) };
         let run = |machine| {
             let script = suite.script(machine).unwrap();
             NAMES.map(|one| script.contains(&format!(" {one}::a ")))
         };
-        let vm = |user_space, others| run(Machine::Virtual(Share { user_space, others }));
-        assert_eq!(vm(true, true), [true; 5]);
-        assert_eq!(vm(true, false), [true, true, true, true, false]);
-        assert_eq!(vm(false, false), [true, true, true, false, false]);
-        assert_eq!(vm(false, true), [true, true, true, false, true]);
-        assert_eq!(
-            run(Machine::Here { kprobes: true, all_faults: false }),
-            [false, true, true, true, true]
-        );
-        assert_eq!(
-            run(Machine::Here { kprobes: false, all_faults: false }),
-            [false, false, true, true, true]
-        );
+        let vm = |of_one_kernel, of_kprobes, others| {
+            run(Machine::Virtual(Share { of_one_kernel, of_kprobes, others }))
+        };
+        assert_eq!(vm(true, true, true), [true; 6]);
+        assert_eq!(vm(false, false, false), [true, false, true, false, false, false]);
+        assert_eq!(vm(true, false, false), [true, false, true, false, true, false]);
+        assert_eq!(vm(false, true, false), [true, false, true, true, false, false]);
+        assert_eq!(vm(false, false, true), [true, true, true, false, false, true]);
+        let here = |kprobes| run(Machine::Here { kprobes, all_faults: false });
+        assert_eq!(here(true), [false, false, true, true, true, true]);
+        assert_eq!(here(false), [false, false, false, false, true, true]);
         assert!(!suite.is_empty(Machine::Here { kprobes: false, all_faults: false }));
     }
 }
