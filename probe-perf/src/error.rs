@@ -151,6 +151,13 @@ impl PerfError {
         matches!(self, Self::CpuOffline { .. }) || self.is_opening_refused(libc::ENODEV)
     }
 
+    /// Whether an event cannot be opened because of what this process may do or have, whichever the CPU.
+    pub(crate) fn is_limit(&self) -> bool {
+        const LIMITS: [i32; 5] =
+            [libc::EACCES, libc::EPERM, libc::EMFILE, libc::ENFILE, libc::ENOMEM];
+        LIMITS.iter().any(|&errno| self.is_opening_refused(errno))
+    }
+
     fn is_opening_refused(&self, errno: i32) -> bool {
         let (Self::Open { cause, .. } | Self::Member { cause, .. }) = self else { return false };
         cause.raw_os_error() == Some(errno)

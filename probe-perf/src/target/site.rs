@@ -133,7 +133,7 @@ impl<T> OpenSites<T> {
 }
 
 /// Calls `open` with each item, which is or has a site. Skips threads that have ended meanwhile, and CPUs that are
-/// offline if opening fails there. Fails if nothing could be opened.
+/// offline if opening fails there, unless a limit or a privilege is why. Fails if nothing could be opened.
 pub(crate) fn open_each<I, T>(
     each: impl IntoIterator<Item = I>,
     site_of: impl Fn(&I) -> &Site,
@@ -144,7 +144,9 @@ pub(crate) fn open_each<I, T>(
     for one in each {
         match open(&one) {
             Ok(event) => all.push((one, event)),
-            Err(error) if error.is_thread_ended() || site_of(&one).is_offline => {
+            Err(error)
+                if error.is_thread_ended() || site_of(&one).is_offline && !error.is_limit() =>
+            {
                 skipped = Some(error);
             }
             Err(error) => return Err(error),
@@ -170,5 +172,22 @@ mod tests {
             assert_eq!(flags(rare), rare | Flags::COMM_EXEC);
         }
         assert_eq!(flags(Flags::TASK), Flags::TASK);
+    }
+
+    #[test]
+    fn only_the_errors_of_an_offline_cpu_are_skipped() {
+        let opened = |errno, is_offline| {
+            let sites = [Site::on_cpu(0), Site { is_offline, ..Site::on_cpu(1) }];
+            let cause = || io::Error::from_raw_os_error(errno);
+            let open = |site: &Site| match site.cpu {
+                Some(1) => Err(site.cannot_open("cycles", cause())),
+                _ => Ok(()),
+            };
+            open_each(sites, |site| site, open).map(|all| all.len()).ok()
+        };
+        assert_eq!(opened(libc::ENODEV, true), Some(1));
+        assert_eq!(opened(libc::ENODEV, false), None);
+        assert_eq!(opened(libc::EMFILE, true), None);
+        assert_eq!(opened(libc::ESRCH, false), Some(1));
     }
 }
