@@ -23,12 +23,14 @@ pub fn map_beside(map: BorrowedFd<'_>, name: &str) -> io::Result<Option<OwnedFd>
     let mut program = 0;
     while let Some(next) = next_program(program)? {
         program = next;
-        let maps = match open(BPF_PROG_GET_FD_BY_ID, program) {
-            Ok(program) => info_of_program(program.as_fd())?.maps,
+        // Its maps exist as long as it is open.
+        let opened = match open(BPF_PROG_GET_FD_BY_ID, program) {
+            Ok(opened) => opened,
             // It has ended meanwhile.
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => return Err(error),
         };
+        let maps = info_of_program(opened.as_fd())?.maps;
         if !maps.contains(&id) {
             continue;
         }

@@ -188,38 +188,38 @@ pub struct Intake<'m, C> {
 }
 
 impl<C: Consumer> Intake<'_, C> {
-    fn note(&mut self, flow: ControlFlow<()>) -> ControlFlow<()> {
-        self.flow = flow;
-        flow
+    /// Calls `give`, unless the consumer broke before.
+    fn pass(
+        &mut self,
+        give: impl FnOnce(&mut Merge, &mut C) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        self.flow?;
+        self.flow = give(self.merge, self.consumer);
+        self.flow
     }
 }
 
 impl<C: Consumer> Consumer for Intake<'_, C> {
     fn record(&mut self, cpu: u32, record: RawRecord<'_>) -> ControlFlow<()> {
-        let flow = self.merge.take(cpu, record, self.consumer);
-        self.note(flow)
+        self.pass(|merge, consumer| merge.take(cpu, record, consumer))
     }
 
     fn accepts(&mut self) -> ControlFlow<()> {
-        let flow = self.consumer.accepts();
-        self.note(flow)
+        self.pass(|_, consumer| consumer.accepts())
     }
 
     /// A loss waits for the records that its CPU had sent before.
     fn lost(&mut self, loss: Loss) -> ControlFlow<()> {
         self.merge.gaps.push(loss);
-        let flow = self.merge.report_gaps(self.consumer);
-        self.note(flow)
+        self.pass(Merge::report_gaps)
     }
 
     fn failed(&mut self, failure: Failure) -> ControlFlow<()> {
-        let flow = self.consumer.failed(failure);
-        self.note(flow)
+        self.pass(|_, consumer| consumer.failed(failure))
     }
 
     fn malformed(&mut self, malformed: Malformed) -> ControlFlow<()> {
-        let flow = self.consumer.malformed(malformed);
-        self.note(flow)
+        self.pass(|_, consumer| consumer.malformed(malformed))
     }
 
     fn cpu_changed(&mut self, change: CpuChange<'_>) {
@@ -232,9 +232,9 @@ impl<C: Consumer> Consumer for Intake<'_, C> {
 
     /// The records of every dump are in an order of their own.
     fn dump(&mut self, dump: Dump) {
-        let flow = self.merge.release(u64::MAX, self.consumer);
+        let flow = self.pass(|merge, consumer| merge.release(u64::MAX, consumer));
         self.merge.released = 0;
-        if self.note(flow).is_continue() {
+        if flow.is_continue() {
             self.consumer.dump(dump);
         }
     }
@@ -342,6 +342,16 @@ mod tests {
             assert_eq!((times(&log), merge.records(), merge.len()), (vec![50], 1, 2));
         }
         assert!(merge.intake(&mut log).accepts().is_break());
+    }
+
+    #[test]
+    fn a_consumer_that_broke_is_not_called_again() {
+        let (mut merge, mut log) = (Merge::new(10, 0, end_of_time), Log::default());
+        let mut intake = merge.intake(&mut log);
+        intake.flow = ControlFlow::Break(());
+        assert!(intake.accepts().is_break());
+        assert!(intake.lost(Loss { cpu: 0, count: 1, records: None }).is_break());
+        assert!(log.losses.is_empty());
     }
 
     fn lose(merge: &mut Merge, log: &mut Log, cpu: u32, count: u64) {

@@ -293,7 +293,7 @@ impl OrderedPipe {
     ///
     /// If the kernel refuses to wait.
     pub fn run<C: Consumer>(&mut self, stop: &Stop, consumer: &mut C) -> Result<(), PollError> {
-        Drive::run(self, stop, consumer)
+        Drive::run(self, stop, consumer).map(drop)
     }
 
     /// Delivers everything emitted before the call, in time order and without waiting for the window, unless

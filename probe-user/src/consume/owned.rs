@@ -9,6 +9,7 @@ use crate::pipe::evpipe::EvPipe;
 use crate::pipe::stop::Stop;
 use crate::queue::consumer::Consumer;
 use probe_common::RawRecord;
+use probe_sys::hint::forked;
 use std::io;
 use std::ops::ControlFlow;
 use std::os::fd::AsFd;
@@ -53,8 +54,11 @@ impl OwnedRecords {
     ///
     /// # Errors
     ///
-    /// If the kernel refuses to wait for the stop.
+    /// If the kernel refuses to wait for the stop, or if this process was forked from the one that opened the pipe.
     pub fn until(pipe: EvPipe, stop: &Stop) -> io::Result<Self> {
+        if !pipe.is_here() {
+            return Err(forked());
+        }
         pipe.epoll().add(stop.as_fd())?;
         let ending = Ending { stop: stop.clone(), has_ended: false };
         Ok(Self { ending: Some(ending), ..Self::new(pipe) })

@@ -5,6 +5,7 @@ use crate::ledger::accounts::Accounts;
 use crate::ledger::balance::Ledger;
 use crate::ledger::meter::{self, Meter, Shared};
 use crate::pipe::closing::Summary;
+use crate::pipe::driving::Drive;
 use crate::pipe::evpipe::EvPipe;
 use crate::pipe::options::{Options, Wakeup};
 use crate::pipe::parts::PipeParts;
@@ -21,6 +22,7 @@ use probe_sys::realtime;
 use probe_sys::slice;
 use std::fmt;
 use std::io;
+use std::ops::ControlFlow;
 use std::os::fd::AsFd;
 use std::panic::resume_unwind;
 use std::sync::Arc;
@@ -238,10 +240,11 @@ impl<C: Consumer + Send, F: FnMut(u32) -> C> PerCpuPipe<C, F> {
                 }
                 epoll.wait(None)?;
             };
-            let is_over = come.is_empty() || end.is_stopped();
+            let mut is_over = come.is_empty();
             drop(end_all);
             for thread in threads {
-                thread.join().unwrap_or_else(|panic| resume_unwind(panic))?;
+                let flow = thread.join().unwrap_or_else(|panic| resume_unwind(panic))?;
+                is_over |= flow.is_break();
             }
             Ok((come, is_over))
         })
@@ -339,13 +342,13 @@ impl<C: fmt::Debug, F> fmt::Debug for PerCpuPipe<C, F> {
 }
 
 impl<C: Consumer + Send> Shard<C> {
-    /// Consumes until `end` is stopped, and stops `end` when this thread ends.
+    /// Consumes until `end` is stopped or the consumer breaks, and stops `end` when this thread ends.
     fn start<'s>(
         &'s mut self,
         scope: &'s Scope<'s, '_>,
         end: &'s Stop,
         priority: Option<u32>,
-    ) -> io::Result<ScopedJoinHandle<'s, Result<(), PollError>>> {
+    ) -> io::Result<ScopedJoinHandle<'s, Result<ControlFlow<()>, PollError>>> {
         Builder::new().name(format!("evpipe/{}", self.cpu)).spawn_scoped(scope, move || {
             let _end_all = EndOnDrop(end);
             self.go_to_its_cpu();
@@ -356,7 +359,7 @@ impl<C: Consumer + Send> Shard<C> {
                 // Without short time slices, the thread only runs later.
                 None => _ = request_short_slices(),
             }
-            self.pipe.run(end, &mut self.consumer)
+            Drive::run(&mut self.pipe, end, &mut self.consumer)
         })
     }
 

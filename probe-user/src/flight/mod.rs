@@ -57,7 +57,7 @@ impl EvPipe {
     ///
     /// # Errors
     ///
-    /// If an event cannot be put back into the map: other CPUs are resumed, and you can try again. Also if
+    /// If the kernel refuses to resume a ring: those of other CPUs are resumed, and you can try again. Also if
     /// this process was forked from the one that opened the pipe.
     pub fn resume(&mut self) -> Result<(), PauseError> {
         self.check_rings()?;

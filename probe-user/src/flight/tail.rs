@@ -2,6 +2,7 @@
 
 use crate::queue::backward::Output;
 use crate::queue::consumer::Consumer;
+use crate::queue::event_ring::EventRing;
 use crate::queue::evqueue::EvQueue;
 use crate::queue::notices::{Malformed, MalformedReason};
 use probe_common::RecordKind;
@@ -22,7 +23,21 @@ pub(crate) struct FoundRecord {
     output: Output,
 }
 
+/// How many rings of times before a CPU was offline are kept. Only a dump reads them, and each takes a descriptor and as much
+/// memory as the ring of now.
+const RETIRED: usize = 2;
+
 impl EvQueue {
+    /// Drops the oldest rings of earlier times, as if newer records had overwritten them.
+    pub(crate) fn limit_retired(&mut self) {
+        while self.retired.len() > RETIRED {
+            if let Some(ring) = self.retired.front_mut().and_then(EventRing::backward_mut) {
+                self.seen.received.overwritten_bytes.add(ring.unread());
+            }
+            self.forget_oldest();
+        }
+    }
+
     /// Finds what has been written to the rings since the last dump, oldest first. No program may write to
     /// them now. `queue` is the number of this queue. `sent` returns the total number of records of a kind
     /// that this CPU has sent, if it is known.

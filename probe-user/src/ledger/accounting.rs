@@ -117,7 +117,7 @@ impl Accounting {
         kept: &[u32],
         mut flow: ControlFlow<()>,
         consumer: &mut C,
-    ) {
+    ) -> ControlFlow<()> {
         // Before what is left in the rings: a consumer that breaks there has been told of them.
         let look = |accounts: &Arc<Accounts>| self.failures.look_now(accounts).ok();
         for failure in self.accounts.as_ref().and_then(look).unwrap_or_default() {
@@ -142,6 +142,7 @@ impl Accounting {
                 flow = counting.settle_records(cpu, outputs.get(&cpu));
             }
         }
+        flow
     }
 }
 

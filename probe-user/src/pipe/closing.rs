@@ -117,8 +117,11 @@ impl EvPipe {
             Some(_) => self.give_tails(consumer).flow,
         };
         let Self { accounting, coverage, .. } = self;
-        accounting.close(coverage.queues.iter_mut(), kept, flow, consumer);
+        let flow = accounting.close(coverage.queues.iter_mut(), kept, flow, consumer);
         self.count_rejected(consumer);
+        if flow.is_continue() {
+            let _ = consumer.caught_up();
+        }
         self.queues().iter().for_each(EvQueue::disable);
     }
 }

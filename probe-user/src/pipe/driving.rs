@@ -73,18 +73,23 @@ pub trait Drive {
         self.drain_once(consumer)
     }
 
-    /// Drains whenever there are records, until `stop` is stopped or `consumer` breaks.
-    fn run<C: Consumer>(&mut self, stop: &Stop, consumer: &mut C) -> Result<(), PollError> {
+    /// Drains whenever there are records, until `stop` is stopped or `consumer` breaks. Returns which of them it was: after a
+    /// stop, the consumer may break, too.
+    fn run<C: Consumer>(
+        &mut self,
+        stop: &Stop,
+        consumer: &mut C,
+    ) -> Result<ControlFlow<()>, PollError> {
         self.check(consumer)?;
         let watching = Watching::new(self, stop)?;
         while !stop.is_stopped() {
             watching.pipe.wait(None)?;
-            if watching.pipe.drain_waited(consumer)?.flow.is_break() {
-                return Ok(());
+            let flow = watching.pipe.drain_waited(consumer)?.flow;
+            if flow.is_break() {
+                return Ok(flow);
             }
         }
-        let _ = watching.pipe.drain_all(consumer);
-        Ok(())
+        Ok(watching.pipe.drain_all(consumer))
     }
 }
 

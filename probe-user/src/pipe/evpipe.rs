@@ -288,7 +288,7 @@ impl EvPipe {
     ///
     /// As [`poll`](Self::poll).
     pub fn run<C: Consumer>(&mut self, stop: &Stop, consumer: &mut C) -> Result<(), PollError> {
-        Drive::run(self, stop, consumer)
+        Drive::run(self, stop, consumer).map(drop)
     }
 
     /// Drains until everything that was in the rings at the start of the call is consumed, or `consumer` breaks.

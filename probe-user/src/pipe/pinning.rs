@@ -28,11 +28,11 @@ impl PipeParts {
             let path = path.to_owned();
             |cause| OpenError::Pin { path, cause }
         };
-        match std::fs::create_dir(directory) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                return Err(failed(directory)(error));
-            }
-            _ => {}
+        let created = std::fs::create_dir(directory);
+        if let Err(error) = &created
+            && error.kind() != io::ErrorKind::AlreadyExists
+        {
+            return created.map_err(failed(directory));
         }
         let mut pinned: Vec<PathBuf> = Vec::new();
         for (name, part) in self.named() {
@@ -41,6 +41,9 @@ impl PipeParts {
                 for path in pinned {
                     // What was pinned a moment ago can be removed.
                     let _ = std::fs::remove_file(path);
+                }
+                if created.is_ok() {
+                    let _ = std::fs::remove_dir(directory);
                 }
                 return Err(failed(&path)(error));
             }

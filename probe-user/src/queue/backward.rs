@@ -53,13 +53,18 @@ impl<M: RingMemory> Backward<M> {
 
     /// Whether anything has been written since the last look.
     pub(crate) fn has_more(&self) -> bool {
-        self.memory.head() != self.seen
+        self.unread() > 0
+    }
+
+    /// How many bytes have been written since the last look.
+    pub(crate) fn unread(&self) -> u64 {
+        self.seen.wrapping_sub(self.memory.head())
     }
 
     /// Finds what has been written since the last look. No program may write to the ring meanwhile.
     pub(crate) fn look(&mut self) -> Found {
         let head = self.memory.head();
-        let written = self.seen.wrapping_sub(head);
+        let written = self.unread();
         self.seen = head;
         let size = self.memory.geometry().size() as u64;
         let there = written.min(size);

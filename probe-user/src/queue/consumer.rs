@@ -90,8 +90,8 @@ pub trait Consumer {
         let _ = dump;
     }
 
-    /// Called after a drain that delivered something, when nothing more is available for now. Flush buffered
-    /// output here.
+    /// Called after a drain that delivered something, when nothing more is available for now, and at the end. Flush
+    /// buffered output here.
     fn caught_up(&mut self) -> ControlFlow<()> {
         ControlFlow::Continue(())
     }
