@@ -38,6 +38,14 @@ pub enum PerfError {
     /// There is no process with this id.
     #[error("there is no process {0}")]
     NoProcess(u32),
+    /// The id is that of a thread, not of a process.
+    #[error("{thread} is a thread of process {process}: name the process, or only the thread")]
+    NotAProcess {
+        /// The id.
+        thread: u32,
+        /// The process that it is a thread of.
+        process: u32,
+    },
     /// No thread can have this id.
     #[error("there is no thread {0}")]
     NoThread(u32),

@@ -248,8 +248,16 @@ impl AuxTrace {
         if !self.area.are_here() {
             return Err(forked());
         }
-        self.disable()?;
-        self.read_records(besides);
+        let paused = Paused { trace: self };
+        paused.trace.disable()?;
+        paused.trace.read_records(besides);
+        let taken = take(paused.trace.newest());
+        paused.trace.enable()?;
+        Ok(taken)
+    }
+
+    /// The newest data, while nothing is written.
+    fn newest(&mut self) -> AuxPiece<'_> {
         let (head, size) = (self.ring.pages_mut().aux_head(), self.size());
         let has_wrapped = head >= size as u64 || {
             let (behind, _) = self.area.bytes(head, size - head as usize);
@@ -260,9 +268,7 @@ impl AuxTrace {
         let position = head.checked_sub(len as u64);
         let begin = position.filter(|_| head >= size as u64);
         let flags = AuxFlags::OVERWRITE | self.newest_flags.since(begin, len as u64);
-        let taken = take(AuxPiece { position, bytes, wrapped, flags });
-        self.enable()?;
-        Ok(taken)
+        AuxPiece { position, bytes, wrapped, flags }
     }
 
     /// Empties the ring of an area that is overwritten, so that it has room for more records, and passes them to `besides`,
@@ -379,6 +385,18 @@ impl NewestFlags {
             |end: u64| begin.is_none_or(|begin| (1..=len).contains(&end.wrapping_sub(begin)));
         let newest = self.0.iter().filter(|(_, end)| is_there(**end));
         AuxFlags::from_bits_retain(newest.fold(0, |flags, (bit, _)| flags | 1 << bit))
+    }
+}
+
+/// Enables the events of a trace when it is dropped, also after a panic, or if only some could be disabled.
+struct Paused<'t> {
+    trace: &'t mut AuxTrace,
+}
+
+impl Drop for Paused<'_> {
+    fn drop(&mut self) {
+        // The caller has an error already, or has enabled them.
+        let _ = self.trace.enable();
     }
 }
 

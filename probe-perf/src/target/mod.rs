@@ -161,6 +161,12 @@ fn threads(process: u32) -> Result<Vec<u32>, PerfError> {
         _ => PerfError::Threads { process, cause },
     };
     let entries = fs::read_dir(format!("/proc/{process}/task")).map_err(failed)?;
+    // This directory exists for each thread, too.
+    let status = fs::read_to_string(format!("/proc/{process}/status")).map_err(failed)?;
+    let leader = status.lines().find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok());
+    if let Some(leader) = leader.filter(|&leader| leader != process) {
+        return Err(PerfError::NotAProcess { thread: process, process: leader });
+    }
     let number = |entry: io::Result<fs::DirEntry>| match entry {
         Ok(entry) => entry.file_name().to_str()?.parse().ok().map(Ok),
         Err(error) => Some(Err(error)),
@@ -204,6 +210,14 @@ mod tests {
         let (by_cpu, whole) = (own.sites(true).unwrap(), own.sites(false).unwrap());
         assert!(by_cpu.len() >= 2 * cpus && by_cpu.len().is_multiple_of(cpus));
         assert!(by_cpu.iter().chain(&whole).all(|site| site.inherits));
+        let thread = *threads(pid).unwrap().iter().find(|&&thread| thread != pid).unwrap();
+        for target in [Target::Process(thread), Target::ProcessAndChildren(thread)] {
+            let error = target.sites(true).unwrap_err();
+            assert!(
+                matches!(error, PerfError::NotAProcess { process, .. } if process == pid),
+                "{error}"
+            );
+        }
         drop(send);
         let _ = waiting.join();
     }
