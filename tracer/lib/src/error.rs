@@ -529,7 +529,9 @@ fn lockdown_hint() -> Option<String> {
 fn tracefs_hint(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::PermissionDenied => lockdown_hint().unwrap_or_else(|| {
-            ". Only root can, unless it is mounted for others: mount -o remount,mode=755 /sys/kernel/tracing".to_owned()
+            ". That takes CAP_DAC_READ_SEARCH, or a tracefs for a group of this user's: mount -o \
+             remount,mode=750,gid=GROUP /sys/kernel/tracing"
+                .to_owned()
         }),
         _ => ". Mount it: mount -t tracefs tracefs /sys/kernel/tracing".to_owned(),
     }

@@ -33,6 +33,9 @@ pub(crate) struct ClockChange {
 #[derive(Debug)]
 pub struct ClockChanges {
     noted: Arc<Noted>,
+    /// How many of them were taken.
+    taken: usize,
+    /// Those that count, by time.
     known: Vec<ClockChange>,
     /// What notes them, if they are those of this machine.
     _watch: Option<ClockWatch>,
@@ -61,7 +64,7 @@ impl ClockNotes {
 impl ClockChanges {
     pub(crate) fn channel() -> (ClockNotes, Self) {
         let noted = Arc::<Noted>::default();
-        (ClockNotes(Arc::clone(&noted)), Self { noted, known: Vec::new(), _watch: None })
+        (ClockNotes(Arc::clone(&noted)), Self { noted, taken: 0, known: Vec::new(), _watch: None })
     }
 
     /// Those of this machine, for a trace that began when the wall clock had this offset. `None` if nothing can follow them,
@@ -78,21 +81,28 @@ impl ClockChanges {
     }
 
     /// The changes since the last call.
-    pub(crate) fn news(&mut self) -> &[ClockChange] {
-        let known = self.known.len();
+    pub(crate) fn news(&mut self) -> Vec<ClockChange> {
         // ORDERING: see `ClockNotes::note`.
-        if self.noted.count.load(Ordering::Relaxed) != known {
-            let changes = self.noted.changes.lock().unwrap_or_else(PoisonError::into_inner);
-            self.known.extend_from_slice(&changes[known..]);
+        if self.noted.count.load(Ordering::Relaxed) == self.taken {
+            return Vec::new();
         }
-        &self.known[known..]
+        let changes = self.noted.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        let news = changes[self.taken..].to_vec();
+        self.taken = changes.len();
+        news
     }
 
     /// The offset at a time, in nanoseconds, if it has changed by then.
     pub(super) fn offset_at(&mut self, time: u64) -> Option<i64> {
-        self.news();
-        let latest = self.known.iter().rev().find(|change| change.since <= time);
-        latest.map(|change| change.realtime_offset)
+        for change in self.news() {
+            // A recording may have them in any order. What has been replaced is not found any more.
+            while self.known.last().is_some_and(|last| last.since >= change.since) {
+                self.known.pop();
+            }
+            self.known.push(change);
+        }
+        let later = self.known.partition_point(|change| change.since <= time);
+        Some(self.known[..later].last()?.realtime_offset)
     }
 }
 
@@ -153,6 +163,18 @@ mod tests {
         assert!((one - other).abs() < 5_000_000, "{one} {other}");
         let now = clock::monotonic() as i64 + one;
         assert!((now - clock::realtime() as i64).abs() < 1_000_000_000);
+    }
+
+    #[test]
+    fn the_last_change_that_was_noted_counts() {
+        let (notes, mut changes) = ClockChanges::channel();
+        for (since, realtime_offset) in [(10, 1), (20, 2), (30, 3), (20, 4)] {
+            notes.note(ClockChange { since, realtime_offset });
+        }
+        let offsets = [9, 10, 19, 20, 99].map(|time| changes.offset_at(time));
+        assert_eq!(offsets, [None, Some(1), Some(1), Some(4), Some(4)]);
+        notes.note(ClockChange { since: 25, realtime_offset: 5 });
+        assert_eq!([20, 25].map(|time| changes.offset_at(time)), [Some(4), Some(5)]);
     }
 
     #[test]

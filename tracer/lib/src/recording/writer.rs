@@ -128,13 +128,8 @@ impl<W: Write> Recorder<W> {
     /// Notes the changes of the wall clock, before the records that need them.
     fn look_at_clock(&mut self) -> ControlFlow<()> {
         let Some(changes) = &mut self.clock else { return ControlFlow::Continue(()) };
-        match changes.news() {
-            [] => ControlFlow::Continue(()),
-            news => {
-                let news = news.to_vec();
-                news.iter().try_for_each(|change| self.note(Tag::Clock, 0, change))
-            }
-        }
+        let news = changes.news();
+        news.iter().try_for_each(|change| self.note(Tag::Clock, 0, change))
     }
 
     /// Looks up every address of the event, as outputs do. Writes the names that no earlier event has needed.

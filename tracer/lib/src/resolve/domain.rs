@@ -53,6 +53,16 @@ impl Domain {
         }
     }
 
+    /// The number of the field that has the bits of a constant: `1 << 31` is a negative `int`.
+    pub(super) fn with_bits(self, constant: i128) -> i128 {
+        match self {
+            Self::Signed { bits } if (1 << (bits - 1)..1 << bits).contains(&constant) => {
+                constant - (1 << bits)
+            }
+            _ => constant,
+        }
+    }
+
     /// The check for a comparison of the field with a number. The error says what to write instead.
     pub(super) fn compare(
         self,
@@ -263,4 +273,18 @@ fn unknown_sign(comparison: &Comparison, value: i128) -> String {
         "the type of {path} is not known, so it may be signed or not: write {path}:s32 {operator} {value} for an int\
          {others}"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signed_field_has_the_highest_bit_of_a_constant() {
+        let int = Domain::Signed { bits: 32 };
+        let constants = [1 << 31, 1 << 31 | 1, 5, -5, 1 << 32];
+        let expected = [-(1 << 31), 1 - (1 << 31), 5, -5, 1 << 32];
+        assert_eq!(constants.map(|one| int.with_bits(one)), expected);
+        assert_eq!(Domain::Unsigned { bits: 32 }.with_bits(1 << 31), 1 << 31);
+    }
 }

@@ -338,7 +338,13 @@ impl Compiler<'_> {
             Operand::Name(name) => self.named(name, &own)?,
             Operand::Field(path, _) => return Err(format!("{path} is not a field")),
         };
-        Domain::of(&field, shape, comparison.ty).compare(field, comparison, value)
+        let domain = Domain::of(&field, shape, comparison.ty);
+        let is_number = matches!(comparison.value, Operand::Integer(_));
+        let value = match comparison.operator {
+            Operator::Equal | Operator::NotEqual if !is_number => domain.with_bits(value),
+            _ => value,
+        };
+        domain.compare(field, comparison, value)
     }
 
     /// The value that has the bits of several constants, as in `A|B`. What has one value at a time, such as a signal, is

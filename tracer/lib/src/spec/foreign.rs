@@ -91,9 +91,28 @@ pub(super) fn spec(text: &str) -> Option<(usize, &'static str)> {
     {
         return Some((at + 1, PRINTED));
     }
-    // A brace in a string or in an escaped character is not a script's.
-    let at = text.find('{')?;
-    (!text[..at].contains(['"', '\'', '\\'])).then_some((at, SCRIPT))
+    Some((first_brace(text)?, SCRIPT))
+}
+
+/// The position of the first brace that is not in a string. `None` if a quote or an escaped character comes before: that is
+/// not a script's.
+fn first_brace(text: &str) -> Option<usize> {
+    let mut bytes = text.bytes().enumerate();
+    while let Some((at, byte)) = bytes.next() {
+        match byte {
+            b'{' => return Some(at),
+            b'\'' | b'\\' => return None,
+            b'"' => loop {
+                match bytes.next()?.1 {
+                    b'"' => break,
+                    b'\\' => _ = bytes.next(),
+                    _ => {}
+                }
+            },
+            _ => {}
+        }
+    }
+    None
 }
 
 /// What to write instead of a function of fields: `str(filename)`.

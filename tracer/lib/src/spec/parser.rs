@@ -135,7 +135,7 @@ impl<'s> Parser<'s> {
     /// Parses the base of a path.
     fn base(&mut self) -> Result<FieldBase, SpecError> {
         let base = match self.token {
-            Token::Word(word) => base_of(word),
+            Token::Word(word) if !word.starts_with('-') => base_of(word),
             Token::Variable(word) => variable(word),
             _ => Err("expected a field: a name, arg0 or retval".into()),
         };
@@ -316,7 +316,12 @@ impl<'s> Parser<'s> {
 
     fn comparison(&mut self) -> Result<Comparison, SpecError> {
         let at = self.at;
-        let comparison = match self.literal()? {
+        let value = match self.token {
+            // No field has such a name.
+            Token::Word(word) if word.starts_with('-') => Some(self.named()?),
+            _ => self.literal()?,
+        };
+        let comparison = match value {
             Some(value) => self.swapped(value, At(at))?,
             None => self.unswapped()?,
         };
@@ -420,7 +425,11 @@ impl<'s> Parser<'s> {
                 }
                 (path, ty) => return Ok(Operand::Field(path, ty)),
             },
-            _ => return self.error("expected a number, a string or a name"),
+            _ => {
+                return self.error(
+                    "expected a number, a name or a string in double quotes; put the whole probe into single quotes",
+                );
+            }
         };
         while self.eat("|")? {
             name.push('|');
