@@ -285,7 +285,16 @@ fn answer_to(error: &clap::Error, args: &[String]) -> Option<String> {
         _ => None,
     };
     let command = args.get(1).map_or("", String::as_str);
+    let lacks_probe = matches!(
+        error.get(ContextKind::InvalidArg),
+        Some(ContextValue::Strings(missing)) if missing.iter().any(|one| one.contains("<PROBE>"))
+    );
     match error.kind() {
+        ErrorKind::ArgumentConflict if error.get(ContextKind::PriorArg) == error.get(ContextKind::InvalidArg) => {
+            let option = text(ContextKind::InvalidArg)?;
+            (option.starts_with("--pid ") || option.starts_with("--cpu "))
+                .then(|| "several are separated by commas, as in 1,2".to_owned())
+        }
         ErrorKind::UnknownArgument => {
             let option = text(ContextKind::InvalidArg)?;
             let begins_with_option = command.starts_with('-');
@@ -335,6 +344,7 @@ fn answer_to(error: &clap::Error, args: &[String]) -> Option<String> {
         ErrorKind::MissingRequiredArgument if command == "record" && !args.iter().any(|arg| arg == "-o") => {
             Some("`probe record -o FILE PROBE` records every hit of a probe; `probe sample` samples, as perf record does".to_owned())
         }
+        ErrorKind::MissingRequiredArgument if !lacks_probe => None,
         ErrorKind::MissingRequiredArgument if command == "latency" => Some(TIMED.to_owned()),
         ErrorKind::MissingRequiredArgument if args.iter().any(|arg| arg == "--") => Some(
             "name what to trace in the command: 'tracepoint:syscalls:sys_enter_*' stands for all system calls".to_owned(),
@@ -550,6 +560,7 @@ mod tests {
             ("probe /bin/sh -l", "`probe trace 'tracepoint:syscalls:sys_enter_*' -- /bin/sh -l`"),
             ("probe rawtp:sys_enter", "`probe trace rawtp:sys_enter`"),
             ("probe record make", "`probe sample` samples"),
+            ("probe trace f -p 1 -p 2", "separated by commas"),
         ] {
             let shown = shown(args);
             assert!(shown.contains(answer), "{args}: {shown}");
@@ -559,6 +570,9 @@ mod tests {
 
     #[test]
     fn other_mistakes_keep_their_suggestions() {
+        for missing in ["probe trace f --trigger g", "probe trace f --children"] {
+            assert!(!shown(missing).contains("name a probe"), "{missing}");
+        }
         assert!(shown("probe tracee f").contains("'trace'"));
         assert!(shown("probe trace f --ordere").contains("--ordered"));
         assert!(!shown("probe trace f --zzz").contains("to pass '-"));

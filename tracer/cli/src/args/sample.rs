@@ -79,7 +79,7 @@ pub(crate) struct Sample {
     #[arg(short, long, value_parser = one_of(format::STACKS), default_value = "table")]
     pub(crate) format: StackFormat,
 
-    /// The file to write, which is replaced if it exists; - for standard output. It appears when it is whole
+    /// The file to write, which is replaced if it exists; - for standard output. It appears only once it is complete
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) output: Option<PathBuf>,
 
@@ -154,7 +154,7 @@ impl Sample {
 pub(crate) struct Aux {
     /// Write the hardware trace of the event (its AUX area) as raw data instead of samples: to cpu-N.aux or
     /// thread-N.aux in this directory, with the records that decoders need in records.jsonl. Existing files
-    /// are replaced, and the data appears when it is whole
+    /// are replaced. A file appears only once it is complete
     #[arg(long = "aux", value_name = "DIR", value_hint = ValueHint::DirPath, requires = "events",
         conflicts_with_all = ["freq", "count", "format", "output", "buffer_size", "include_self"])]
     pub(crate) dir: Option<PathBuf>,

@@ -2,6 +2,7 @@
 
 use super::value::{self, PidList};
 use clap::{ValueEnum, ValueHint};
+use probe_sys::escape::Escaped;
 use probe_tracer::{ProbeSpec, Target, TraceError, TracedCommand, TracerBuilder, User};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -108,6 +109,12 @@ impl TargetArgs {
         // Each of these is an iterator of at most one value.
         let builder = self.cgroup.iter().fold(builder, TracerBuilder::cgroup);
         let builder = self.tid.into_iter().fold(builder, TracerBuilder::thread);
+        if let Some(name) = self.comm.as_deref().filter(|name| name.contains(['*', '?'])) {
+            let name = Escaped(name.as_bytes());
+            log::warn!(
+                "-n selects threads of exactly this name; for a pattern, write 'PROBE/comm ~ \"{name}\"/'"
+            );
+        }
         let builder = self.comm.iter().fold(builder, |builder, comm| builder.named(comm));
         self.uid.into_iter().fold(builder, TracerBuilder::user)
     }
@@ -116,7 +123,7 @@ impl TargetArgs {
 /// The choice among a pattern's matches.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Choice {
-    /// Exclude matches of patterns that also match this
+    /// Leave out whatever also matches this pattern
     #[arg(short = 'x', long, value_name = "GLOB", value_parser = value::glob)]
     pub(crate) exclude: Vec<String>,
 

@@ -15,11 +15,12 @@ use rustix::fs::{FileType, fstat};
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::ops::ControlFlow;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::process::ExitCode;
 
 pub(crate) fn run(args: &Replay) -> Result<ExitCode> {
-    let file = open(&args.file)?;
+    let (file, is_stream) = open(&args.file)?;
     if args.time == Time::Local {
         load_time_zone();
     }
@@ -29,23 +30,37 @@ pub(crate) fn run(args: &Replay) -> Result<ExitCode> {
         Err(error) => bail!("{}: {error}", args.file.display()),
     };
     match args.format {
-        ReplayFormat::Events(format) => events(recording, args, format),
-        ReplayFormat::Stacks(format) => stacks(recording, args, format),
+        ReplayFormat::Events(format) => events(recording, args, format, is_stream),
+        ReplayFormat::Stacks(format) => stacks(recording, args, format, is_stream),
     }
 }
 
 type Input = Recording<Box<dyn Read>>;
 
-fn open(path: &Path) -> Result<Box<dyn Read>> {
+/// The file that stands for standard input.
+const STDIN: &str = "-";
+
+/// Opens a recording. Returns also whether it may still be written while it is read.
+fn open(path: &Path) -> Result<(Box<dyn Read>, bool)> {
+    let is_stream = |file: BorrowedFd<'_>| {
+        !fstat(file).is_ok_and(|file| FileType::from_raw_mode(file.st_mode).is_file())
+    };
     if path == Path::new(STDIN) {
-        return Ok(Box::new(io::stdin().lock()));
+        let input = io::stdin();
+        return Ok((Box::new(input.lock()), is_stream(input.as_fd())));
     }
     let file =
         File::open(path).map_err(|error| anyhow!("cannot open {}: {error}", path.display()))?;
-    Ok(Box::new(BufReader::new(file)))
+    let is_stream = is_stream(file.as_fd());
+    Ok((Box::new(BufReader::new(file)), is_stream))
 }
 
-fn events(mut recording: Input, args: &Replay, format: Format) -> Result<ExitCode> {
+fn events(
+    mut recording: Input,
+    args: &Replay,
+    format: Format,
+    is_stream: bool,
+) -> Result<ExitCode> {
     let probes = recording.probes().to_vec();
     let mut printer = Printer::new(stdout(), format, shown(probes.clone(), args.raw_values))
         .origin(recording.origin().clone())
@@ -54,11 +69,11 @@ fn events(mut recording: Input, args: &Replay, format: Format) -> Result<ExitCod
         .symbols(recording.symbols())
         .limit(args.max_events);
     written(printer.start(), "events")?;
-    let replayed = match args.is_ordered(format, is_stream(&args.file)) {
+    let replayed = match args.is_ordered(format, is_stream) {
         true => recording.replay_by_time(&mut printer),
         false => recording.replay(&mut printer),
     };
-    if is_enough(args, &replayed) {
+    if is_stream && is_enough(&replayed) {
         return enough(&printer.amount(), printer.cut_off());
     }
     let end = replayed.and_then(|_| recording.close());
@@ -69,7 +84,12 @@ fn events(mut recording: Input, args: &Replay, format: Format) -> Result<ExitCod
     finish(args, &printer.amount(), &probes, end, finished)
 }
 
-fn stacks(mut recording: Input, args: &Replay, format: StackFormat) -> Result<ExitCode> {
+fn stacks(
+    mut recording: Input,
+    args: &Replay,
+    format: StackFormat,
+    is_stream: bool,
+) -> Result<ExitCode> {
     let probes = recording.probes().to_vec();
     let mut shapes = probes.iter().flat_map(Probe::fields).map(|field| &field.shape);
     ensure!(
@@ -81,7 +101,7 @@ fn stacks(mut recording: Input, args: &Replay, format: StackFormat) -> Result<Ex
     let mut stacks =
         Stacks::new(probes.clone(), recording.symbols(), format, title).limit(args.max_events);
     let replayed = recording.replay(&mut stacks);
-    if is_enough(args, &replayed) {
+    if is_stream && is_enough(&replayed) {
         return enough(&stacks.amount(), stacks.print());
     }
     let end = replayed.and_then(|_| recording.close());
@@ -89,19 +109,10 @@ fn stacks(mut recording: Input, args: &Replay, format: StackFormat) -> Result<Ex
     finish(args, &stacks.amount(), &probes, end, printed)
 }
 
-/// The file that stands for standard input.
-const STDIN: &str = "-";
-
-/// Whether a recording may still be written while it is read.
-fn is_stream(path: &Path) -> bool {
-    path == Path::new(STDIN)
-        && !fstat(io::stdin()).is_ok_and(|file| FileType::from_raw_mode(file.st_mode).is_file())
-}
-
-/// Whether the rest of a recording is not read, not even for its ledger: it may still be written, by a trace that ends when
-/// nobody reads it any more.
-fn is_enough(args: &Replay, replayed: &Result<ControlFlow<()>, RecordingError>) -> bool {
-    args.file == Path::new(STDIN) && matches!(replayed, Ok(ControlFlow::Break(())))
+/// Whether nothing more is wanted. The rest of a stream is not read then, not even for its ledger: it may still be written, by
+/// a trace that ends when nobody reads it any more.
+fn is_enough(replayed: &Result<ControlFlow<()>, RecordingError>) -> bool {
+    matches!(replayed, Ok(ControlFlow::Break(())))
 }
 
 /// Reports what was replayed of a recording that was not read to its end.

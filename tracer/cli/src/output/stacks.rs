@@ -80,6 +80,9 @@ impl Output for Stacks {
     }
 
     fn amount(&self) -> String {
-        format!("{} hits", self.counts.hits())
+        match self.counts.hits() {
+            1 => "1 hit".to_owned(),
+            hits => format!("{hits} hits"),
+        }
     }
 }

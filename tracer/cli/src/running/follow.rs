@@ -57,13 +57,17 @@ pub(crate) fn follow<O: Output>(
     let watch = triggers.zip(trigger).map(|(triggers, trigger)| triggers.watch(trigger));
     let watch = watch.transpose()?;
     let started = output.start();
-    let begun = ending.begin(duration.filter(|_| started.is_ok()))?;
+    if started.is_err() {
+        // The command, which is still held, never runs.
+        let is_cut = extent.requires_complete && is_closed(&started);
+        written(started, O::WHAT)?;
+        return Ok(if is_cut { ExitCode::from(4) } else { ExitCode::SUCCESS });
+    }
+    let begun = ending.begin(duration)?;
     if is_silent {
         begun.announce();
     }
-    if started.is_ok() {
-        tracer.run(begun.stop(), &mut Reported(&mut output))?;
-    }
+    tracer.run(begun.stop(), &mut Reported(&mut output))?;
     drop(watch);
     let probes = tracer.probes().to_vec();
     // The probes are detached last: they emit nothing any more, and it may take long.
@@ -71,7 +75,7 @@ pub(crate) fn follow<O: Output>(
     let account = Account::from(&ledger);
     // Its limit is reached, or nobody reads it any more.
     let is_enough = output.accepts().is_break();
-    let finished = started.and_then(|()| output.finish(&account));
+    let finished = output.finish(&account);
     report_ledger(&output.amount(), &probes, &account);
     let code = begun.exit_code(is_enough)?;
     let is_cut = is_closed(&finished);

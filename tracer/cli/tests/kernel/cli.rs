@@ -6,8 +6,8 @@ use crate::probe::unprivileged::{
     MEMLOCK, Paranoid, maps_are_locked_memory, with_two_capabilities,
 };
 use crate::probe::{
-    EXEC, Run, assert_exit, assert_failure, binary, events, has_kprobes, json_lines, ledger, probe,
-    stderr, stdout, succeed, target_dir, trace_shell,
+    EXEC, Run, assert_exit, assert_failure, binary, events, has_kprobes, json_lines, probe, stderr,
+    stdout, succeed, target_dir, trace_shell,
 };
 use probe_testing::skip::skip;
 use rustix::process::Signal;
@@ -178,11 +178,15 @@ fn a_closed_pipe_ends_the_trace_quietly() {
 #[ignore = "needs root and BPF: cargo xtask test"]
 fn a_full_disk_is_an_error() {
     let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
-    let mut run = probe(["trace", "rawtp:sys_enter", "-F", "jsonl", "--", "cat", "/dev/null"]);
+    let args = ["trace", "rawtp:sys_enter", "-F", "jsonl", "--at-end", "wait", "--"];
+    let mut run = probe(args.iter().chain(&["sh", "-c", "echo ran >&2"]));
     let output = run.stdout(full).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
-    assert!(stderr(&output).contains("probe: cannot write events: No space left on device"));
-    ledger(&output);
+    let errors = stderr(&output);
+    assert_eq!(
+        errors.trim_end(),
+        "probe: cannot write events: No space left on device (os error 28)"
+    );
 }
 
 #[test]
