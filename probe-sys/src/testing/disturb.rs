@@ -3,6 +3,8 @@
 use crate::{attempt, call, clock};
 use rustix::time::{ClockId, clock_gettime, clock_settime};
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::abort;
 use std::sync::atomic::Ordering;
 
 /// Interrupts the system calls of the thread that created it, a thousand times per second.
@@ -58,12 +60,13 @@ pub fn can_signal(pid: u32) -> bool {
     unsafe { libc::syscall(libc::SYS_tgkill, pid, pid, 0) == 0 }
 }
 
-/// Forks, runs `run` in the child, and returns its result. The child exits without running destructors.
+/// Forks, runs `run` in the child, and returns its result; -1 if it panics. The child exits without running destructors.
 pub fn in_child(run: impl FnOnce() -> u8) -> io::Result<i32> {
     // SAFETY: glibc lets the child of a process with threads allocate, and it does little more.
     let child = call("fork", || unsafe { libc::fork() })?;
     if child == 0 {
-        let code = run();
+        // This thread is a copy of one whose panics are caught, and the child would exit with 0.
+        let Ok(code) = catch_unwind(AssertUnwindSafe(run)) else { abort() };
         // SAFETY: no preconditions.
         unsafe { libc::_exit(code.into()) };
     }

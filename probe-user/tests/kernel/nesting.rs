@@ -226,7 +226,11 @@ fn programs_that_preempt_each_other_have_stacks_of_their_own() {
     if kernel() < (6, 13) {
         return skip("on this kernel, no program has a stack for each CPU: it can since 6.13");
     }
-    let _preemption = FullPreemption::choose();
+    let Some(_preemption) = FullPreemption::choose() else {
+        return skip(
+            "nothing shows that programs preempt each other: the kernel's preemption cannot be chosen",
+        );
+    };
     let mut object = load();
     attach_uprobe(&mut object, "keep_stack", "suite_kept");
     let stacks = aya::maps::Array::<_, u64>::try_from(object.map("STACKS").unwrap()).unwrap();

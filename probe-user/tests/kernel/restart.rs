@@ -138,11 +138,12 @@ fn the_next_consumer_receives_everything_after_one_was_killed() {
         while seen < expected {
             let progress = pipe.poll(Some(Duration::from_secs(1)), &mut EvHandlers::new()).unwrap();
             seen += progress.records;
-            let waited = start.elapsed() > Duration::from_secs(10);
+            let waited = start.elapsed() > Duration::from_secs(60);
             assert!(!waited, "{way}, {state:?}: {seen} of {expected}");
         }
-        if let Ok(ledger) = pipe.ledger() {
-            assert!(ledger.is_complete(), "{way}, {state:?}: {ledger}");
+        match pipe.ledger() {
+            Ok(ledger) => assert!(ledger.is_complete(), "{way}, {state:?}: {ledger}"),
+            Err(error) => assert!(way.ends_with("map"), "{way}, {state:?}: {error}"),
         }
         drop(pipe);
     }

@@ -102,11 +102,10 @@ fn the_latency_of_a_sleep_is_its_duration() {
     let sleeps = "sleep 1; sleep 0.01; sleep 1";
     let longer = |latency: &str| calls(&["--longer", latency, "hrtimer_nanosleep"], &shell(sleeps));
     let slow = longer("800ms");
-    assert_eq!(slow.len(), 2, "{slow:#?}");
-    for event in &slow {
-        // A generous limit for slow machines.
-        assert!((1_000_000_000..20_000_000_000).contains(&number(event, "latency")), "{event}");
-    }
+    // Generous limits for slow machines, on which the short one may be long, too.
+    let long = slow.iter().map(|event| number(event, "latency"));
+    let long = long.filter(|latency| (1_000_000_000..20_000_000_000).contains(latency)).count();
+    assert!((2..=3).contains(&slow.len()) && long >= 2, "{slow:#?}");
     assert_eq!(longer("1us").len(), 3);
 }
 

@@ -40,7 +40,9 @@ fn sleeps_are_in_the_buckets_of_their_time() {
     let (lines, printed) = latencies(&["hrtimer_nanosleep"], &shell(script));
     let [line] = lines.as_slice() else { panic!("{lines:?}: {printed}") };
     assert_eq!((number(line, "calls"), number(line, "missed"), number(line, "untimed")), (4, 0, 0));
-    assert_eq!([0, 1 << 24, 1 << 29].map(|than| longer(line, than)), [4, 4, 3], "{line}");
+    assert_eq!([0, 1 << 24].map(|than| longer(line, than)), [4, 4], "{line}");
+    // A stalled machine prolongs the short one.
+    assert!(longer(line, 1 << 29) >= 3, "{line}");
     let total = number(line, "total");
     assert!((1_820_000_000..60_000_000_000).contains(&total), "{line}");
     assert!(printed.contains("4 calls of 1 of 1 functions"), "{printed}");

@@ -3,6 +3,7 @@
 
 use crate::probe::has_kprobes;
 use crate::random::Random;
+use probe_sys::clock::monotonic;
 use probe_tracer::{Target, Tracer, TracerBuilder};
 use probe_tracer_common::trace::{COMM_LEN, ProbeHit};
 use probe_user::common::RawRecord;
@@ -13,7 +14,7 @@ use std::ffi::CString;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::mem::offset_of;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -102,27 +103,16 @@ const HOOKS: &[Hook] = &[
 struct Hits([Vec<(u64, Vec<u8>)>; 2]);
 
 impl Hits {
-    /// The records of both probes, sorted. A hit while the trace begins or ends may reach one of the two programs only: up to
-    /// two such hits are left out, the first or the last ones.
-    fn of_both(self) -> [Vec<Vec<u8>>; 2] {
-        let in_order = |mut hits: Vec<(u64, Vec<u8>)>| {
-            hits.sort();
-            hits.into_iter().map(|(_, bytes)| bytes).collect::<Vec<_>>()
-        };
-        let sorted = |hits: &[Vec<u8>]| {
-            let mut hits = hits.to_vec();
-            hits.sort();
-            hits
-        };
-        let [one, other] = self.0.map(in_order);
-        let (long, short) = if one.len() > other.len() { (&one, &other) } else { (&other, &one) };
-        let (len, more) = (short.len(), long.len() - short.len());
-        let expected = sorted(short);
-        let parts = (0..=more).filter(|_| more <= 2).map(|first| sorted(&long[first..first + len]));
-        match parts.into_iter().find(|part| *part == expected) {
-            Some(part) => [part, expected],
-            None => [sorted(&one), sorted(&other)],
-        }
+    /// The records of both probes from this time on, sorted. A hit while the trace begins or ends may reach one of the two
+    /// programs only.
+    fn of_both(self, times: Range<u64>) -> [Vec<Vec<u8>>; 2] {
+        self.0.map(|hits| {
+            let within = hits.into_iter().filter(|(time, _)| times.contains(time));
+            let mut within: Vec<_> = within.map(|(_, bytes)| bytes).collect();
+            // A hit that waits for a page is sent later, so the order says nothing.
+            within.sort();
+            within
+        })
     }
 }
 
@@ -196,8 +186,9 @@ fn options(random: &mut Random, builder: TracerBuilder) -> (TracerBuilder, &'sta
     }
 }
 
+/// Compares the hits of both programs. Returns how many there are.
 #[track_caller]
-fn assert_same(spec: &str, options: &str, builder: TracerBuilder) {
+fn assert_same(spec: &str, options: &str, builder: TracerBuilder) -> usize {
     let probe =
         spec.parse::<probe_tracer::ProbeSpec>().unwrap_or_else(|why| panic!("{spec}: {why}"));
     let tracer = builder
@@ -208,18 +199,20 @@ fn assert_same(spec: &str, options: &str, builder: TracerBuilder) {
         .attach()
         .unwrap_or_else(|why| panic!("{spec}: {why}"));
     assert_eq!(tracer.specialized(), 1, "{spec}");
+    let begun = monotonic();
     work();
+    let ended = monotonic();
     let mut hits = Hits::default();
     let ledger = tracer.close(&mut hits).unwrap();
     assert!(ledger.records.is_complete(), "{spec} ({options}): {ledger}");
-    // A hit that waits for a page is sent later, so the order says nothing.
-    let [one, other] = hits.of_both();
+    let [one, other] = hits.of_both(begun..ended);
     assert_eq!(one.len(), other.len(), "{spec} ({options})");
     for (one, other) in one.iter().zip(&other) {
         assert_eq!(one, other, "{spec} ({options})");
     }
     let [undecided, of_other] = [0, 1].map(|at: usize| ledger.missed[at].undecided);
     assert_eq!(undecided, of_other, "{spec} ({options})");
+    one.len()
 }
 
 pub(crate) fn assert_all_same(hooks: &[Hook], rounds: usize) {
@@ -228,7 +221,8 @@ pub(crate) fn assert_all_same(hooks: &[Hook], rounds: usize) {
     let mut random = Random::of(seed);
     for hook in hooks {
         // All fields at once, and then some.
-        assert_same(&spec(hook, hook.fields, ALWAYS), "none", Tracer::builder());
+        let hits = assert_same(&spec(hook, hook.fields, ALWAYS), "none", Tracer::builder());
+        assert!(hits > 0, "{} was not hit", hook.name);
         for _ in 0..rounds {
             let spec = choose(&mut random, hook);
             let (builder, options) = options(&mut random, Tracer::builder());

@@ -212,6 +212,10 @@ fn calls_of_processes_with_the_same_stack_addresses_are_distinguished() {
     let pids: BTreeSet<_> = calls.iter().map(|event| event["pid"].as_u64()).collect();
     assert_eq!(pids.len(), COUNT);
     assert!(calls.iter().all(|event| event["args"]["retval"] == 0), "{calls:#?}");
+    let ends = || calls.iter().map(|event| event["time"].as_u64().unwrap());
+    let latencies = calls.iter().map(|event| number(event, "latency"));
+    let begun_last = ends().zip(latencies).map(|(end, latency)| end - latency).max();
+    assert!(begun_last < ends().min(), "they were not at the same time: {calls:#?}");
 }
 
 #[test]

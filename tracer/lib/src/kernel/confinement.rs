@@ -422,19 +422,27 @@ mod tests {
     use std::process::Command;
     use std::thread;
 
-    /// The numbers of the attempts that succeed in a confined process.
-    fn succeeding(confinement: Confinement<'_>, attempts: &[&dyn Fn() -> bool]) -> i32 {
+    /// The attempts that succeed in a confined process, a bit for each.
+    fn succeeding(confinement: Confinement<'_>, attempts: &[&dyn Fn() -> bool]) -> u32 {
+        /// As many as an exit status has room for, beside one for a failure.
+        const BITS: usize = 7;
         let bits = |attempts: &[&dyn Fn() -> bool]| {
             attempts.iter().enumerate().map(|(n, succeeds)| u8::from(succeeds()) << n).sum::<u8>()
         };
-        in_child(|| {
-            let confined = set_no_new_privs(true).map_err(io::Error::from);
-            match confined.and_then(|()| confinement.begin()) {
-                Ok(Confined { has_seccomp: true, .. }) => bits(attempts),
-                _ => u8::MAX,
-            }
-        })
-        .unwrap()
+        let of_some = |attempts: &[&dyn Fn() -> bool]| {
+            let bits = in_child(|| {
+                let confined = set_no_new_privs(true).map_err(io::Error::from);
+                match confined.and_then(|()| confinement.begin()) {
+                    Ok(Confined { has_seccomp: true, .. }) => bits(attempts),
+                    _ => u8::MAX,
+                }
+            });
+            let bits = u32::try_from(bits.unwrap()).expect("an attempt panicked");
+            assert!(bits < 1 << BITS, "the process was not confined");
+            bits
+        };
+        let chunks = attempts.chunks(BITS).enumerate();
+        chunks.map(|(n, some)| of_some(some) << (n * BITS)).sum()
     }
 
     fn has_landlock() -> bool {
