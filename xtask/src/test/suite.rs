@@ -15,6 +15,8 @@ use crate::workspace::{FEATURES, cargo_quiet};
 use crate::{process, say};
 
 const MARK: &str = "xtask-suite:";
+/// The line of this machine's kernel log after which the messages of the tests begin.
+const LOG_BEGINS: &str = "xtask-suite: the kernel log of the tests begins";
 /// Lines of output to show of an executable that crashed.
 const CRASH_LINES: usize = 40;
 /// How many of the groups that took the longest are named.
@@ -270,9 +272,10 @@ impl Suite {
             Machine::Virtual(_) => "few",
         };
         writeln!(script, "export PROBE_FAULTS={faults}")?;
-        if let Machine::Virtual(_) = machine {
+        match machine {
             // Each takes one to two seconds there.
-            script += "export PROBE_HANDOVERS=10\n";
+            Machine::Virtual(_) => script += "export PROBE_HANDOVERS=10\n",
+            Machine::Here { .. } => writeln!(script, "echo '{LOG_BEGINS}' 2>/dev/null >/dev/kmsg")?,
         }
         let (last, others): (Vec<_>, Vec<_>) =
             self.select(machine).partition(|group| group.name == LAST);
@@ -306,6 +309,11 @@ impl Suite {
         report_slowest(name, times);
         let mark = format!("{MARK} kernel log\n");
         let kernel = log.split_once(&mark).map_or("", |(_, kernel)| kernel);
+        let kernel = match machine {
+            Machine::Virtual(_) => kernel,
+            // The log also has messages from before, perhaps of earlier tests. In a container, it may have no mark.
+            Machine::Here { .. } => kernel.rsplit_once(LOG_BEGINS).map_or("", |(_, own)| own),
+        };
         libtest::report_skipped(name, log);
         counts.plus(judge_kernel(name, kernel))
     }
@@ -438,11 +446,19 @@ mod tests {
     #[test]
     fn kernel_reports_fail_a_run_with_passing_tests() {
         let suite = Suite { groups: Vec::new() };
-        let here = Machine::Here { kprobes: true, all_faults: false };
-        let judge = |line: &str| suite.judge("x", here, &format!("{MARK} kernel log\n{line}\n"));
-        assert_eq!(judge("[ 1.0] all is well"), Counts::default());
+        let share = Share { of_one_kernel: true, of_kprobes: true, others: true };
+        let judge = |machine, lines: &str| {
+            suite.judge("x", machine, &format!("{MARK} kernel log\n{lines}\n"))
+        };
+        let virtual_machine = Machine::Virtual(share);
+        assert_eq!(judge(virtual_machine, "[ 1.0] all is well"), Counts::default());
         let hung = "[ 1.0] INFO: task probe:9 blocked for more than 120 seconds.";
-        assert_eq!(judge(hung), Counts::FAILED);
+        assert_eq!(judge(virtual_machine, hung), Counts::FAILED);
+        // On this machine, what came before the tests is not theirs.
+        let here = Machine::Here { kprobes: true, all_faults: false };
+        let begins = format!("[ 0.5] {LOG_BEGINS}");
+        assert_eq!(judge(here, &format!("{hung}\n{begins}\n[ 2.0] ok")), Counts::default());
+        assert_eq!(judge(here, &format!("{begins}\n{hung}")), Counts::FAILED);
     }
 
     fn built(target: &str) -> Executable {
