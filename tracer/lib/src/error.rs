@@ -529,7 +529,7 @@ fn lockdown_hint() -> Option<String> {
 fn tracefs_hint(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::PermissionDenied => lockdown_hint().unwrap_or_else(|| {
-            ". That takes CAP_DAC_READ_SEARCH, or a tracefs for a group of this user's: mount -o \
+            ". That requires CAP_DAC_READ_SEARCH, or a tracefs that your group may read: mount -o \
              remount,mode=750,gid=GROUP /sys/kernel/tracing"
                 .to_owned()
         }),

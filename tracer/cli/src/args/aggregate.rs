@@ -95,7 +95,7 @@ pub(crate) struct Aggregate {
     #[command(flatten)]
     pub(crate) choice: Choice,
 
-    /// End after this time, like 10s or 500ms
+    /// End after this time, like 10s or 500ms; seconds need no unit
     #[arg(short, long, value_name = "TIME", value_parser = value::duration)]
     pub(crate) duration: Option<Duration>,
 

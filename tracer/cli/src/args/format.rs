@@ -48,7 +48,7 @@ pub(super) const COUNTS: &Values<CountFormat> = &[
 
 pub(super) const LATENCIES: &Values<LatencyFormat> = &[
     (&["table"], "A histogram for each function", LatencyFormat::Table),
-    (&["jsonl", "json"], "One JSON object per line and function", LatencyFormat::Jsonl),
+    (&["jsonl", "json"], "One JSON object per function, each on a line", LatencyFormat::Jsonl),
     (&["svg"], "An SVG picture", LatencyFormat::Svg),
 ];
 

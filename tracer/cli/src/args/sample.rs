@@ -41,7 +41,7 @@ pub(crate) struct Sample {
     pub(crate) freq: Option<NonZeroU64>,
 
     /// Take a sample every N events; for clocks, every N nanoseconds
-    #[arg(short, long, value_name = "N", conflicts_with = "freq")]
+    #[arg(short, long, value_name = "N", conflicts_with = "freq", value_parser = value::events_per_sample)]
     pub(crate) count: Option<NonZeroU64>,
 
     /// Sample all CPUs; the default without another target
@@ -71,7 +71,7 @@ pub(crate) struct Sample {
     #[arg(long)]
     pub(crate) include_self: bool,
 
-    /// End after this time, like 10s or 500ms
+    /// End after this time, like 10s or 500ms; seconds need no unit
     #[arg(short, long, value_name = "TIME", value_parser = value::duration)]
     pub(crate) duration: Option<Duration>,
 

@@ -4,7 +4,7 @@
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct Seal {
     /// Give up every privilege before the first event is read, except the one to signal a command. Standard error names any
-    /// other that is kept. Events on CPUs that come online later are lost, but counts and latencies include them. Addresses of
+    /// other that is kept. CPUs that come online later are not covered, except by counts and latencies. Addresses of
     /// other users' processes have no names
     #[arg(long = "sealed")]
     pub(crate) is_sealed: bool,

@@ -1,10 +1,12 @@
 //! Targets, and the choice among the matches of patterns.
 
 use super::value::{self, PidList};
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{ValueEnum, ValueHint};
 use probe_sys::escape::Escaped;
 use probe_tracer::{ProbeSpec, Target, TraceError, TracedCommand, TracerBuilder, User};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 /// The target of a trace.
@@ -28,8 +30,8 @@ pub(crate) struct TargetArgs {
     pub(crate) tid: Option<u32>,
 
     /// Trace only threads of this name (up to 15 bytes)
-    #[arg(short = 'n', long, value_name = "NAME", value_parser = value::comm)]
-    pub(crate) comm: Option<String>,
+    #[arg(short = 'n', long, value_name = "NAME", value_parser = OsStringValueParser::new().try_map(value::comm))]
+    pub(crate) comm: Option<OsString>,
 
     /// Trace only this user, by number or by name
     #[arg(short, long, value_name = "USER", value_parser = value::uid)]
@@ -109,13 +111,14 @@ impl TargetArgs {
         // Each of these is an iterator of at most one value.
         let builder = self.cgroup.iter().fold(builder, TracerBuilder::cgroup);
         let builder = self.tid.into_iter().fold(builder, TracerBuilder::thread);
-        if let Some(name) = self.comm.as_deref().filter(|name| name.contains(['*', '?'])) {
-            let name = Escaped(name.as_bytes());
+        let comm = self.comm.as_deref().map(OsStr::as_bytes);
+        if let Some(name) = comm.filter(|name| name.iter().any(|byte| b"*?".contains(byte))) {
+            let name = Escaped(name);
             log::warn!(
                 "-n selects threads of exactly this name; for a pattern, write 'PROBE/comm ~ \"{name}\"/'"
             );
         }
-        let builder = self.comm.iter().fold(builder, |builder, comm| builder.named(comm));
+        let builder = comm.into_iter().fold(builder, TracerBuilder::named);
         self.uid.into_iter().fold(builder, TracerBuilder::user)
     }
 }

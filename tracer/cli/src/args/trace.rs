@@ -183,7 +183,7 @@ pub(crate) struct Traced {
     #[arg(short = 'M', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) max_events: Option<u64>,
 
-    /// End after this time, like 10s or 500ms
+    /// End after this time, like 10s or 500ms; seconds need no unit
     #[arg(short, long, value_name = "TIME", value_parser = value::duration)]
     pub(crate) duration: Option<Duration>,
 
@@ -195,7 +195,8 @@ pub(crate) struct Traced {
     #[arg(short, long)]
     pub(crate) ret: bool,
 
-    /// Report only calls that took longer than this, like 1ms or 10us; implies --ret
+    /// Report only calls that took longer than this, like 1ms or 10us (a number without a unit is in seconds);
+    /// implies --ret
     #[arg(long, value_name = "TIME", value_parser = value::duration)]
     pub(crate) longer: Option<Duration>,
 

@@ -5,6 +5,7 @@ use probe_perf::{Event, EventError};
 use probe_sys::cpus;
 use probe_tracer::{ProbeSpec, User};
 use probe_tracer_common::trace::COMM_LEN;
+use std::ffi::OsString;
 use std::io;
 use std::num::NonZeroU64;
 use std::str::FromStr;
@@ -85,10 +86,10 @@ pub(super) fn per_second(text: &str) -> Result<u32, String> {
     number.ok_or_else(|| "expected N/s, like 100/s for a hundred a second".to_owned())
 }
 
-pub(super) fn comm(text: &str) -> Result<String, String> {
-    match text.len() {
+pub(super) fn comm(name: OsString) -> Result<OsString, String> {
+    match name.len() {
         0 => Err("the name is empty".into()),
-        len if len < COMM_LEN => Ok(text.to_owned()),
+        len if len < COMM_LEN => Ok(name),
         len => Err(format!("{len} bytes is too long: names have at most {} bytes", COMM_LEN - 1)),
     }
 }
@@ -116,6 +117,10 @@ pub(super) fn thread(text: &str) -> Result<u32, String> {
         true => "expected a thread id, like 17; --time chooses the clock of events".to_owned(),
         false => "expected a thread id, like 17".to_owned(),
     })
+}
+
+pub(super) fn events_per_sample(text: &str) -> Result<NonZeroU64, String> {
+    text.parse().map_err(|_| "expected a number of events, from 1 on".to_owned())
 }
 
 pub(super) fn frequency(text: &str) -> Result<NonZeroU64, String> {

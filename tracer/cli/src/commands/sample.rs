@@ -148,6 +148,9 @@ fn print(
 fn summarize(counts: &SamplerCounts, of_probe: u64) {
     let SamplerCounts { samples, lost, throttled, malformed, .. } = counts;
     let mut text = format!("{samples} samples, {lost} lost");
+    if *lost > 0 {
+        text += " (a larger ring has more room: -B)";
+    }
     if *throttled > 0 {
         text += &format!(", throttled {throttled} times");
     }

@@ -5,8 +5,10 @@ use crate::probe::commands::{self, own, shell};
 use crate::probe::{assert_exit, counts, events, probe, stderr, stdout, succeed};
 use probe_tracer::{Info, ProbeSpec, Provider, list};
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs;
 use std::hint::black_box;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 use std::process::Command;
 
@@ -151,4 +153,21 @@ fn everything_that_is_listed_can_be_traced() {
     }
     let output = probe(["count"]).args(&some).args(["-d", "1ms"]).output().unwrap();
     assert!(output.status.success(), "{some:#?}: {}", stderr(&output));
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_thread_or_a_program_may_have_a_name_that_is_not_text() {
+    let dir = tempfile::tempdir().unwrap();
+    let name = OsStr::from_bytes(b"a\xff");
+    fs::copy("/bin/true", dir.path().join(name)).unwrap();
+    let path = std::env::var("PATH").unwrap();
+    let mut count = probe(["count", "tracepoint:sched:sched_process_exit", "-n"]);
+    count.env("PATH", format!("{}:{path}", dir.path().display())).args([
+        name,
+        OsStr::new("--"),
+        name,
+    ]);
+    let counted = stdout(&succeed(&mut count));
+    assert!(counted.contains("1 tracepoint sched:sched_process_exit"), "{counted}");
 }

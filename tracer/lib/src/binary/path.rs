@@ -52,14 +52,14 @@ pub(crate) fn is_program(name: &str) -> bool {
 }
 
 /// Looks a program up in `PATH`.
-pub(crate) fn program(name: &str) -> Option<PathBuf> {
+pub(crate) fn program(name: impl AsRef<Path>) -> Option<PathBuf> {
     let is_program = |path: &PathBuf| {
         fs::metadata(path)
             .is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
     };
     // The C library's default.
     let path = env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
-    env::split_paths(&path).map(|directory| directory.join(name)).find(is_program)
+    env::split_paths(&path).map(|directory| directory.join(&name)).find(is_program)
 }
 
 /// Looks a library up in the first directory that has it: by this name, or otherwise by any version if there is only

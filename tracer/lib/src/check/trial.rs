@@ -31,7 +31,7 @@ use std::thread;
 const KPROBES: &str = "a kernel with CONFIG_KPROBES, CONFIG_KPROBE_EVENTS and CONFIG_PERF_EVENTS";
 const UPROBES: &str = "a kernel with CONFIG_UPROBE_EVENTS and CONFIG_PERF_EVENTS";
 const WITHOUT_KPROBES: &str = "nothing; tracepoint:, rawtp: and uprobe: do not need them";
-const TRACEFS: &str = "CAP_DAC_READ_SEARCH, or a tracefs for a group of this user's: mount -o \
+const TRACEFS: &str = "CAP_DAC_READ_SEARCH, or a tracefs that your group may read: mount -o \
                        remount,mode=750,gid=GROUP /sys/kernel/tracing";
 
 pub(super) fn all(options: &Options) -> [(Feature, Outcome); 19] {

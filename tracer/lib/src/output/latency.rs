@@ -21,7 +21,7 @@ pub enum LatencyFormat {
     /// A histogram for each function.
     #[default]
     Table,
-    /// One JSON object per line and function: `calls`, their `total` in nanoseconds, and in `buckets` the
+    /// One JSON object per function, each on a line: `calls`, their `total` in nanoseconds, and in `buckets` the
     /// number of calls in each range of nanoseconds.
     Jsonl,
     /// A picture with a histogram of each function.

@@ -1,5 +1,6 @@
 //! The header section, which describes what is traced.
 
+use super::name_sizes::LONGEST;
 use crate::output::Origin;
 use crate::resolve::PlannedField;
 use crate::resolve::names::ValueNames;
@@ -81,8 +82,10 @@ impl ProbeHeader {
     }
 }
 
+/// Every event has names of the header in its output, so no more is used than any true name has.
 fn harmless(name: &str) -> String {
-    Escaped(name.as_bytes()).to_string()
+    let bytes = name.as_bytes();
+    Escaped(&bytes[..bytes.len().min(LONGEST)]).to_string()
 }
 
 fn with_harmless_names(mut shape: Shape) -> Shape {

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 /// The longest names of one address, in bytes. Compilers make names of some kilobytes.
-const LONGEST: usize = 32 << 10;
+pub(super) const LONGEST: usize = 32 << 10;
 
 /// The largest number of functions at one address: one, and those that are inlined there.
 const DEEPEST: usize = 256;

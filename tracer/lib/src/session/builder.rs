@@ -207,8 +207,8 @@ impl TracerBuilder {
 
     /// Narrows the target to threads with this name, which has at most 15 bytes.
     #[must_use]
-    pub fn named(mut self, comm: &str) -> Self {
-        let name = Operand::Text(comm.as_bytes().to_vec());
+    pub fn named(mut self, comm: impl AsRef<[u8]>) -> Self {
+        let name = Operand::Text(comm.as_ref().to_vec());
         self.filter.add(FieldBase::Builtin(Builtin::Comm), Operator::Equal, name);
         self
     }

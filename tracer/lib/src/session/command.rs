@@ -49,11 +49,12 @@ impl TracedCommand {
         let output = io::stderr().as_fd().try_clone_to_owned();
         let output = output.map_err(|error| failed(program, error))?;
         // Otherwise the child would try each folder in `PATH`, and its failed calls would be traced.
-        let by_name = program.to_str().filter(|name| !name.contains('/'));
-        let path = match by_name.map(binary::program) {
-            Some(Some(found)) => found.into(),
-            Some(None) => return Err(failed(program, Errno::NOENT.into())),
-            None => program.clone(),
+        let path = match program.as_bytes().contains(&b'/') {
+            true => program.clone(),
+            false => match binary::program(program) {
+                Some(found) => found.into(),
+                None => return Err(failed(program, Errno::NOENT.into())),
+            },
         };
         // The child would report the same, but only when everything is attached and the output has begun.
         can_run(Path::new(&path)).map_err(|error| failed(program, error))?;
