@@ -190,7 +190,7 @@ fn open_hint(error: &io::Error) -> String {
             let paranoid = fs::read_to_string(path).unwrap_or_else(|_| "unknown".into());
             return format!(
                 ". Run as root, or with CAP_PERFMON, or lower the sysctl kernel.perf_event_paranoid, which \
-                 is {}: 2 allows your own processes without the kernel, 1 with it, and -1 everything",
+                 is {}: 2 allows your own processes in user mode, 1 also in the kernel, and -1 everything",
                 paranoid.trim()
             );
         }

@@ -4,8 +4,8 @@
 //! [`std::io::Error`]. The crates above explain to users what an errno means; [`hint`] has the sentences that they
 //! share. [`hardware`] and [`prefetch`] execute one instruction of the processor instead.
 //!
-//! All `unsafe` code of user space is in this crate. It serves `probe-user`, `probe-perf` and the tracer, and changes
-//! with them.
+//! All `unsafe` code of the libraries in user space is in this crate. It serves `probe-user`, `probe-perf` and the
+//! tracer, and changes with them.
 
 #![deny(missing_docs)]
 

@@ -10,9 +10,9 @@
 //! for some time. For that, the consumer begins a new eager period, runs the flush program on this CPU, and looks at its
 //! ring once more. Other CPUs are not involved.
 //!
-//! The flush program makes this safe, because it interrupts the CPU. A program there has ended before, and the last look
-//! finds its record; or it begins later, and its record wakes the consumer; or it is in the middle of a record. In the
-//! last case, the flush program reports that, and the CPU stays lazy until another sweep.
+//! The flush program makes this safe, because it interrupts the CPU. There are three cases. A program there has
+//! already ended: the last look finds its record. It begins later: its record wakes the consumer. Or it is in the
+//! middle of a record: the flush program reports that, and the CPU stays lazy until another sweep.
 
 use crate::pipe::claims::Claims;
 use crate::pipe::rate::{Pace, Rate, Wakeups};

@@ -14,8 +14,8 @@ use std::sync::Arc;
 /// A pipe that covers a CPU takes it from an earlier one. If that one was killed, its settings remain: this clears them. If
 /// it still runs, it has to leave the CPU alone from then on.
 ///
-/// The kernel takes the events of a consumer out of the map when it is killed. So an event there belongs to one that lives,
-/// or to a child that it has forked, which has the same descriptor of the map.
+/// When a consumer is killed, the kernel takes its events out of the map. So an event there belongs to a consumer that
+/// is alive, or to a child that a consumer has forked, which has the same descriptor of the map.
 #[derive(Debug)]
 pub(crate) struct Claims {
     /// The page, or why there is none: an error, or that nobody knows of one.

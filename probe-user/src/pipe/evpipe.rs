@@ -184,7 +184,7 @@ impl EvPipe {
         progress
     }
 
-    /// Counts the records that were no records of their kind.
+    /// Counts the records that were not valid records of their kind.
     pub(crate) fn count_rejected<C: Consumer>(&mut self, consumer: &mut C) {
         while let Some((cpu, records)) = consumer.rejected() {
             if let Ok(at) = self.coverage.queues.position(cpu) {
@@ -399,7 +399,8 @@ impl Drive for EvPipe {
 }
 
 /// Readable when a drain would find something, or a sweep is due, but not for what the last drain has left
-/// ([`Progress::pending`]).
+/// ([`Progress::pending`]). Watch it level-triggered, without `EPOLLET`: a drain may leave the notice of a CPU that goes online
+/// or offline to the next one.
 impl AsFd for EvPipe {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.waiting.epoll.as_fd()

@@ -178,7 +178,8 @@ impl Options {
     /// nothing until a [dump](crate::EvPipe::dump), which a [`Trigger`](crate::flight::Trigger) may request.
     ///
     /// The only wakeup policy that makes a difference is the default, [`Wakeup::Adaptive`]: with it, records are
-    /// packed. There are no wakeups and no sweeps: the consumer does not run until there is a dump.
+    /// packed. There are no wakeups and no sweeps: the consumer does not run until there is a dump. A CPU that comes online
+    /// again has a new ring, and the next dump has what is in its two last ones, too.
     #[must_use]
     pub fn overwrite(mut self) -> Self {
         self.overwrites = true;
