@@ -28,12 +28,13 @@ pub(crate) struct FoundRecord {
 const RETIRED: usize = 2;
 
 impl EvQueue {
-    /// Drops the oldest rings of earlier times, as if newer records had overwritten them.
+    /// Drops the oldest rings of earlier times, as if newer records had overwritten them. Does nothing to rings that are
+    /// drained.
     pub(crate) fn limit_retired(&mut self) {
-        while self.retired.len() > RETIRED {
-            if let Some(ring) = self.retired.front_mut().and_then(EventRing::backward_mut) {
-                self.seen.received.overwritten_bytes.add(ring.unread());
-            }
+        while self.retired.len() > RETIRED
+            && let Some(ring) = self.retired.front_mut().and_then(EventRing::backward_mut)
+        {
+            self.seen.received.overwritten_bytes.add(ring.unread());
             self.forget_oldest();
         }
     }

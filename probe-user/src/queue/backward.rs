@@ -64,7 +64,7 @@ impl<M: RingMemory> Backward<M> {
     /// Finds what has been written since the last look. No program may write to the ring meanwhile.
     pub(crate) fn look(&mut self) -> Found {
         let head = self.memory.head();
-        let written = self.unread();
+        let written = self.seen.wrapping_sub(head);
         self.seen = head;
         let size = self.memory.geometry().size() as u64;
         let there = written.min(size);

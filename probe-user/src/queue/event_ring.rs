@@ -105,11 +105,6 @@ impl EventRing {
         }
     }
 
-    /// Whether newer records overwrite older ones.
-    pub(crate) fn is_backward(&self) -> bool {
-        matches!(self.direction, Direction::Backward(_))
-    }
-
     /// The ring, if newer records overwrite older ones.
     pub(crate) fn backward_mut(&mut self) -> Option<&mut Backward<RingPages>> {
         match &mut self.direction {

@@ -69,9 +69,7 @@ impl EvQueue {
     pub(crate) fn go_online(&mut self, ring: EventRing) {
         self.source = Source::Online;
         self.retired.push_back(std::mem::replace(&mut self.ring, ring));
-        if self.ring.is_backward() {
-            self.limit_retired();
-        }
+        self.limit_retired();
     }
 
     /// The CPU is offline: its event will never write again.

@@ -525,14 +525,16 @@ fn lockdown_hint() -> Option<String> {
     lockdown::hint(lockdown::level().as_deref())
 }
 
+/// What reading tracefs takes.
+pub(crate) const TO_READ_TRACEFS: &str = "CAP_DAC_READ_SEARCH, or a tracefs that your group may read: mount -o \
+                                          remount,mode=750,gid=GROUP /sys/kernel/tracing";
+
 /// What to do about a tracefs that cannot be read.
 fn tracefs_hint(error: &io::Error) -> String {
     match error.kind() {
-        io::ErrorKind::PermissionDenied => lockdown_hint().unwrap_or_else(|| {
-            ". That requires CAP_DAC_READ_SEARCH, or a tracefs that your group may read: mount -o \
-             remount,mode=750,gid=GROUP /sys/kernel/tracing"
-                .to_owned()
-        }),
+        io::ErrorKind::PermissionDenied => {
+            lockdown_hint().unwrap_or_else(|| format!(". That requires {TO_READ_TRACEFS}"))
+        }
         _ => ". Mount it: mount -t tracefs tracefs /sys/kernel/tracing".to_owned(),
     }
 }

@@ -103,7 +103,7 @@ const HOOKS: &[Hook] = &[
 struct Hits([Vec<(u64, Vec<u8>)>; 2]);
 
 impl Hits {
-    /// The records of both probes from this time on, sorted. A hit while the trace begins or ends may reach one of the two
+    /// The records of both probes at these times, sorted. A hit while the trace begins or ends may reach one of the two
     /// programs only.
     fn of_both(self, times: Range<u64>) -> [Vec<Vec<u8>>; 2] {
         self.0.map(|hits| {

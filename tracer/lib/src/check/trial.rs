@@ -2,7 +2,7 @@
 
 use super::{Feature, Outcome, no, yes};
 use crate::binary::Binary;
-use crate::error::TraceError;
+use crate::error::{TO_READ_TRACEFS, TraceError};
 use crate::hook::Host;
 use crate::hook::architecture::Architecture;
 use crate::hook::attach::{Attacher, Link};
@@ -31,8 +31,6 @@ use std::thread;
 const KPROBES: &str = "a kernel with CONFIG_KPROBES, CONFIG_KPROBE_EVENTS and CONFIG_PERF_EVENTS";
 const UPROBES: &str = "a kernel with CONFIG_UPROBE_EVENTS and CONFIG_PERF_EVENTS";
 const WITHOUT_KPROBES: &str = "nothing; tracepoint:, rawtp: and uprobe: do not need them";
-const TRACEFS: &str = "CAP_DAC_READ_SEARCH, or a tracefs that your group may read: mount -o \
-                       remount,mode=750,gid=GROUP /sys/kernel/tracing";
 
 pub(super) fn all(options: &Options) -> [(Feature, Outcome); 19] {
     let held = Capabilities::effective().unwrap_or(Capabilities::NONE);
@@ -229,7 +227,7 @@ impl Trial {
                     false => no("nothing", self.permission()),
                 }
             }
-            Err(TraceError::Tracefs { .. }) => no("nothing, without tracefs", TRACEFS),
+            Err(TraceError::Tracefs { .. }) => no("nothing, without tracefs", TO_READ_TRACEFS),
             Err(error) => no("nothing", error.to_string()),
         }
     }
@@ -270,7 +268,9 @@ impl Trial {
     fn tracefs(&self) -> Outcome {
         match Tracefs::open() {
             Ok(tracefs) => yes(tracefs.root().display().to_string()),
-            Err(TraceError::Tracefs { source }) => no(format!("nothing ({source})"), TRACEFS),
+            Err(TraceError::Tracefs { source }) => {
+                no(format!("nothing ({source})"), TO_READ_TRACEFS)
+            }
             Err(error) => no("nothing", error.to_string()),
         }
     }

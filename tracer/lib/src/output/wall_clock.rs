@@ -33,8 +33,6 @@ pub(crate) struct ClockChange {
 #[derive(Debug)]
 pub struct ClockChanges {
     noted: Arc<Noted>,
-    /// How many of them were taken.
-    taken: usize,
     /// Those that count, by time.
     known: Vec<ClockChange>,
     /// What notes them, if they are those of this machine.
@@ -47,8 +45,9 @@ pub(crate) struct ClockNotes(Arc<Noted>);
 
 #[derive(Debug, Default)]
 struct Noted {
+    /// Those that were not taken yet.
     changes: Mutex<Vec<ClockChange>>,
-    /// The number of changes, which is looked at for every event.
+    /// Their number, which is looked at for every event.
     count: AtomicUsize,
 }
 
@@ -64,7 +63,7 @@ impl ClockNotes {
 impl ClockChanges {
     pub(crate) fn channel() -> (ClockNotes, Self) {
         let noted = Arc::<Noted>::default();
-        (ClockNotes(Arc::clone(&noted)), Self { noted, taken: 0, known: Vec::new(), _watch: None })
+        (ClockNotes(Arc::clone(&noted)), Self { noted, known: Vec::new(), _watch: None })
     }
 
     /// Those of this machine, for a trace that began when the wall clock had this offset. `None` if nothing can follow them,
@@ -83,13 +82,12 @@ impl ClockChanges {
     /// The changes since the last call.
     pub(crate) fn news(&mut self) -> Vec<ClockChange> {
         // ORDERING: see `ClockNotes::note`.
-        if self.noted.count.load(Ordering::Relaxed) == self.taken {
+        if self.noted.count.load(Ordering::Relaxed) == 0 {
             return Vec::new();
         }
-        let changes = self.noted.changes.lock().unwrap_or_else(PoisonError::into_inner);
-        let news = changes[self.taken..].to_vec();
-        self.taken = changes.len();
-        news
+        let mut changes = self.noted.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        self.noted.count.store(0, Ordering::Relaxed);
+        std::mem::take(&mut *changes)
     }
 
     /// The offset at a time, in nanoseconds, if it has changed by then.
