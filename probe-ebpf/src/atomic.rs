@@ -1,4 +1,4 @@
-//! The one atomic operation that the verifier of every kernel accepts.
+//! The one atomic operation that the verifier of every kernel accepts, and the order of the others.
 
 /// Adds `n` to `*counter` atomically: not even an interrupt comes between the load and the store.
 ///
@@ -26,4 +26,17 @@ pub unsafe fn add(counter: *mut u64, n: u64) {
         let counter = unsafe { core::sync::atomic::AtomicU64::from_ptr(counter) };
         counter.fetch_add(n, core::sync::atomic::Ordering::Relaxed);
     }
+}
+
+/// Keeps the compiler from moving accesses to memory across this point. The programs of one CPU need no more: they
+/// see each other's accesses in program order.
+#[inline(always)]
+pub(crate) fn barrier() {
+    #[cfg(target_arch = "bpf")]
+    // SAFETY: it is no instruction.
+    unsafe {
+        core::arch::asm!("", options(nostack, preserves_flags));
+    }
+    #[cfg(not(target_arch = "bpf"))]
+    core::sync::atomic::compiler_fence(core::sync::atomic::Ordering::SeqCst);
 }

@@ -121,6 +121,7 @@ impl Claim {
         let Self { slot } = self;
         let given_back = given_back(slot);
         if claims(slot).wrapping_sub(given_back) == 1 {
+            atomic::barrier();
             return Some(Taken { slot, given_back });
         }
         // SAFETY: as in on().
@@ -140,6 +141,7 @@ impl Taken {
     /// Gives the slot back, after which others can take it.
     #[inline(always)]
     pub(crate) fn give_back(self) {
+        atomic::barrier();
         // SAFETY: the counter is in this CPU's map value, and we hold the slot.
         let counter = unsafe { &raw mut (*self.slot).head.given_back };
         // SAFETY: as above.

@@ -42,7 +42,8 @@ pub struct ProbeHit {
     pub task: Task,
     /// The number that user space assigned to the probe when it attached it.
     pub probe: u32,
-    /// Bit `n` is set if the `n`th field could not be read. Its word is 0.
+    /// Bit `n` is set if the `n`th field could not be read. Its word is 0, or [`NULL`](crate::fetch::NULL) for a string or an
+    /// array behind a null pointer.
     pub faults: u32,
 }
 

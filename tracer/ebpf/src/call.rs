@@ -162,7 +162,8 @@ pub(crate) fn returned<C: EbpfContext>(ctx: &C, probe: u32, stack: u64, retval: 
         return 0;
     }
     let Ok(mut hit) = pipe::reserve::<ProbeHit>() else {
-        if CALLS.remove(first).is_ok() {
+        // A call that the map has dropped by now is counted as such, unless the pipe's tally has counted it.
+        if CALLS.remove(first).is_ok() || !count::is_wanted() {
             tally(probe, |counts| &raw mut counts.returned);
             no_slot(probe);
         }

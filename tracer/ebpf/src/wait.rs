@@ -505,9 +505,11 @@ extern "C" fn give_up(thread: u32, number: u32) -> u32 {
 /// read what it waits for.
 #[inline(always)]
 fn taken_from(place: Place) -> Option<(Reservation<ProbeHit>, u32, bool)> {
+    // Before a slot is reserved: another program may have ended this wait.
+    let kept = place.get(0)?;
     let Ok(hit) = pipe::reserve::<ProbeHit>() else {
         // Where hits are reported, the pipe's tally has counted this one as lost.
-        let probe = probe_of(place.get(0)?);
+        let probe = probe_of(kept);
         if remove(place) {
             add_wait(|waits| &raw mut waits.ended);
             if count::is_wanted() {

@@ -420,6 +420,22 @@ fn what_is_nowhere_is_reported_once() {
     assert!(text.contains(&format!("{OPENED} hits undecided (")), "{text}");
 }
 
+/// What has no extent cannot be read later, either. The hits of the other probe come after those of this one.
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_string_whose_length_cannot_be_read_does_not_wait() {
+    // No task that has executed a program submits blocks at the same time.
+    let fields = ["text=p.mm.arg_start:ustr[p.plug.rq_count]", "old_pid"];
+    let probes = fields.map(|field| format!("rawtp:sched_process_exec({field})"));
+    let output = trace(probes, ["sh", "-c", "env env env env true"]);
+    let events = json_lines(&output);
+    let faulted: Vec<_> = events.iter().map(|event| &event["faults"]).collect();
+    let (faulted, rest) = faulted.as_chunks();
+    assert!(faulted.len() >= 6 && rest.is_empty(), "{events:#?}");
+    let text = serde_json::json!(["text"]);
+    assert!(faulted.iter().all(|pair| *pair == [&text, &Value::Null]), "{events:#?}");
+}
+
 #[test]
 #[ignore = "needs root and BPF: cargo xtask test"]
 fn a_thread_that_exits_leaves_its_hits() {

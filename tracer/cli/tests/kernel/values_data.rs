@@ -29,6 +29,7 @@ fn workload() {
             buffers();
         }
         "pointers" => pointers(),
+        "longest" => longest(),
         _ => {}
     }
 }
@@ -78,6 +79,18 @@ fn pointers() {
         unsafe { libc::syscall(libc::SYS_write, -7, at, length) };
         // SAFETY: as above.
         unsafe { libc::syscall(libc::SYS_openat, -7, at, 0) };
+    }
+}
+
+/// The lengths of buffers around that of the longest value.
+const AROUND_THE_LONGEST: [usize; 5] = [4094, 4095, 4096, 4097, 4098];
+
+/// Writes buffers that have no zero, and are longer than they are said to be.
+fn longest() {
+    let bytes = text(8000);
+    for length in AROUND_THE_LONGEST {
+        // SAFETY: there are that many bytes, and the descriptor is of no file.
+        unsafe { libc::write(-7, bytes.as_ptr().cast(), length) };
     }
 }
 
@@ -147,6 +160,23 @@ fn strings_are_whole_or_marked() {
         assert_eq!(exec["args"]["bytes"], hex(name.as_bytes()) + "00");
         assert_eq!(exec["args"]["few"], hex(&name.as_bytes()[..4]));
         assert_eq!(exec["truncated"], json!(["few"]));
+    }
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn the_longest_values_are_whole_and_longer_ones_marked() {
+    // A buffer whose bytes are a text is shown as one.
+    for ty in ["ustr", "bytes"] {
+        let probe = format!("t:syscalls:sys_enter_write(value=buf:{ty}[count])/fd == -7/");
+        let events = events([probe], commands::workload("values_data", "longest"));
+        assert_eq!(events.len(), AROUND_THE_LONGEST.len(), "{ty}");
+        for (event, length) in events.iter().zip(AROUND_THE_LONGEST) {
+            let value = event["args"]["value"].as_str().expect("it can be read");
+            assert!(value == text(length.min(4096)), "{ty}, {length}: {} bytes", value.len());
+            let truncated = if length > 4096 { json!(["value"]) } else { Value::Null };
+            assert_eq!(event["truncated"], truncated, "{ty}, {length}");
+        }
     }
 }
 

@@ -52,6 +52,10 @@ impl<'h> Fetch<'h> {
     pub(super) fn data(&mut self, at: usize, address: u64) {
         span!(self.address = address);
         if !self.find_extent(at) {
+            if !self.waits_for_extent(at) {
+                // What is behind an address of unknown extent cannot be read later, either.
+                self.set_word(at, 0);
+            }
             return self.fault(at);
         }
         self.skip_zero(at);
@@ -96,6 +100,15 @@ impl<'h> Fetch<'h> {
         }
         span!(self.bound = bound);
         true
+    }
+
+    /// Whether what says how long a value is may be readable later.
+    #[inline(always)]
+    fn waits_for_extent(&self, at: usize) -> bool {
+        let field = self.field(at);
+        [field.length, field.room]
+            .into_iter()
+            .any(|extent| extent != 0 && self.waits_for(usize::from(extent) - 1))
     }
 
     /// Skips the zero byte that a string begins with, if it goes on behind it.
@@ -201,7 +214,8 @@ impl<'h> Fetch<'h> {
         }
         let ends = self.field(at).flags & flag::ARRAY != 0 || span!(self.bound) != UNBOUNDED;
         let behind = span!(self.skipped).wrapping_add(span!(self.read) as u64) as usize;
-        if !ends || span!(self.size) != span!(self.wanted) || !self.put(behind, last as u8) {
+        let is_whole = ends && span!(self.size) == span!(self.wanted) && behind < LONGEST;
+        if !is_whole || !self.put(behind, last as u8) {
             return false;
         }
         span!(self.read = span!(self.read) + 1);

@@ -507,7 +507,7 @@ impl Fetch<'_> {
 
     /// Whether a field could not be read, and a predicate waits until it can.
     #[inline(always)]
-    fn waits_for(&self, at: usize) -> bool {
+    pub(super) fn waits_for(&self, at: usize) -> bool {
         let at = at & (FIELDS - 1);
         self.hit.faults & self.table.waiting_fields & 1 << at != 0 && self.waits(at)
     }
