@@ -2,6 +2,7 @@
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use probe_tracer::output::{Format, LatencyFormat, StackFormat, Time};
+use std::path::Path;
 
 /// The values of an option: their names, of which only the first is shown, and their descriptions.
 pub(super) type Values<T> = [(&'static [&'static str], &'static str, T)];
@@ -68,6 +69,16 @@ pub(super) const CLOCKS: &Values<Time> = &[
     ),
 ];
 
+/// The value whose name a file's name ends with, behind a dot.
+pub(super) fn named_by<T: Copy>(values: &'static Values<T>, file: &Path) -> Option<T> {
+    let named = file.extension()?.to_str()?;
+    value_named(values, named)
+}
+
+fn value_named<T: Copy>(values: &'static Values<T>, named: &str) -> Option<T> {
+    values.iter().find(|(names, ..)| names.contains(&named)).map(|&(.., value)| value)
+}
+
 /// A parser of these values.
 pub(super) fn one_of<T>(values: &'static Values<T>) -> impl TypedValueParser<Value = T>
 where
@@ -76,8 +87,6 @@ where
     let possible = values
         .iter()
         .map(|(names, help, _)| PossibleValue::new(names[0]).aliases(&names[1..]).help(*help));
-    PossibleValuesParser::new(possible).try_map(|name| {
-        let value = values.iter().find(|(names, ..)| names.contains(&name.as_str()));
-        value.map(|&(.., value)| value).ok_or("no such value")
-    })
+    PossibleValuesParser::new(possible)
+        .try_map(|name| value_named(values, &name).ok_or("no such value"))
 }

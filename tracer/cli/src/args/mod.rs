@@ -150,6 +150,28 @@ mod tests {
     }
 
     #[test]
+    fn the_name_of_the_output_says_what_is_written() {
+        for (args, format) in [
+            ("", "Table"),
+            ("-o cpu", "Table"),
+            ("-o cpu.txt", "Table"),
+            ("-o .svg", "Table"),
+            ("-o cpu.svg", "Svg"),
+            ("-o svg.folded", "Folded"),
+            ("-o cpu.svg -f folded", "Folded"),
+            ("-o - -f svg", "Svg"),
+        ] {
+            let args = format!("probe sample {args}");
+            let Command::Sample(sample) =
+                Args::of(&Vec::from_iter(args.split_whitespace())).unwrap().command
+            else {
+                panic!("{args}");
+            };
+            assert_eq!(format!("{:?}", sample.format()), format, "{args}");
+        }
+    }
+
+    #[test]
     fn options_without_effect_are_refused() {
         let is_refused = |args: &[&str]| Args::of(&[&["probe"], args].concat()).is_err();
         let recorder = ["trace", "f", "--flight-recorder", "1M"];

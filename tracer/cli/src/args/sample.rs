@@ -23,7 +23,7 @@ use std::time::Duration;
 #[command(after_help = "\
 Examples:
   probe sample -a -d 10s                               what do the CPUs do?
-  probe sample -F 999 -f svg -o make.svg -- make       where does make spend its time?
+  probe sample -F 999 -o make.svg -- make              where does make spend its time?
   probe sample -e page-faults -c 1 -p 4711 -d 10s      where does this process touch new memory?
   probe sample -e sched:sched_process_exec -a -d 1m    which code starts programs?
   probe sample -e intel_pt//u --aux trace -- make      a branch trace of make, for decoders")]
@@ -75,9 +75,9 @@ pub(crate) struct Sample {
     #[arg(short, long, value_name = "TIME", value_parser = value::duration)]
     pub(crate) duration: Option<Duration>,
 
-    /// Output format
-    #[arg(short, long, value_parser = one_of(format::STACKS), default_value = "table")]
-    pub(crate) format: StackFormat,
+    /// Output format [default: table, or what the name of the --output ends with: .svg or .folded]
+    #[arg(short, long, value_parser = one_of(format::STACKS))]
+    format: Option<StackFormat>,
 
     /// The file to write, which is replaced if it exists; - for standard output. It appears only once it is complete
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -115,6 +115,12 @@ impl Sample {
     /// The events to sample.
     pub(crate) fn events(&self) -> Vec<Event> {
         value::each_of(&self.events).collect()
+    }
+
+    /// The format that was asked for, or else what the name of the file ends with.
+    pub(crate) fn format(&self) -> StackFormat {
+        let of_file = || format::named_by(format::STACKS, self.output.as_deref()?);
+        self.format.or_else(of_file).unwrap_or(StackFormat::Table)
     }
 
     /// Which CPUs or tasks are sampled. `command` is the id of the stopped command.

@@ -140,7 +140,7 @@ fn print(
             stacks.stacks_by_event(&names.collect())
         }
     };
-    args.format.write(&stacks, &title, &mut out)?;
+    args.format().write(&stacks, &title, &mut out)?;
     out.flush()
 }
 

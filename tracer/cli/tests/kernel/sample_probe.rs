@@ -110,7 +110,7 @@ fn a_flame_graph_replaces_its_file() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("stacks.svg");
     fs::write(&path, "x".repeat(1 << 20)).unwrap();
-    let output = sampled(&["-f", "svg", "-o", path.to_str().unwrap()]);
+    let output = sampled(&["-o", path.to_str().unwrap()]);
     assert!(output.stdout.is_empty());
     let svg = fs::read_to_string(&path).unwrap();
     assert!(svg.trim_end().ends_with("</svg>") && svg.contains("innermost"), "{svg}");
