@@ -16,7 +16,7 @@ pub(crate) struct Lookup {
     pub(crate) count: usize,
     /// The address of the first of them; 0 if it is not known.
     pub(crate) first: u64,
-    /// Similar names, the nearest first.
+    /// If there is none, similar names, the nearest first.
     pub(crate) near: Vec<String>,
 }
 
@@ -25,11 +25,12 @@ pub(crate) fn look_up(name: &str) -> Lookup {
     let Ok(symbols) = fs::read_to_string("/proc/kallsyms") else { return Lookup::default() };
     let (own, others): (Vec<_>, Vec<_>) = all(&symbols).partition(|symbol| symbol.name == name);
     let others = others.into_iter().map(|other| other.name).filter(|other| !is_hidden(other));
-    Lookup {
-        count: own.len(),
-        first: own.first().map_or(0, |one| one.address),
-        near: nearest(name, others.map(str::to_owned)),
-    }
+    // To compare names takes longer than to find one.
+    let near = match own.is_empty() {
+        true => nearest(name, others.map(str::to_owned)),
+        false => Vec::new(),
+    };
+    Lookup { count: own.len(), first: own.first().map_or(0, |one| one.address), near }
 }
 
 /// The addresses of a module's functions, by name; [`NO_MODULE`] selects functions outside modules. An address is 0
