@@ -6,6 +6,7 @@ use crate::output::ledger::report_ledger;
 use crate::output::print::{report, written};
 use crate::output::stacks::{Stacks, titled};
 use crate::output::{Output, stdout};
+use crate::running::flight::Reported;
 use crate::running::privileges;
 use anyhow::{Result, anyhow, bail, ensure};
 use probe_tracer::output::{Format, Printer, StackFormat, Time, load_time_zone};
@@ -61,6 +62,8 @@ fn events(
     format: Format,
     is_stream: bool,
 ) -> Result<ExitCode> {
+    let is_ordered = args.is_ordered(format, is_stream);
+    recording = recording.live(is_stream && !is_ordered);
     let probes = recording.probes().to_vec();
     let mut printer = Printer::new(stdout(), format, shown(probes.clone(), args.raw_values))
         .origin(recording.origin().clone())
@@ -69,9 +72,9 @@ fn events(
         .symbols(recording.symbols())
         .limit(args.max_events);
     written(printer.start(), "events")?;
-    let replayed = match args.is_ordered(format, is_stream) {
-        true => recording.replay_by_time(&mut printer),
-        false => recording.replay(&mut printer),
+    let replayed = match is_ordered {
+        true => recording.replay_by_time(&mut Reported(&mut printer)),
+        false => recording.replay(&mut Reported(&mut printer)),
     };
     if is_stream && is_enough(&replayed) {
         return enough(&printer.amount(), printer.cut_off());
@@ -100,7 +103,7 @@ fn stacks(
     let title = titled(probes.iter().map(Probe::spec));
     let mut stacks =
         Stacks::new(probes.clone(), recording.symbols(), format, title).limit(args.max_events);
-    let replayed = recording.replay(&mut stacks);
+    let replayed = recording.replay(&mut Reported(&mut stacks));
     if is_stream && is_enough(&replayed) {
         return enough(&stacks.amount(), stacks.print());
     }

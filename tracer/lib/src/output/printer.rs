@@ -130,11 +130,10 @@ impl<W: Write> Printer<W> {
         self.pieces.finish()
     }
 
+    /// Prints an event of one of the probes.
     fn print(&mut self, event: &TraceEvent<'_>) -> ControlFlow<()> {
         self.pieces.accepts()?;
-        let Some(probe) = self.probes.get(event.probe as usize) else {
-            return ControlFlow::Continue(());
-        };
+        let probe = &self.probes[event.probe as usize];
         let stamp = self.times.stamp(event.time);
         let mut names = Names::of(event, &mut self.symbols);
         self.form.event(&mut self.pieces.out, event, probe, stamp, &mut names);
@@ -152,9 +151,9 @@ impl<W: Write> Printer<W> {
 
 impl<W: Write> Consumer for Printer<W> {
     fn record(&mut self, cpu: u32, record: RawRecord<'_>) -> ControlFlow<()> {
-        match TraceEvent::decode(cpu, record) {
+        match TraceEvent::of(&self.probes, cpu, record) {
             Some(event) => self.print(&event),
-            None => ControlFlow::Continue(()),
+            None => self.malformed(TraceEvent::undecodable(cpu, record)),
         }
     }
 

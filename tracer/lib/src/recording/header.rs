@@ -1,9 +1,8 @@
 //! The header section, which describes what is traced.
 
-use super::name_sizes::LONGEST;
 use crate::output::Origin;
 use crate::resolve::PlannedField;
-use crate::resolve::names::ValueNames;
+use crate::resolve::names::{LONGEST, ValueNames};
 use crate::resolve::probe::Probe;
 use crate::resolve::shape::{Field, Shape};
 use crate::spec::{ProbeSpec, SpecError};

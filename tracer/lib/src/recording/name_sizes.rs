@@ -3,11 +3,9 @@
 //! A name stands in the file once, and in the output of every event that has its address in a stack, perhaps a thousand
 //! times. Long names make a small file a large output, so they are not used.
 
+use crate::resolve::names::LONGEST;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-
-/// The longest names of one address, in bytes. Compilers make names of some kilobytes.
-pub(super) const LONGEST: usize = 32 << 10;
 
 /// The largest number of functions at one address: one, and those that are inlined there.
 const DEEPEST: usize = 256;

@@ -6,6 +6,7 @@ use super::input::{Input, RecordingError, Section, malformed};
 use super::name_sizes::NameSizes;
 use super::notes::{CpuNote, DumpNote, LossNote, MalformedNote};
 use crate::output::{ClockChanges, ClockNotes, Origin};
+use crate::resolve::event::TraceEvent;
 use crate::resolve::probe::Probe;
 use crate::session::ledger::Account;
 use crate::symbolize::{Learnt, Symbols};
@@ -36,6 +37,8 @@ pub struct Recording<R> {
     ledger: Option<Account>,
     /// Events that were delivered late although order by time was requested.
     late: u64,
+    /// Whether the consumer has caught up once it has received a section of records.
+    is_live: bool,
 }
 
 /// The memory for records held during a merge by time, in bytes. A record that is older than everything already
@@ -73,8 +76,12 @@ impl<R: Read> Recording<R> {
         if probes.iter().any(|probe| probe.fields().len() > FIELDS) {
             return Err(malformed(section.at, "a probe has too many fields"));
         }
+        let fields = probes.iter().flat_map(Probe::fields);
+        if fields.filter_map(|field| field.names.as_ref()).any(|names| names.are_too_many()) {
+            return Err(malformed(section.at, "the numbers of a field have too many names"));
+        }
         let (names, clock, block, ledger) = (None, None, None, None);
-        Ok(Self { input, origin, probes, names, clock, block, ledger, late: 0 })
+        Ok(Self { input, origin, probes, names, clock, block, ledger, late: 0, is_live: false })
     }
 
     /// The probes with their fields, in the order of their numbers.
@@ -104,6 +111,15 @@ impl<R: Read> Recording<R> {
         changes
     }
 
+    /// For a recording that is still being written: tells the consumer of [`replay`](Self::replay) that it has
+    /// [caught up](Consumer::caught_up) whenever the rest may be a while in coming, so that it can show what it has. Without this,
+    /// it has caught up at the end.
+    #[must_use]
+    pub fn live(mut self, is_live: bool) -> Self {
+        self.is_live = is_live;
+        self
+    }
+
     /// Delivers everything to `consumer` in recorded order, until the end or until it breaks. Another call
     /// continues after the last delivered record.
     ///
@@ -115,7 +131,10 @@ impl<R: Read> Recording<R> {
         consumer: &mut C,
     ) -> Result<ControlFlow<()>, RecordingError> {
         loop {
-            if self.records(consumer)?.is_break() {
+            let had_records = self.block.is_some();
+            if self.records(consumer)?.is_break()
+                || self.is_live && had_records && consumer.caught_up().is_break()
+            {
                 return Ok(ControlFlow::Break(()));
             }
             if self.ledger.is_some() {
@@ -142,6 +161,8 @@ impl<R: Read> Recording<R> {
     ) -> Result<ControlFlow<()>, RecordingError> {
         // The clock of a replay is past every recorded time.
         let mut merge = Merge::new(0, HELD, || u64::MAX);
+        // An earlier record may follow.
+        self.is_live = false;
         let replayed = self.replay(&mut merge.intake(consumer));
         let released = match replayed {
             Ok(ControlFlow::Break(())) => ControlFlow::Break(()),
@@ -250,6 +271,10 @@ impl<R: Read> Recording<R> {
         };
         while let Some(record) = records.next() {
             match record {
+                Ok(record) if TraceEvent::of(&self.probes, cpu, record).is_none() => {
+                    let before = BLOCK_AT + size_of::<BlockPrefix>() + *offset;
+                    return Err(malformed(at + before as u64, "a record that is of no probe"));
+                }
                 Ok(record) => {
                     *offset = records.offset();
                     if consumer.record(cpu, record).is_break() {

@@ -11,19 +11,20 @@ use crate::output::{ClockChange, ClockChanges, Format, Printer, Time};
 use crate::resolve::PlannedField;
 use crate::resolve::event::tests::Hit;
 use crate::resolve::event::{Addresses, Value};
-use crate::resolve::names::ValueNames;
+use crate::resolve::names::{LONGEST, ValueNames};
 use crate::resolve::probe::Probe;
 use crate::resolve::shape::{Enumeration, Field, Shape};
 use crate::session::ledger::TraceLedger;
-use crate::symbolize::{SymbolAccess, Symbols};
+use crate::symbolize::{Learnt, SymbolAccess, Symbols};
 use crate::{Account, Origin};
-use probe_common::{BlockError, RawRecord, RecordKind};
+use probe_common::{BlockError, RawRecord, Record, RecordKind};
+use probe_tracer_common::trace::ProbeHit;
 use probe_user::flight::Dump;
 use probe_user::{Consumer, CpuChange, Loss, Malformed, MalformedReason, OpenError};
 use proptest::prelude::*;
 use std::io;
+use std::ops::ControlFlow;
 use std::sync::Arc;
-use zerocopy::IntoBytes;
 
 const FORMATS: [Format; 3] = [Format::Table, Format::Jsonl, Format::Perfetto];
 
@@ -78,9 +79,7 @@ fn give(to: &mut impl Consumer) {
     to.cpu_changed(CpuChange::Covered { cpu: 1 });
     to.cpu_changed(CpuChange::Offline { cpu: 1 });
     to.cpu_changed(CpuChange::Uncovered { cpu: 1, error: &error });
-    // A record of an unknown kind, without payload.
-    let payload = <[u64]>::as_bytes(&[]);
-    let _ = to.record(1, RawRecord { kind: RecordKind::user(7), time: 13, payload });
+    event(to, 1, 13);
     event(to, 1, 14);
 }
 
@@ -107,7 +106,7 @@ fn recording(
 fn recorded() -> Vec<u8> {
     recording(probes(), Symbols::none(), Origin::here(), |recorder| {
         give(recorder);
-        assert_eq!(recorder.recorded(), 6);
+        assert_eq!(recorder.recorded(), 7);
     })
 }
 
@@ -483,6 +482,140 @@ fn a_small_file_has_no_huge_output() {
     let bytes = recording(vec![probe("f", &many)], Symbols::none(), Origin::here(), |_| ());
     let error = Recording::open(&*bytes).unwrap_err().to_string();
     assert!(error.contains("a probe has too many fields"), "{error}");
+}
+
+/// Names that the kernel's address 7 has had since a time.
+fn names(since: u64, name: &str) -> Vec<Learnt> {
+    let frame = serde_json::json!({"name": name, "offset": 0, "module": null, "source": null});
+    let address = serde_json::json!({"at": 7, "is_return": false});
+    let learnt =
+        serde_json::json!([{"process": null, "since": since, "names": [[address, [frame]]]}]);
+    serde_json::from_value(learnt).unwrap()
+}
+
+/// An earlier name would be that of another function.
+#[test]
+fn an_address_whose_name_is_too_long_has_none() {
+    let addresses = 7_u64.to_ne_bytes();
+    let hit = Hit::new(b"a", 0, &[Value::Stack(Addresses::new(&addresses))]);
+    let probes = vec![probe("f", &[("kstack", Shape::KernelStack)])];
+    // What a replay does not use, and what the recorder cannot write.
+    for length in [LONGEST + 1, 5 << 20] {
+        let bytes = recording(probes.clone(), Symbols::none(), Origin::here(), |recorder| {
+            for (since, name) in [(5, "earlier"), (10, &*"x".repeat(length)), (15, "later")] {
+                assert!(recorder.names(names(since, name)).is_continue());
+                let record = RawRecord { time: since + 1, ..hit.record() };
+                assert!(recorder.record(0, record).is_continue());
+            }
+        });
+        let text = printed(&bytes, Format::Table);
+        let stacks: Vec<_> = text.lines().filter(|line| line.contains("kstack ")).collect();
+        assert_eq!(stacks.len(), 3, "{text}");
+        for (stack, name) in stacks.iter().zip(["earlier", "0x7", "later"]) {
+            assert!(stack.contains(name), "{length}: {text}");
+        }
+    }
+}
+
+#[test]
+fn records_that_are_of_no_probe_are_faults() {
+    let hit = hit(1);
+    let record = hit.record();
+    let other_kind = RawRecord { kind: RecordKind::user(7), ..record };
+    let short = RawRecord { payload: &record.payload[..8], ..record };
+    let mut number = record.payload.to_vec();
+    let at = std::mem::offset_of!(ProbeHit, probe);
+    number[at..at + 4].copy_from_slice(&1_u32.to_ne_bytes());
+    let other_probe = RawRecord { payload: &number, ..record };
+    for wrong in [other_kind, short, other_probe] {
+        // What is recorded instead, and printed of a trace.
+        let bytes = recording(probes(), Symbols::none(), Origin::here(), |recorder| {
+            assert!(recorder.record(0, wrong).is_continue());
+            assert_eq!(recorder.recorded(), 0);
+        });
+        assert!(printed(&bytes, Format::Jsonl).contains("\"malformed\""));
+        let mut live = Vec::new();
+        let mut printer = Printer::new(&mut live, Format::Jsonl, probes());
+        assert!(printer.record(0, wrong).is_continue());
+        printer.finish(&ledger()).unwrap();
+        assert!(String::from_utf8(live).unwrap().contains("\"malformed\""));
+    }
+    let bytes = recorded();
+    let kind = ProbeHit::KIND.0.to_ne_bytes();
+    let is_third = |at: &usize| bytes[*at..].starts_with(&kind) && bytes[at + 8] == 15;
+    let at = (0..bytes.len() - 8).step_by(8).find(is_third).unwrap();
+    let mut damaged = bytes.clone();
+    damaged[at] ^= 0xff;
+    let (lines, end) = replayed(&damaged);
+    let expected = format!("malformed at byte {at}: a record that is of no probe");
+    assert_eq!(end.unwrap_err().to_string(), expected);
+    // A dump, and two events.
+    assert_eq!(lines, replayed(&bytes).0[..3]);
+}
+
+/// A consumer that notes when it has caught up.
+#[derive(Default)]
+struct Followed(Vec<u64>);
+
+impl Consumer for Followed {
+    fn record(&mut self, _: u32, record: RawRecord<'_>) -> ControlFlow<()> {
+        self.0.push(record.time);
+        ControlFlow::Continue(())
+    }
+
+    fn caught_up(&mut self) -> ControlFlow<()> {
+        self.0.push(0);
+        ControlFlow::Continue(())
+    }
+
+    fn lost(&mut self, _: Loss) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+
+    fn malformed(&mut self, _: Malformed) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+
+    fn cpu_changed(&mut self, _: CpuChange<'_>) {}
+}
+
+#[test]
+fn a_consumer_of_a_live_recording_catches_up_with_each_section() {
+    let bytes = recording(probes(), Symbols::none(), Origin::here(), |recorder| {
+        for time in [1, 2] {
+            event(recorder, 0, time);
+        }
+        assert!(recorder.caught_up().is_continue());
+        event(recorder, 0, 3);
+    });
+    for (is_live, expected) in [(false, &[1, 2, 3, 0][..]), (true, &[1, 2, 0, 3, 0, 0])] {
+        let mut followed = Followed::default();
+        let mut recording = Recording::open(&*bytes).unwrap().live(is_live);
+        assert!(recording.replay(&mut followed).unwrap().is_continue());
+        assert_eq!(followed.0, expected);
+    }
+    // By time, all of them are needed first.
+    let mut followed = Followed::default();
+    let mut recording = Recording::open(&*bytes).unwrap().live(true);
+    assert!(recording.replay_by_time(&mut followed).unwrap().is_continue());
+    assert_eq!(followed.0, [1, 2, 3, 0]);
+}
+
+#[test]
+fn numbers_with_too_many_names_are_refused() {
+    let names = |count| {
+        let names = vec![(1, "A".to_owned()); count];
+        let names = ValueNames::of_enumeration(&Enumeration { is_signed: false, names });
+        let (name, shape) = ("n".to_owned(), Shape::Unsigned);
+        let field = Field { name, shape, names: Some(Arc::new(names)) };
+        vec![Probe::new("f(n=arg0)".parse().unwrap(), vec![PlannedField::new(field, 0)])]
+    };
+    let opened = |count| {
+        let bytes = recording(names(count), Symbols::none(), Origin::here(), |_| ());
+        Recording::open(&*bytes).map(drop).map_err(|error| error.to_string())
+    };
+    assert_eq!(opened(1 << 14), Ok(()));
+    assert!(opened((1 << 14) + 1).unwrap_err().contains("too many names"));
 }
 
 fn enumerations() -> impl Strategy<Value = Enumeration> {

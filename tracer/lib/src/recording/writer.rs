@@ -8,7 +8,7 @@ use crate::output::{ClockChanges, Names, Origin, log_cpu_change};
 use crate::resolve::event::{TraceEvent, Value};
 use crate::resolve::probe::Probe;
 use crate::session::ledger::Account;
-use crate::symbolize::Symbols;
+use crate::symbolize::{Learnt, Symbols};
 use probe_common::block::record_span;
 use probe_common::limits::{MAX_PAYLOAD, RECORD_ALIGN};
 use probe_common::record::RecordHeader;
@@ -17,6 +17,7 @@ use probe_user::flight::Dump;
 use probe_user::{Consumer, CpuChange, Loss, Malformed};
 use serde::Serialize;
 use std::io::{self, Write};
+use std::iter;
 use std::ops::ControlFlow;
 use zerocopy::IntoBytes;
 
@@ -142,19 +143,23 @@ impl<W: Write> Recorder<W> {
                 _ => {}
             }
         }
-        let learnt = self.symbols.learnt();
-        if learnt.is_empty() {
-            return ControlFlow::Continue(());
+        match self.symbols.learnt() {
+            learnt if learnt.is_empty() => ControlFlow::Continue(()),
+            learnt => self.names(learnt),
         }
+    }
+
+    /// Writes names of addresses.
+    pub(super) fn names(&mut self, mut learnt: Vec<Learnt>) -> ControlFlow<()> {
         self.pieces.accepts()?;
-        match self.section(Tag::Symbols, 0, &learnt) {
-            // Whoever has made a file with such names must not end the recording.
-            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
-                log::warn!(
-                    "functions have no names in the recording, because the names are too long"
-                );
-                ControlFlow::Continue(())
-            }
+        let mut written = self.section(Tag::Symbols, 0, &learnt);
+        // Whoever has made a file with such names must not end the recording.
+        if is_too_long(&written) {
+            log::warn!("functions have no names in the recording, because the names are too long");
+            learnt.iter_mut().for_each(|learnt| learnt.keep(iter::empty()));
+            written = self.section(Tag::Symbols, 0, &learnt);
+        }
+        match written {
             Err(error) => self.pieces.fail(error),
             Ok(()) => self.pieces.flush_piece(),
         }
@@ -169,17 +174,16 @@ impl<W: Write> Consumer for Recorder<W> {
             return self.pieces.fail(io::Error::new(io::ErrorKind::InvalidInput, what));
         }
         self.look_at_clock()?;
-        let event = TraceEvent::decode(cpu, record);
-        let event = event.filter(|event| (event.probe as usize) < self.probes.len());
-        if let Some(event) = &event {
-            self.name(event, event.probe as usize)?;
-        }
+        let Some(event) = TraceEvent::of(&self.probes, cpu, record) else {
+            return self.malformed(TraceEvent::undecodable(cpu, record));
+        };
+        self.name(&event, event.probe as usize)?;
         if !self.block.has_room(cpu, &record) {
             self.block.write(&mut self.pieces.out);
             self.pieces.flush_piece()?;
         }
         self.block.push(cpu, &record);
-        if event.is_some() { self.pieces.count() } else { ControlFlow::Continue(()) }
+        self.pieces.count()
     }
 
     fn accepts(&mut self) -> ControlFlow<()> {
@@ -210,6 +214,10 @@ impl<W: Write> Consumer for Recorder<W> {
         self.block.write(&mut self.pieces.out);
         self.pieces.flush()
     }
+}
+
+fn is_too_long(written: &io::Result<()>) -> bool {
+    written.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::InvalidInput)
 }
 
 /// The space for records in a block, in bytes.

@@ -3,9 +3,10 @@
 use super::PlannedField;
 use super::probe::Probe;
 use super::shape::{Field, Shape};
-use probe_common::{RawRecord, Record};
+use probe_common::{RawRecord, Record, record_span};
 use probe_tracer_common::fetch::{NULL, SHORT, TRUNCATED};
 use probe_tracer_common::trace::{ProbeHit, Task};
+use probe_user::{Malformed, MalformedReason};
 
 /// A hit of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +75,19 @@ impl<'r> TraceEvent<'r> {
         let (hit, tail) = record.read::<ProbeHit>()?;
         let &ProbeHit { probe, faults, .. } = hit;
         Some(Self { time: record.time, cpu, task: &hit.task, probe, faults, tail })
+    }
+
+    /// Decodes the record of a hit of one of these probes. `None` if it is of another one, or no such record.
+    pub(crate) fn of(probes: &[Probe], cpu: u32, record: RawRecord<'r>) -> Option<Self> {
+        Self::decode(cpu, record).filter(|event| (event.probe as usize) < probes.len())
+    }
+
+    /// Describes a record that is not of an event.
+    pub(crate) fn undecodable(cpu: u32, record: RawRecord<'_>) -> Malformed {
+        let RawRecord { kind, payload, .. } = record;
+        let (len, needed) = (payload.len(), size_of::<ProbeHit>());
+        let reason = MalformedReason::Payload { kind, len, needed };
+        Malformed::new(cpu, record_span(len) as u64, reason)
     }
 
     /// The fields and their values. `probe` must be the probe that was hit.

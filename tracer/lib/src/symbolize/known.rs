@@ -3,7 +3,8 @@
 use super::{Address, Frame, Owner};
 use crate::binary::FileVersion;
 use crate::symbolize::images::ElfFile;
-use std::collections::HashMap;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -39,10 +40,9 @@ impl Space {
     }
 }
 
-/// The functions at an address, and since when it has belonged to them.
+/// The functions at an address.
 #[derive(Debug)]
 struct Name {
-    since: u64,
     frames: Arc<[Frame]>,
     /// When none were found first, and when it is looked up again, if there are none.
     missing: u64,
@@ -65,13 +65,13 @@ impl Retry {
     }
 }
 
-/// The names of an address, by time.
-type ByTime = Vec<Name>;
+/// Names by their addresses and the times since which they have belonged to these.
+type ByTime = BTreeMap<(Address, u64), Name>;
 
 /// Names by address and time. Only in a process may an address get another name.
 #[derive(Debug, Default)]
 pub(super) struct Known {
-    names: HashMap<Space, HashMap<Address, ByTime>>,
+    names: HashMap<Space, ByTime>,
     /// How many bytes they take.
     taken: usize,
 }
@@ -103,26 +103,23 @@ impl Known {
         retry: Retry,
     ) -> bool {
         self.taken += size(&frames);
-        let addresses = match self.names.get_mut(space) {
-            Some(addresses) => addresses,
+        let names = match self.names.get_mut(space) {
+            Some(names) => names,
             None => {
                 self.taken += space.size();
                 self.names.entry(space.clone()).or_default()
             }
         };
-        // Most addresses get only one name.
-        let names = addresses.entry(address).or_insert_with(|| Vec::with_capacity(1));
-        let place = names.binary_search_by_key(&since, |name| name.since);
-        let missing = place.map_or(retry.now, |at| names[at].missing);
-        let new = Name { since, frames, missing, until: retry.until(missing) };
-        match place {
-            Ok(at) => {
-                let previous = std::mem::replace(&mut names[at], new);
+        let name = |frames, missing| Name { frames, missing, until: retry.until(missing) };
+        match names.entry((address, since)) {
+            Entry::Occupied(mut place) => {
+                let missing = place.get().missing;
+                let previous = place.insert(name(frames, missing));
                 self.taken -= size(&previous.frames);
-                previous.frames != names[at].frames
+                previous.frames != place.get().frames
             }
-            Err(at) => {
-                names.insert(at, new);
+            Entry::Vacant(place) => {
+                place.insert(name(frames, retry.now));
                 true
             }
         }
@@ -138,12 +135,12 @@ impl Known {
 
 /// The names in a space.
 #[derive(Clone, Copy)]
-pub(super) struct SpaceNames<'k>(Option<&'k HashMap<Address, ByTime>>);
+pub(super) struct SpaceNames<'k>(Option<&'k ByTime>);
 
 impl<'k> SpaceNames<'k> {
     /// The functions at an address at a time, and since when it has belonged to them.
     pub(super) fn at(self, address: Address, time: u64) -> Option<(u64, &'k Arc<[Frame]>)> {
-        self.last(address, time).map(|name| (name.since, &name.frames))
+        self.last(address, time).map(|(since, name)| (since, &name.frames))
     }
 
     /// The functions at an address that has belonged to them since exactly this time.
@@ -158,13 +155,13 @@ impl<'k> SpaceNames<'k> {
         name.is_some_and(|name| !name.frames.is_empty() || now < name.until)
     }
 
-    fn last(self, address: Address, time: u64) -> Option<&'k Name> {
-        let names = self.0?.get(&address)?;
-        names[..names.partition_point(|name| name.since <= time)].last()
+    fn last(self, address: Address, time: u64) -> Option<(u64, &'k Name)> {
+        let (&(_, since), name) = self.0?.range((address, 0)..=(address, time)).next_back()?;
+        Some((since, name))
     }
 
     fn exactly(self, address: Address, since: u64) -> Option<&'k Name> {
-        self.last(address, since).filter(|name| name.since == since)
+        self.0?.get(&(address, since))
     }
 }
 
@@ -222,6 +219,18 @@ mod tests {
         }
     }
 
+    /// From a file, in any order.
+    #[test]
+    fn names_of_an_address_may_come_in_any_order() {
+        let mut known = Known::default();
+        let (space, address) = (Space::Kernel, Address { at: 1, is_return: false });
+        for since in (1..=200_000).rev() {
+            known.insert(&space, address, since, Arc::default());
+        }
+        let since = |time| known.of(&space).at(address, time).map(|(since, _)| since);
+        assert_eq!([0, 1, 777, u64::MAX].map(since), [None, Some(1), Some(777), Some(200_000)]);
+    }
+
     #[test]
     fn long_names_are_not_kept_without_limit() {
         let mut known = Known::default();
@@ -231,7 +240,7 @@ mod tests {
             let frame = Frame { name: name.clone(), offset: Some(0), module: None, source: None };
             known.insert(&Space::Kernel, Address { at, is_return: false }, 0, [frame].into());
             known.shrink();
-            most = most.max(known.names.get(&Space::Kernel).map_or(0, HashMap::len));
+            most = most.max(known.names.get(&Space::Kernel).map_or(0, BTreeMap::len));
         }
         assert!((1000..5000).contains(&most), "{most}");
     }

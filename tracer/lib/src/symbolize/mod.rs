@@ -81,7 +81,7 @@ enum Watched {
 }
 
 /// An address, and whether it is a return address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 struct Address {
     at: u64,
     /// Whether a call returns there. The next instruction may be in another function than the call.
@@ -113,9 +113,13 @@ pub(crate) struct Learnt {
 }
 
 impl Learnt {
-    /// Drops the names of those addresses that are not kept.
+    /// Leaves only these addresses their functions. The others have none from now on: the ones that they had before were others.
     pub(crate) fn keep(&mut self, mut are_kept: impl Iterator<Item = bool>) {
-        self.names.retain(|_| are_kept.next().unwrap_or_default());
+        for (_, frames) in &mut self.names {
+            if !are_kept.next().unwrap_or_default() {
+                *frames = Arc::default();
+            }
+        }
     }
 }
 

@@ -43,8 +43,9 @@ impl StackCounts {
         self.counts.stacks()
     }
 
+    /// Counts an event of one of the probes.
     fn count(&mut self, event: &TraceEvent<'_>) {
-        let Some(probe) = self.probes.get(event.probe as usize) else { return };
+        let probe = &self.probes[event.probe as usize];
         let mut stacks = [None, None];
         for (field, value) in event.values(probe) {
             if let Value::Stack(stack) = value {
@@ -60,8 +61,9 @@ impl StackCounts {
 impl Consumer for StackCounts {
     fn record(&mut self, cpu: u32, record: RawRecord<'_>) -> ControlFlow<()> {
         self.accepts()?;
-        if let Some(event) = TraceEvent::decode(cpu, record) {
-            self.count(&event);
+        match TraceEvent::of(&self.probes, cpu, record) {
+            Some(event) => self.count(&event),
+            None => self.malformed(TraceEvent::undecodable(cpu, record))?,
         }
         self.accepts()
     }

@@ -39,6 +39,10 @@ pub(super) fn of_type(name: &str) -> Option<ValueNames> {
     }
 }
 
+/// The longest name that is shown, in bytes. Compilers make names of some kilobytes; a file that pretends to be a recording may
+/// have any.
+pub(crate) const LONGEST: usize = 32 << 10;
+
 /// What the numbers of a field mean.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -192,6 +196,14 @@ impl ValueNames {
         }
     }
 
+    /// Whether there are more names than a kernel has for any number. Each event would have to be compared with all of them.
+    pub(crate) fn are_too_many(&self) -> bool {
+        const MOST: usize = 1 << 14;
+        let Self::Constants(parts) = self else { return false };
+        let constants: usize = parts.iter().map(|part| part.constants.len()).sum();
+        parts.len() > u64::BITS as usize || constants > MOST
+    }
+
     /// All names.
     pub(crate) fn all(&self) -> impl Iterator<Item = &str> {
         let parts = match self {
@@ -235,7 +247,7 @@ fn file_mode(mode: u64) -> String {
     }
 }
 
-/// The name of a value. It has none if its parts do not cover it. Only the bits of a mask are shown of what has no name.
+/// The name of a value. It has none if its parts do not cover it, or if it would be too long. Only the bits of a mask are shown of what has no name.
 fn of_parts(parts: &[BitNames], value: u64, mask: u64) -> Option<Cow<'_, str>> {
     let covered = parts.iter().fold(0, |covered, part| covered | part.bits);
     if value & !covered != 0 {
@@ -244,6 +256,9 @@ fn of_parts(parts: &[BitNames], value: u64, mask: u64) -> Option<Cow<'_, str>> {
     let mut text = Cow::Borrowed("");
     for part in parts {
         text += part.name(value & part.bits, mask)?;
+        if text.len() > LONGEST {
+            return None;
+        }
     }
     (!text.is_empty()).then_some(text)
 }
@@ -254,7 +269,7 @@ impl BitNames {
         if let (0, Some(zero)) = (value, &self.zero) {
             return Some(zero.into());
         }
-        let (mut left, mut text) = (self.bits, None);
+        let (mut left, mut text) = (self.bits, None::<Cow<'_, str>>);
         for Constant { mask, value: wanted, name } in &self.constants {
             if *mask == 0 || left & mask != *mask || value & mask != *wanted {
                 continue;
@@ -262,6 +277,7 @@ impl BitNames {
             left &= !mask;
             text = Some(match text {
                 None => Cow::Borrowed(name.as_str()),
+                Some(text) if text.len() > LONGEST => return None,
                 Some(text) => text + &*self.separator + name.as_str(),
             });
             if left == 0 {
@@ -289,6 +305,28 @@ mod tests {
                 .map(|&(mask, value, name)| Constant::new(mask, value, name))
                 .collect(),
         }
+    }
+
+    #[test]
+    fn long_names_and_too_many_are_not_used() {
+        let long = "x".repeat(LONGEST / 2);
+        let bit = |n: u32| (1 << n, 1 << n, long.as_str());
+        let of = |bits: &[u32]| {
+            let constants: Vec<_> = bits.iter().copied().map(bit).collect();
+            ValueNames::Constants(vec![part(u64::MAX, None, &constants)])
+        };
+        let name =
+            |names: &ValueNames| names.of_integer(3, &Shape::Unsigned).map(|name| name.len());
+        assert_eq!(name(&of(&[0])), Some(LONGEST / 2 + "|0x2".len()));
+        assert_eq!(name(&of(&[0, 1])), None);
+        let one = part(1, Some(&long), &[(1, 1, "y")]);
+        let parts = |count| ValueNames::Constants(vec![one.clone(); count]);
+        assert_eq!(parts(1).of_integer(0, &Shape::Unsigned).unwrap().len(), LONGEST / 2);
+        assert_eq!(parts(3).of_integer(0, &Shape::Unsigned), None);
+        assert!(!parts(64).are_too_many() && parts(65).are_too_many());
+        let constants =
+            |count| ValueNames::Constants(vec![part(u64::MAX, None, &vec![(1, 1, "y"); count])]);
+        assert!(!constants(1 << 14).are_too_many() && constants((1 << 14) + 1).are_too_many());
     }
 
     #[test]
