@@ -3,17 +3,20 @@
 use super::images::Images;
 use super::kernel_changes::KernelChanges;
 use crate::kernel::capabilities::Capabilities;
-use crate::session::privileges::keep_for_samples;
+use crate::session::privileges::{keep_for_samples, keep_only};
 use probe_perf::record::{Body, Record};
 use probe_perf::{Event, Flags, PerfError, Sampler, Software, Target};
 use probe_sys::clock::monotonic;
 use std::io;
 use std::time::{Duration, Instant};
 
-/// The size of each ring, in bytes. A process that starts needs about 2 KiB.
+/// The size of each ring with records of processes, in bytes. A process that starts needs about 2 KiB.
 const RING: usize = 256 << 10;
 
-/// Fewer records than these never fill a ring: a record has a path of up to 4 KiB.
+/// The same for the kernel's own changes. An eBPF program that is loaded needs about 100 bytes.
+const KERNEL_RING: usize = 64 << 10;
+
+/// Fewer records than these never fill a ring: a record has a path of up to 4 KiB, or the name of a symbol.
 const FEW: u64 = 50;
 
 /// How long to wait after an attempt to watch a CPU that came online.
@@ -23,27 +26,88 @@ const RETRY: Duration = Duration::from_secs(1);
 /// time of a hit.
 ///
 /// The kernel writes the record of a mapping before the process can execute it, and before its entry in `/proc` can be
-/// read.
+/// read. Any user can map code until records are lost, so what the kernel does has rings of its own.
 #[derive(Debug)]
 pub(super) struct Watch {
-    sampler: Sampler,
-    flags: Flags,
-    /// How many events the sampler has opened. It opens more on each CPU that comes online, where nothing is known of the time
-    /// before.
-    opened: usize,
-    /// When the CPUs that could not be watched are tried again.
-    next_try: Instant,
+    of_processes: Option<Feed>,
+    of_kernel: Option<Feed>,
     images: Images,
     kernel: KernelChanges,
     /// Every record from before this time has been read.
     caught_up: u64,
-    lost: u64,
     /// Whether it was reported that mappings were missed.
     has_warned: bool,
 }
 
+/// Records from the kernel, of one sampler.
+#[derive(Debug)]
+struct Feed {
+    sampler: Sampler,
+    flags: Flags,
+    ring: usize,
+    /// How many events the sampler has opened. It opens more on each CPU that comes online, where nothing is known of the time
+    /// before.
+    opened: usize,
+    lost: u64,
+    /// When the CPUs that could not be watched are tried again.
+    next_try: Instant,
+}
+
+/// What a feed says about itself.
+#[derive(Clone, Copy, Debug)]
+struct Report {
+    /// Whether no record was lost.
+    is_complete: bool,
+    /// Whether it had no CPU to add.
+    is_same: bool,
+    /// Whether it reads all CPUs.
+    is_everywhere: bool,
+}
+
+impl Feed {
+    fn open(flags: Flags, ring: usize, target: Target) -> Result<Self, PerfError> {
+        let sampler = sampler(flags, ring, target)?;
+        let (opened, next_try) = (sampler.ids().len(), Instant::now());
+        Ok(Self { sampler, flags, ring, opened, lost: 0, next_try })
+    }
+
+    /// Reads all records so far. Later ones must wait, because any user can cause them without end.
+    fn read(&mut self, mut note: impl FnMut(&Record<'_>)) -> Report {
+        let (mut records, mut is_complete) = (0, true);
+        self.sampler.for_each_so_far(|record| {
+            records += 1;
+            is_complete &= match &record {
+                Ok(record) => !matches!(record.body, Body::Lost { .. }),
+                Err(_) => false,
+            };
+            if let Ok(record) = record {
+                note(&record);
+            }
+        });
+        if records >= FEW || !is_complete {
+            // The kernel writes the record of a loss only when there is room again.
+            let lost = self.sampler.counts().map_or(u64::MAX, |counts| counts.lost);
+            is_complete &= std::mem::replace(&mut self.lost, lost) == lost;
+        }
+        let opened = self.sampler.ids().len();
+        let is_same = std::mem::replace(&mut self.opened, opened) == opened;
+        Report { is_complete, is_same, is_everywhere: self.sampler.uncovered().next().is_none() }
+    }
+
+    /// Watches the CPUs that came online and are not watched, because the thread that noticed them lacks the privilege. Returns
+    /// whether nothing is known of the time before.
+    fn cover(&mut self) -> Result<bool, PerfError> {
+        if self.sampler.uncovered().next().is_none() || Instant::now() < self.next_try {
+            return Ok(false);
+        }
+        self.next_try = Instant::now() + RETRY;
+        *self = Self::open(self.flags, self.ring, Target::System)?;
+        Ok(true)
+    }
+}
+
 impl Watch {
-    /// Watches all processes or, without the privilege for that, only those of the target.
+    /// Watches the kernel, and all processes or, without the privilege for that, only those of the target.
     pub(super) fn of_processes(target: &Target) -> Result<Self, PerfError> {
         let whole = match target.clone() {
             // Any thread may map something, and so may one that is created later.
@@ -52,50 +116,47 @@ impl Watch {
             Target::ThisProcess => Target::ProcessAndChildren(std::process::id()),
             other => other,
         };
-        let flags = OF_PROCESSES | Flags::KSYMBOL;
-        let sampler = sampler(flags, Target::System).or_else(|_| sampler(flags, whole))?;
-        Ok(Self::with(sampler, flags))
+        let open = |target| Feed::open(OF_PROCESSES, RING, target);
+        let of_processes = open(Target::System).or_else(|_| open(whole))?;
+        let of_kernel = Self::kernel_feed().inspect_err(no_kernel).ok();
+        Ok(Self::with(Some(of_processes), of_kernel))
     }
 
     /// Watches the kernel only.
     pub(super) fn of_kernel() -> Result<Self, PerfError> {
-        Ok(Self::with(sampler(Flags::KSYMBOL, Target::System)?, Flags::KSYMBOL))
+        Ok(Self::with(None, Some(Self::kernel_feed()?)))
     }
 
-    fn with(sampler: Sampler, flags: Flags) -> Self {
+    fn kernel_feed() -> Result<Feed, PerfError> {
+        Feed::open(Flags::KSYMBOL, KERNEL_RING, Target::System)
+    }
+
+    fn with(of_processes: Option<Feed>, of_kernel: Option<Feed>) -> Self {
         let mut images = Images::default();
         images.forget(monotonic());
-        Self {
-            opened: sampler.ids().len(),
-            sampler,
-            flags,
-            next_try: Instant::now(),
-            images,
-            kernel: KernelChanges::default(),
-            caught_up: 0,
-            lost: 0,
-            has_warned: false,
-        }
+        let kernel = KernelChanges::default();
+        Self { of_processes, of_kernel, images, kernel, caught_up: 0, has_warned: false }
     }
 
     /// Gives up the capabilities of the calling thread except `also`, and those that [`cover`](Self::cover) needs.
     pub(super) fn keep_to_cover(&self, also: Capabilities) -> io::Result<Capabilities> {
-        keep_for_samples(&self.sampler, also)
+        match self.of_processes.as_ref().or(self.of_kernel.as_ref()) {
+            Some(feed) => keep_for_samples(&feed.sampler, also),
+            None => keep_only(also),
+        }
     }
 
     /// Watches the CPUs that came online and are not watched, because the thread that noticed them lacks the privilege.
     pub(super) fn cover(&mut self) {
-        if self.sampler.uncovered().next().is_none() || Instant::now() < self.next_try {
-            return;
+        match self.of_kernel.as_mut().map_or(Ok(false), Feed::cover) {
+            Ok(false) => {}
+            Ok(true) => self.kernel.forget(monotonic()),
+            Err(error) => no_kernel(&error),
         }
-        match sampler(self.flags, Target::System) {
-            Ok(sampler) => {
-                (self.opened, self.sampler, self.lost) = (sampler.ids().len(), sampler, 0);
-                self.images.forget(monotonic());
-                self.kernel.forget(monotonic());
-            }
+        match self.of_processes.as_mut().map_or(Ok(false), Feed::cover) {
+            Ok(false) => {}
+            Ok(true) => self.images.forget(monotonic()),
             Err(error) => {
-                self.next_try = Instant::now() + RETRY;
                 self.warn(&format!("a CPU that came online cannot be watched: {error}"));
             }
         }
@@ -138,48 +199,46 @@ impl Watch {
         }
     }
 
-    /// Reads all records so far. Later ones must wait, because any user can cause them without end.
+    /// Reads all records so far.
     pub(super) fn catch_up(&mut self) {
         let now = monotonic();
-        let (mut records, mut is_complete) = (0, true);
-        let Self { sampler, images, kernel, .. } = self;
-        sampler.for_each_so_far(|record| {
-            records += 1;
-            is_complete &= record.is_ok_and(|record| note(images, kernel, &record));
-        });
-        if records >= FEW || !is_complete {
-            // The kernel writes the record of a loss only when there is room again.
-            let lost = self.sampler.counts().map_or(u64::MAX, |counts| counts.lost);
-            is_complete &= std::mem::replace(&mut self.lost, lost) == lost;
+        let Self { of_processes, of_kernel, images, kernel, .. } = self;
+        if let Some(feed) = of_kernel {
+            let report = feed.read(|record| note_of_kernel(kernel, record));
+            if !report.is_complete || !report.is_same {
+                kernel.forget(monotonic());
+            }
         }
-        if !is_complete {
-            self.warn("the kernel could not report what processes mapped");
-        }
-        let opened = self.sampler.ids().len();
-        let is_same = std::mem::replace(&mut self.opened, opened) == opened;
-        if !is_complete || !is_same {
-            self.kernel.forget(monotonic());
-        }
-        if !is_complete || !is_same || self.sampler.uncovered().next().is_some() {
-            self.images.forget(monotonic());
+        if let Some(feed) = of_processes {
+            let report = feed.read(|record| note_of_processes(images, record));
+            if !report.is_complete || !report.is_same || !report.is_everywhere {
+                images.forget(monotonic());
+            }
+            if !report.is_complete {
+                self.warn("the kernel could not report what processes mapped");
+            }
         }
         self.caught_up = now;
     }
 
     /// Warns, but only once, that addresses of processes lack names.
     fn warn(&mut self, why: &str) {
-        if self.flags.contains(OF_PROCESSES) && !std::mem::replace(&mut self.has_warned, true) {
+        if !std::mem::replace(&mut self.has_warned, true) {
             log::warn!("user addresses lack names, because {why}");
         }
     }
+}
+
+fn no_kernel(error: &PerfError) {
+    log::debug!("eBPF programs that are loaded later have no names: {error}");
 }
 
 /// What a watch of processes records.
 const OF_PROCESSES: Flags =
     Flags::MMAP.union(Flags::MMAP2).union(Flags::COMM).union(Flags::COMM_EXEC).union(Flags::TASK);
 
-/// Takes from a record what it says about mappings and the kernel. Returns `false` if records were lost.
-fn note(images: &mut Images, kernel: &mut KernelChanges, record: &Record<'_>) -> bool {
+/// Takes from a record what it says about mappings.
+fn note_of_processes(images: &mut Images, record: &Record<'_>) {
     let time = record.ids.time.unwrap_or(0);
     match &record.body {
         Body::Comm { thread, is_exec: true, .. } => images.exec(thread.pid, time),
@@ -188,20 +247,51 @@ fn note(images: &mut Images, kernel: &mut KernelChanges, record: &Record<'_>) ->
             images.fork(task.thread.pid, task.parent.pid, time);
         }
         Body::Exit(task) if task.thread.pid == task.thread.tid => images.end(task.thread.pid, time),
-        &Body::Ksymbol { addr, len, is_removed, name, .. } => {
-            kernel.note(time, addr..addr.saturating_add(len.into()), name, is_removed);
-        }
-        Body::Lost { .. } => return false,
         _ => {}
     }
-    true
 }
 
-fn sampler(flags: Flags, target: Target) -> Result<Sampler, PerfError> {
+/// Takes from a record what it says about the kernel.
+fn note_of_kernel(kernel: &mut KernelChanges, record: &Record<'_>) {
+    if let &Body::Ksymbol { addr, len, is_removed, name, .. } = &record.body {
+        let time = record.ids.time.unwrap_or(0);
+        kernel.note(time, addr..addr.saturating_add(len.into()), name, is_removed);
+    }
+}
+
+fn sampler(flags: Flags, ring: usize, target: Target) -> Result<Sampler, PerfError> {
     let event = Event::from(Software::Dummy).user_only();
     let builder = Sampler::builder().event(event).period(0).flags(flags).target(target);
     // Nobody waits for records.
-    let mut sampler = builder.bytes_per_ring(RING).wake_after_bytes(RING as u32 / 2).open()?;
+    let mut sampler = builder.bytes_per_ring(ring).wake_after_bytes(ring as u32 / 2).open()?;
     sampler.enable()?;
     Ok(sampler)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    /// Otherwise its names would be read again for each hit, while anybody maps code without pause.
+    #[test]
+    fn mappings_that_were_missed_say_nothing_of_the_kernel() {
+        let mut watch = Watch::of_processes(&Target::ThisProcess).unwrap();
+        watch.catch_up();
+        assert!(!watch.has_warned);
+        let execute = || assert!(Command::new("true").status().unwrap().success());
+        let feed = watch.of_processes.as_ref().unwrap();
+        for _ in 0..3000 {
+            execute();
+            if feed.sampler.counts().unwrap().lost > 0 {
+                break;
+            }
+        }
+        watch.catch_up();
+        // Old kernels report a loss with the next record.
+        execute();
+        watch.catch_up();
+        assert!(watch.has_warned);
+        assert_eq!(watch.kernel().table_since(), 0);
+    }
 }
