@@ -38,16 +38,21 @@ impl Suite {
             Path::new(KEYRING).exists(),
             "{KEYRING} is missing: this needs Debian, with debian-archive-keyring"
         );
-        let state = cache.path("apt").join(name);
-        for dir in ["lists/partial", "archives/partial"] {
-            files::create_folder(&state.join(dir))?;
-        }
-        let source = format!("deb [signed-by={KEYRING}] {} {name} main\n", archive(name)?);
-        fs::write(state.join("sources.list"), source)?;
-        let suite = Self { name, state };
+        let suite = Self::create(name, cache.path("apt").join(name), &archive(name)?)?;
         retry(|| process::quiet(suite.apt("apt-get").args(["-q", "update"])))
             .with_context(|| format!("cannot read the index of Debian's {name}"))?;
         Ok(suite)
+    }
+
+    /// Creates the apt state of a suite that is downloaded from `archive`.
+    fn create(name: &'static str, state: PathBuf, archive: &str) -> Result<Self> {
+        for dir in ["lists/partial", "archives/partial"] {
+            files::create_folder(&state.join(dir))?;
+        }
+        let source = format!("deb [signed-by={KEYRING}] {archive} {name} main\n");
+        files::write(&state.join("sources.list"), source)?;
+        files::write(&state.join("status"), "")?;
+        Ok(Self { name, state })
     }
 
     /// The names of all packages that begin with a text.
@@ -91,9 +96,13 @@ impl Suite {
         command.env("LC_ALL", "C");
         for option in [
             format!("Dir::State::Lists={state}/lists"),
+            // apt also lists installed packages, in versions that the suite may not have.
+            format!("Dir::State::status={state}/status"),
             format!("Dir::Cache={state}"),
             format!("Dir::Etc::SourceList={state}/sources.list"),
             "Dir::Etc::SourceParts=/dev/null".to_owned(),
+            // apt fails if this machine's default release is not among the sources.
+            "APT::Default-Release=".to_owned(),
             // apt's sandbox user cannot write to a home directory. Packages are signed anyway.
             "APT::Sandbox::User=root".to_owned(),
             "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false".to_owned(),
@@ -247,6 +256,17 @@ mod tests {
         assert_eq!(packages[0].version, "7.3.4-1~bpo13+1");
         assert_eq!(packages[0].depends, ["linux-base-amd64", "linux-image-7.3.4+deb13-amd64"]);
         assert_eq!(packages[1].depends, [""; 0]);
+    }
+
+    #[test]
+    fn a_suite_knows_nothing_of_this_machine() {
+        let dir = tempfile::tempdir().unwrap();
+        let suite = Suite::create("sid", dir.path().join("sid"), "http://a/debian").unwrap();
+        let command = suite.apt("apt-cache");
+        let options = command.get_args().filter_map(|option| option.to_str()).collect::<Vec<_>>();
+        let status = options.iter().find_map(|option| option.strip_prefix("Dir::State::status="));
+        assert_eq!(fs::read_to_string(status.unwrap()).unwrap(), "");
+        assert!(options.contains(&"APT::Default-Release="), "{options:?}");
     }
 
     #[test]
