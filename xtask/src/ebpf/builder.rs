@@ -1,4 +1,4 @@
-//! Builds eBPF objects reproducibly: every clone on every machine gets the same bytes.
+//! Builds eBPF objects reproducibly: every clone on every machine gets the same bytes from the same compiler.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -53,15 +53,10 @@ impl Manifest {
         self.objects.iter().find(|entry| entry.path == path)
     }
 
-    /// Describes how the current tools differ from those that built the objects. `None` if they are the same.
-    pub(crate) fn other_tools(&self, rustc: &str, bpf_linker: &str) -> Option<String> {
-        let differs =
-            [("rustc", &*self.rustc, rustc), ("bpf-linker", &*self.bpf_linker, bpf_linker)]
-                .into_iter()
-                .filter(|(_, was, is)| was != is)
-                .map(|(tool, was, is)| format!("{tool} is {is}, the objects were built with {was}"))
-                .collect::<Vec<_>>();
-        (!differs.is_empty()).then(|| differs.join("; "))
+    /// Describes how a compiler differs from the one that built the objects. `None` if it is the same.
+    pub(crate) fn other_rustc(&self, rustc: &str) -> Option<String> {
+        let built = &self.rustc;
+        (built != rustc).then(|| format!("rustc is {rustc}, the objects were built with {built}"))
     }
 }
 
@@ -97,10 +92,11 @@ mod tests {
     }
 
     #[test]
-    fn other_tools_are_named() {
+    fn another_compiler_is_named() {
         let manifest = manifest();
-        assert_eq!(manifest.other_tools(&manifest.rustc, "0.13.0"), None);
-        let other = manifest.other_tools(&manifest.rustc, "0.14.0").unwrap();
-        assert_eq!(other, "bpf-linker is 0.14.0, the objects were built with 0.13.0");
+        assert_eq!(manifest.other_rustc(&manifest.rustc), None);
+        let other = manifest.other_rustc("1.96.0 (1 2026-05-28)").unwrap();
+        let built = "the objects were built with 1.95.0 (59807616e 2026-04-14)";
+        assert_eq!(other, format!("rustc is 1.96.0 (1 2026-05-28), {built}"));
     }
 }

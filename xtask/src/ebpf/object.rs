@@ -80,13 +80,13 @@ impl Object {
         })
     }
 
-    /// What is wrong with the checked-in bytes: they are not those of the current sources, or differ from a new build.
-    /// `None` if nothing is.
+    /// What is wrong with the checked-in bytes: they are not those of the current sources, or differ from those of a new
+    /// build by the same compiler. `None` if nothing is. `built` is the compiler and the bytes of the new build.
     pub(crate) fn fault(
         &self,
         workspace: &Workspace,
         manifest: &Manifest,
-        built: Option<&[u8]>,
+        built: Option<(&str, Vec<u8>)>,
     ) -> Result<Option<String>> {
         let path = self.path.display();
         let Some(entry) = manifest.entry(&self.path) else {
@@ -96,7 +96,8 @@ impl Object {
             Ok(bytes) => bytes,
             Err(error) => return Ok(Some(format!("{path} cannot be read: {error}"))),
         };
-        Ok(if built.is_some_and(|built| built != bytes) {
+        let differs = |(rustc, built)| manifest.other_rustc(rustc).is_none() && built != bytes;
+        Ok(if built.is_some_and(differs) {
             Some(format!("{path} differs from a new build"))
         } else if digest(&bytes) != entry.sha256 {
             Some(format!("{path} does not match its hash in the manifest"))
@@ -190,6 +191,7 @@ fn add(hash: &mut Sha256, part: &[u8]) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::manifest::Entry;
     use super::*;
 
     #[test]
@@ -203,6 +205,28 @@ mod tests {
         assert_eq!(inside.into_iter().collect::<Vec<_>>(), ["probe-common", "probe-ebpf"]);
         let outside = outside.into_iter().collect::<Vec<_>>();
         assert_eq!(outside, ["aya-ebpf v0.2.1 default", "zerocopy-derive v0.8.1 (proc-macro)"]);
+    }
+
+    #[test]
+    fn bytes_are_those_of_a_new_build_by_the_same_compiler() {
+        let workspace = Workspace::load().unwrap();
+        let path = PathBuf::from("tracer/lib/ebpf/probe.bpf.o");
+        let name = String::new();
+        let (folders, outside) = (Vec::new(), Vec::new());
+        let object =
+            Object { path: path.clone(), package: name.clone(), bin: name, folders, outside };
+        let bytes = files::read(&workspace::root().join(&path)).unwrap();
+        let sources = object.sources(&workspace).unwrap();
+        let mut manifest = Manifest { rustc: "1.95.0".to_owned(), ..Manifest::default() };
+        manifest.objects.push(Entry { path, sha256: digest(&bytes), sources });
+        let fault = |manifest: &Manifest, rustc, built: &[u8]| {
+            object.fault(&workspace, manifest, Some((rustc, built.to_owned()))).unwrap()
+        };
+        assert_eq!(fault(&manifest, "1.95.0", &bytes), None);
+        assert!(fault(&manifest, "1.95.0", b"other").unwrap().contains("a new build"));
+        assert_eq!(fault(&manifest, "1.96.0", b"other"), None);
+        manifest.objects[0].sources.clear();
+        assert!(fault(&manifest, "1.96.0", b"other").unwrap().contains("other sources"));
     }
 
     #[test]
