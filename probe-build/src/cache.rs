@@ -5,7 +5,7 @@ use std::fs::{self, File, TryLockError};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use crate::Error;
+use crate::{Error, on_terminal};
 
 /// The folder of all attempts at steps, each in a folder of its own. A finished step is a link to its attempt.
 /// An interrupted attempt is therefore never mistaken for a finished one, and its remaining processes cannot
@@ -44,7 +44,12 @@ impl Cache {
         Self::at(std::path::absolute(&root).map_err(Error::file("find", root))?, waiting)
     }
 
-    fn at(root: PathBuf, waiting: fn()) -> Result<Self, Error> {
+    /// Opens the cache of a build script, which shows on the terminal that it waits for another process.
+    pub(crate) fn of_build() -> Result<Self, Error> {
+        Self::open(|| drop(on_terminal("waiting for another build, which is setting up")))
+    }
+
+    pub(crate) fn at(root: PathBuf, waiting: fn()) -> Result<Self, Error> {
         let create = fs::create_dir_all(&root);
         create.map_err(|cause| {
             let root = root.display();

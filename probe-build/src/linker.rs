@@ -24,8 +24,7 @@ pub fn find(rustc: &Rustc) -> Result<PathBuf, Error> {
         }
         return Err(Error(format!("BPF_LINKER is {}, which is not a file", path.display())));
     }
-    let cache =
-        Cache::open(|| drop(on_terminal("waiting for another build, which is setting up")))?;
+    let cache = Cache::of_build()?;
     let path = std::env::var_os("PATH").unwrap_or_default();
     match on_path(&path).filter(|_| !cache.has(&name(rustc))) {
         Some(linker) => Ok(linker),

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
-use crate::{Error, Rustc, linker, on_terminal, process};
+use crate::{Cache, Error, Rustc, linker, on_terminal, process};
 
 /// The target of eBPF crates.
 pub const TARGET: &str = "bpfel-unknown-none";
@@ -50,7 +50,9 @@ pub fn ebpf(folder: impl AsRef<Path>) -> Result<PathBuf, Error> {
     let variable = variable_name(&name);
     take(&variable, &folder)?;
     let rustc = Rustc::ask()?;
-    rustc.ensure_sources(on_terminal)?;
+    if !rustc.has_sources() {
+        rustc.ensure_sources(&Cache::of_build()?, on_terminal)?;
+    }
     let linker = linker::find(&rustc)?;
 
     let target = out.join(&name).join("target");

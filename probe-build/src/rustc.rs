@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::{Begin, Error, process};
+use crate::{Begin, Cache, Error, process};
 
 /// The time limit for rustup to fetch the library's sources, in seconds.
 const RUSTUP_LIMIT: &str = "90";
@@ -37,13 +37,15 @@ impl Rustc {
     }
 
     /// Makes sure that the sources of `core`, which `-Z build-std` compiles, are installed. If they are
-    /// missing, rustup installs them.
+    /// missing, rustup installs them, under the cache's lock.
     ///
     /// # Errors
     ///
-    /// If they are missing, and rustup cannot fetch them.
-    pub fn ensure_sources(&self, begin: Begin) -> Result<(), Error> {
-        if self.has_sources() || self.sources_from_rustup(begin) {
+    /// If they are missing, and rustup cannot fetch them, or if the lock cannot be taken.
+    pub fn ensure_sources(&self, cache: &Cache, begin: Begin) -> Result<(), Error> {
+        // Another process may install them while this one waits.
+        let ensure = || Ok::<_, Error>(self.has_sources() || self.sources_from_rustup(begin));
+        if self.has_sources() || cache.locked(ensure)? {
             return Ok(());
         }
         Err(Error(format!(
@@ -72,8 +74,10 @@ impl Rustc {
         let show = begin(&format!("fetching rust-src {} (rustup)", self.release));
         let mut command = Command::new("timeout");
         command.args([RUSTUP_LIMIT, "rustup", "component", "add", "rust-src", "--toolchain"]);
-        // The reason for a failure does not matter: the caller's error says what else to try.
-        process::watched(command.arg(toolchain), show).is_ok() && self.has_sources()
+        // The reason for a failure does not matter: the caller's error says what else to try. rustup also fails if
+        // somebody else installs the sources meanwhile.
+        let _ = process::watched(command.arg(toolchain), show);
+        self.has_sources()
     }
 }
 
@@ -89,20 +93,49 @@ fn parse(about: &str, sysroot: PathBuf) -> Option<Rustc> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread;
+
     use super::*;
+
+    const ABOUT: &str = "rustc 1.95.0 (59807616e 2026-04-14)\nbinary: rustc\n\
+        release: 1.95.0\nLLVM version: 22.1.2\n";
 
     #[test]
     fn versions_are_parsed_and_missing_sources_named() {
-        let about = "rustc 1.95.0 (59807616e 2026-04-14)\nbinary: rustc\n\
-            release: 1.95.0\nLLVM version: 22.1.2\n";
-        let rustc = parse(about, PathBuf::from("/no/such/sysroot")).unwrap();
+        let rustc = parse(ABOUT, PathBuf::from("/no/such/sysroot")).unwrap();
         assert_eq!(rustc.version, "1.95.0 (59807616e 2026-04-14)");
         assert_eq!(rustc.release, "1.95.0");
         assert_eq!(rustc.llvm_major, 22);
         assert!(parse("rustc 1.95.0\n", PathBuf::new()).is_none());
 
-        let error = rustc.ensure_sources(crate::on_terminal).unwrap_err().to_string();
+        let dir = tempfile::tempdir().unwrap();
+        let cache = Cache::at(dir.path().to_owned(), || {}).unwrap();
+        let error = rustc.ensure_sources(&cache, crate::on_terminal).unwrap_err().to_string();
         assert!(error.contains("the sources of Rust 1.95.0 are missing"), "{error}");
         assert!(error.contains("`rustup component add rust-src`"), "{error}");
+    }
+
+    #[test]
+    fn sources_that_another_process_installs_are_found() {
+        static WAITS: AtomicBool = AtomicBool::new(false);
+        let dir = tempfile::tempdir().unwrap();
+        let rustc = parse(ABOUT, dir.path().join("sysroot")).unwrap();
+        let open = || Cache::at(dir.path().join("cache"), || WAITS.store(true, Ordering::Relaxed));
+        thread::scope(|scope| {
+            let locked = open().unwrap().locked(|| {
+                let ensure = || rustc.ensure_sources(&open()?, crate::on_terminal);
+                let other = scope.spawn(ensure);
+                while !WAITS.load(Ordering::Relaxed) && !other.is_finished() {
+                    thread::yield_now();
+                }
+                let core = rustc.sources().join("library/core");
+                fs::create_dir_all(&core).unwrap();
+                fs::write(core.join("Cargo.toml"), "").unwrap();
+                Ok::<_, Error>(other)
+            });
+            locked.unwrap().join().unwrap().unwrap();
+        });
     }
 }

@@ -27,7 +27,7 @@ pub(crate) fn ensure_sources(rustc: &Rustc, cache: &Cache) -> Result<()> {
         return Ok(());
     }
     cache.locked(|| {
-        let Err(error) = rustc.ensure_sources(begin) else { return Ok(()) };
+        let Err(error) = rustc.ensure_sources(cache, begin) else { return Ok(()) };
         let release = &rustc.release;
         let found = cache.ensure(&format!("rust-src/{release}"), |path| {
             let found = sources_from_debian(release, cache, path);
