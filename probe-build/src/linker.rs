@@ -1,6 +1,6 @@
 //! Finds bpf-linker, or builds it against the compiler's own LLVM.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -49,11 +49,12 @@ pub fn ensure(rustc: &Rustc, cache: &Cache, begin: Begin) -> Result<PathBuf, Err
     Ok(root.join("bin/bpf-linker"))
 }
 
-/// The folder of bpf-linker in the cache. The name includes the sysroot, because another sysroot has another
-/// libLLVM, even for the same release.
+/// The folder of bpf-linker in the cache. The name includes the path of the compiler's LLVM: another sysroot has another
+/// one, even for the same release, and a nightly compiler may get a new one under the same release.
 fn name(rustc: &Rustc) -> String {
-    let sysroot = fnv(rustc.sysroot.as_os_str().as_encoded_bytes());
-    format!("bpf-linker/{VERSION}-rust-{}-{sysroot:016x}", rustc.release)
+    let llvm = find_llvm(&rustc.sysroot.join("lib")).unwrap_or_else(|_| rustc.sysroot.clone());
+    let llvm = fnv(llvm.as_os_str().as_encoded_bytes());
+    format!("bpf-linker/{VERSION}-rust-{}-{llvm:016x}", rustc.release)
 }
 
 /// The FNV-1a hash, which is the same in every build.
@@ -91,11 +92,12 @@ fn build(rustc: &Rustc, path: &Path, begin: Begin) -> Result<(), Error> {
     fs::remove_dir_all(&target).map_err(Error::file("remove", &target))
 }
 
-/// Finds the compiler's LLVM, such as `libLLVM.so.22.1-rust-1.95.0-stable`.
+/// Finds the compiler's LLVM, such as `libLLVM.so.22.1-rust-1.95.0-stable`. Of several, always the same one.
 fn find_llvm(folder: &Path) -> Result<PathBuf, Error> {
-    let mut entries = fs::read_dir(folder).map_err(Error::file("read", folder))?.flatten();
-    let found = entries.find(|entry| entry.file_name().to_string_lossy().starts_with("libLLVM.so"));
-    found.map(|entry| entry.path()).ok_or_else(|| {
+    let entries = fs::read_dir(folder).map_err(Error::file("read", folder))?.flatten();
+    let is_llvm = |name: &OsString| name.to_string_lossy().starts_with("libLLVM.so");
+    let found = entries.map(|entry| entry.file_name()).filter(is_llvm).max();
+    found.map(|name| folder.join(name)).ok_or_else(|| {
         Error(format!(
             "{} has no libLLVM to build bpf-linker with, as the folder of rustup's Rust has",
             folder.display()
@@ -137,5 +139,27 @@ mod tests {
         let file = dir.path().join("libLLVM.so.22.1-rust-1.95.0-stable");
         fs::write(&file, "").unwrap();
         assert_eq!(find_llvm(dir.path()).unwrap(), file);
+    }
+
+    #[test]
+    fn another_llvm_takes_another_linker() {
+        let dir = tempfile::tempdir().unwrap();
+        let rustc = Rustc {
+            version: "1.97.0-nightly (1 2026-05-01)".to_owned(),
+            release: "1.97.0-nightly".to_owned(),
+            llvm_major: 22,
+            sysroot: dir.path().to_owned(),
+        };
+        let without = name(&rustc);
+        fs::create_dir(dir.path().join("lib")).unwrap();
+        let llvm = |minor: u32| {
+            let file = format!("lib/libLLVM.so.22.{minor}-rust-1.97.0-nightly");
+            fs::write(dir.path().join(file), "").unwrap();
+            name(&rustc)
+        };
+        let first = llvm(1);
+        assert_ne!(first, without);
+        assert_eq!(first, llvm(1));
+        assert_ne!(first, llvm(2));
     }
 }
