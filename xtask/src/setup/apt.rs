@@ -3,18 +3,21 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
 use super::{Cache, files};
 use crate::process;
-use crate::say::Step;
+use crate::say::{self, Step};
 
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 const ATTEMPTS: u32 = 4;
 /// Serialises installations. apt locks only parts of its state, and fails instead of waiting.
 const LOCK: &str = "/run/probe-xtask-apt.lock";
+/// How long an installation waits for other programs that use apt, such as those that update a machine after its start.
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// A suite of this machine's Debian archive, with its own apt state.
 pub(crate) struct Suite {
@@ -135,11 +138,12 @@ pub(crate) fn install(packages: &[&str]) -> Result<()> {
         return Ok(());
     }
     let step = Step::begin(format_args!("installing {names} (apt)"));
+    let deadline = Instant::now() + PATIENCE;
     let apt = |args: &[&str]| {
         let mut command = Command::new("apt-get");
         command.args(["-q", "-y"]).args(args);
         command.env("DEBIAN_FRONTEND", "noninteractive").env("LC_ALL", "C");
-        process::watched(&mut command, &step)
+        when_unlocked(deadline, || process::watched(&mut command, &step))
     };
     retry(|| apt(&["update"])).context("cannot read the archive's index")?;
     let mut args = vec!["install", "--no-install-recommends"];
@@ -224,13 +228,31 @@ fn parse_show(shown: &str) -> Vec<Package> {
         .collect()
 }
 
+/// Runs apt, and again until the deadline while another program holds one of apt's locks. apt itself waits only for
+/// dpkg's lock, and only if it is told to.
+fn when_unlocked(deadline: Instant, mut apt: impl FnMut() -> Result<()>) -> Result<()> {
+    let mut result = apt();
+    if is_locked(&result) {
+        say::line("waiting for another program that uses apt");
+    }
+    while is_locked(&result) && Instant::now() < deadline {
+        thread::sleep(Duration::from_secs(1));
+        result = apt();
+    }
+    result
+}
+
+fn is_locked(result: &Result<()>) -> bool {
+    result.as_ref().is_err_and(|error| error.to_string().contains("Could not get lock"))
+}
+
 /// Retries with growing pauses, since networks fail for moments. Returns the last error.
 fn retry(mut work: impl FnMut() -> Result<()>) -> Result<()> {
     let mut pause = Duration::from_secs(2);
     for _ in 1..ATTEMPTS {
         match work() {
             Ok(()) => return Ok(()),
-            Err(_) => std::thread::sleep(pause),
+            Err(_) => thread::sleep(pause),
         }
         pause *= 2;
     }
@@ -283,5 +305,17 @@ mod tests {
     fn failures_are_retried() {
         let mut results = vec![Ok(()), Err(anyhow::anyhow!("once"))];
         retry(|| results.pop().unwrap()).unwrap();
+    }
+    #[test]
+    fn locks_of_other_programs_are_waited_for() {
+        let locked = || Err(anyhow::anyhow!("E: Could not get lock /var/lib/apt/lists/lock."));
+        let mut results = vec![Ok(()), locked()];
+        when_unlocked(Instant::now() + PATIENCE, || results.pop().unwrap()).unwrap();
+        assert!(results.is_empty());
+
+        let mut results = vec![Ok(()), locked()];
+        when_unlocked(Instant::now(), || results.pop().unwrap()).unwrap_err();
+        let mut results = vec![Ok(()), Err(anyhow::anyhow!("E: Unable to locate package"))];
+        when_unlocked(Instant::now() + PATIENCE, || results.pop().unwrap()).unwrap_err();
     }
 }
