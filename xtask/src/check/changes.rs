@@ -22,9 +22,21 @@ const OF_ALL: [&str; 9] = [
 ];
 
 /// Files that packages read outside their own folders, with the names of those packages.
-const READ_BY_OTHERS: [(&str, &[&str]); 2] = [
-    ("tracer/lib/events.schema.json", &["probe-cli", "probe-fuzz", "probe-tracer"]),
+const READ_BY_OTHERS: [(&str, &[&str]); 14] = [
+    ("bench/ebpf/bench.bpf.o", &["probe-bench"]),
+    ("bench/src/payload.rs", &["bench-ebpf"]),
+    ("docs/embedding.md", &["probe-user"]),
+    ("docs/your-own-probe.md", &["xtask"]),
     ("fuzz/corpus/", &["probe-perf", "probe-sys", "probe-tracer", "probe-user"]),
+    ("probe-ebpf/include/", &["probe-user"]),
+    ("probe-user/examples/forks/ebpf/forks.bpf.o", &["probe-user"]),
+    ("probe-user/examples/forks/record.rs", &["forks-ebpf"]),
+    ("probe-user/tests/ebpf/numbered.bpf.c", &["probe-user"]),
+    ("probe-user/tests/ebpf/suite.bpf.o", &["probe-perf", "probe-user"]),
+    ("probe-user/tests/kernel/suite/", &["probe-perf", "suite-ebpf"]),
+    ("template/", &["xtask"]),
+    ("tracer/lib/ebpf/probe.bpf.o", &["xtask"]),
+    ("tracer/lib/events.schema.json", &["probe-cli", "probe-fuzz", "probe-tracer"]),
 ];
 
 /// The packages that a change concerns.
@@ -55,19 +67,12 @@ impl Changes {
     }
 
     fn of(files: &[String], members: &[Member]) -> Self {
-        let is_in = |file: &str, place: &str| match place.ends_with('/') {
-            true => file.starts_with(place),
-            false => file == place,
-        };
         if let Some(file) = files.iter().find(|file| OF_ALL.iter().any(|one| is_in(file, one))) {
             return Self::All(file.clone());
         }
         let mut changed = BTreeSet::new();
         for file in files {
-            // A package can be inside the folder of another one.
-            let owners = members.iter().filter(|member| is_in(file, &member.folder));
-            changed
-                .extend(owners.max_by_key(|owner| owner.folder.len()).map(|one| one.name.clone()));
+            changed.extend(owner(file, members).map(|owner| owner.name.clone()));
             let readers = READ_BY_OTHERS.iter().filter(|(place, _)| is_in(file, place));
             changed
                 .extend(readers.flat_map(|(_, names)| names.iter().map(|&name| name.to_owned())));
@@ -120,6 +125,20 @@ impl Member {
     }
 }
 
+/// The package of a file.
+fn owner<'m>(file: &str, members: &'m [Member]) -> Option<&'m Member> {
+    // A package can be inside the folder of another one.
+    let owners = members.iter().filter(|member| is_in(file, &member.folder));
+    owners.max_by_key(|owner| owner.folder.len())
+}
+
+fn is_in(file: &str, place: &str) -> bool {
+    match place.ends_with('/') {
+        true => file.starts_with(place),
+        false => file == place,
+    }
+}
+
 fn default_base() -> Result<String> {
     let upstream = process::read(git().args(["merge-base", "HEAD", "@{upstream}"]));
     let head = |_| process::read(git().args(["rev-parse", "--verify", "HEAD"]));
@@ -134,7 +153,11 @@ fn paths(command: &mut Command) -> Result<Vec<String>> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::{Path, PathBuf};
+    use std::{fs, slice};
+
     use super::*;
+    use crate::workspace;
 
     fn of(files: &[&str]) -> Changes {
         let member = |name: &str, folder: &str, dependencies: &[&str]| Member {
@@ -179,8 +202,42 @@ mod tests {
     #[test]
     fn files_outside_of_packages_change_those_that_read_them() {
         assert_eq!(of(&["README.md", "docs/tracing.md", ".gitignore"]), packages(&[], &[]));
+        assert_eq!(of(&["template/build.rs"]), packages(&["xtask"], &["xtask"]));
         assert!(of(&["tracer/lib/events.schema.json"]).affect("probe-tracer"));
         assert!(of(&["fuzz/corpus/ring/empty"]).affect("probe-user"));
+    }
+
+    /// The files that a source file compiles, as far as they are named in full.
+    fn compiled(source: &Path) -> Vec<PathBuf> {
+        let text = fs::read_to_string(source).unwrap();
+        let folder = source.parent().unwrap();
+        let named = |begin| text.split(begin).skip(1).filter_map(|rest| rest.split('"').next());
+        ["include_str!(\"", "include_bytes!(\"", "include_bytes_aligned!(\"", "#[path = \""]
+            .into_iter()
+            .flat_map(named)
+            .filter_map(|file| folder.join(file).canonicalize().ok())
+            .collect()
+    }
+
+    #[test]
+    fn files_that_packages_compile_from_elsewhere_are_listed() {
+        let members = Member::all(&Workspace::load().unwrap()).unwrap();
+        let root = workspace::root().canonicalize().unwrap();
+        let mut found = 0;
+        for source in paths(git().args(["ls-files", "-z", "*.rs"])).unwrap() {
+            let Some(reader) = owner(&source, &members) else { continue };
+            for file in compiled(&root.join(&source)) {
+                let file = file.strip_prefix(&root).unwrap().to_str().unwrap().to_owned();
+                let changes = Changes::of(slice::from_ref(&file), &members);
+                let is_listed = match &changes {
+                    Changes::All(_) => true,
+                    Changes::Packages { changed, .. } => changed.contains(&reader.name),
+                };
+                assert!(is_listed, "{source} compiles {file}: list {}", reader.name);
+                found += 1;
+            }
+        }
+        assert!(found > 0);
     }
 
     #[test]
