@@ -7,7 +7,7 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, Result, ensure};
 
 use crate::report::libtest::{self, Counts};
-use crate::run::{build_probe, executables, may_trace};
+use crate::run::{TRACING_REQUIRES, build_probe, executables, may_trace};
 use crate::setup::peers::Peers;
 use crate::setup::{self, apt};
 use crate::workspace::{self, Workspace, cargo_quiet, environment};
@@ -50,12 +50,15 @@ impl Args {
 
 /// Runs the benchmark's own tests. If this user may load programs, they measure each contender briefly.
 pub(crate) fn test() -> Result<Counts> {
-    let mut command = Command::new(build("test", "--no-run")?);
+    let tests = build("test", "--no-run")?;
+    let mut command = Command::new(&tests);
     command.env_clear().envs(environment()).arg("--test-threads=1");
     if may_trace() {
-        command.arg("--include-ignored");
+        return libtest::run(command.arg("--include-ignored"));
     }
-    libtest::run(&mut command)
+    let ignored = libtest::list_ignored(&tests)?.lines().count();
+    say::line(format_args!("skipping tests of the benchmark: {TRACING_REQUIRES}"));
+    Ok(libtest::run(&mut command)?.plus(Counts::skipped(ignored)))
 }
 
 /// The command that benchmarks the pipe.

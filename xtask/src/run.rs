@@ -15,6 +15,9 @@ use crate::vm::kernel::{SERIES, Series};
 use crate::workspace::{Workspace, cargo_quiet, environment};
 use crate::{ebpf, say, vm};
 
+/// Why tests are skipped unless [`may_trace`].
+pub(crate) const TRACING_REQUIRES: &str = "tracing requires root, or CAP_BPF and CAP_PERFMON";
+
 const KPROBES: &str = "/sys/bus/event_source/devices/kprobe/type";
 /// Linux 6.12.
 const DEFAULT_KERNEL: Series = SERIES[2];

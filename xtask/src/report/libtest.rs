@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
 
-use crate::say;
+use crate::workspace::environment;
+use crate::{process, say};
 
 /// Sums of libtest's `test result:` lines. A skipped test does not count as passed.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -21,6 +23,11 @@ impl Counts {
     pub(crate) const PASSED: Self = Self { passed: 1, failed: 0, skipped: 0 };
     /// One failure.
     pub(crate) const FAILED: Self = Self { passed: 0, failed: 1, skipped: 0 };
+
+    /// Tests that could not run.
+    pub(crate) fn skipped(tests: usize) -> Self {
+        Self { skipped: u32::try_from(tests).unwrap_or(u32::MAX), ..Self::default() }
+    }
 
     /// Sums all `test result:` lines of a text. `None` if there are none.
     pub(crate) fn of(text: &str) -> Option<Self> {
@@ -96,6 +103,13 @@ pub(crate) fn run(command: &mut Command) -> Result<Counts> {
         counts.failed = counts.failed.max(1);
     }
     Ok(counts)
+}
+
+/// Lists the `#[ignore]`d tests of an executable, such as `module::name: test`, each on a line.
+pub(crate) fn list_ignored(executable: &Path) -> Result<String> {
+    let mut list = Command::new(executable);
+    list.args(["--ignored", "--list", "--format", "terse"]);
+    process::read(list.env_clear().envs(environment()))
 }
 
 /// The part of an executable's output that explains the failures.

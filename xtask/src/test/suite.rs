@@ -2,17 +2,16 @@
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
 use crate::process::tail;
 use crate::report::libtest::{self, Counts, failures};
 use crate::run::{Executable, executables};
+use crate::say;
 use crate::setup::apt;
 use crate::vm::splat;
 use crate::workspace::{FEATURES, cargo_quiet};
-use crate::{process, say};
 
 const MARK: &str = "xtask-suite:";
 /// The line of this machine's kernel log after which the messages of the tests begin.
@@ -148,10 +147,7 @@ struct Group {
 impl Group {
     /// The groups of an executable. Their tests are those that need a kernel, which a plain `cargo test` ignores.
     fn all(built: &Executable) -> Result<Vec<Self>> {
-        let mut list = Command::new(&built.path);
-        list.args(["--ignored", "--list", "--format", "terse"]);
-        let printed = process::read(list.env_clear().envs(crate::workspace::environment()))?;
-        Ok(Self::of_list(built, &printed))
+        Ok(Self::of_list(built, &libtest::list_ignored(&built.path)?))
     }
 
     fn of_list(built: &Executable, printed: &str) -> Vec<Self> {
@@ -260,6 +256,12 @@ impl Suite {
 
     fn select(&self, machine: Machine) -> impl Iterator<Item = &Group> {
         self.groups.iter().filter(move |one| machine.takes(&one.name))
+    }
+
+    /// The counts of a machine that cannot run its tests.
+    pub(crate) fn skipped(&self, machine: Machine) -> Counts {
+        let tests = self.select(machine).map(|group| group.tests.len()).sum::<usize>();
+        Counts::skipped(tests)
     }
 
     /// A script that runs every group, even after a failure, and prints the kernel's log before the last one.
@@ -535,6 +537,9 @@ mod tests {
         let here = |kprobes| run(Machine::Here { kprobes, all_faults: false });
         assert_eq!(here(true), [false, false, true, true, true, true]);
         assert_eq!(here(false), [false, false, false, false, true, true]);
-        assert!(!suite.is_empty(Machine::Here { kprobes: false, all_faults: false }));
+        let here = |kprobes| Machine::Here { kprobes, all_faults: false };
+        assert!(!suite.is_empty(here(false)));
+        assert_eq!(suite.skipped(here(false)), Counts { passed: 0, failed: 0, skipped: 2 });
+        assert_eq!(suite.skipped(here(true)).skipped, 4);
     }
 }
