@@ -49,7 +49,12 @@ impl Cache {
         Self::open(|| drop(on_terminal("waiting for another build, which is setting up")))
     }
 
-    pub(crate) fn at(root: PathBuf, waiting: fn()) -> Result<Self, Error> {
+    /// Opens the cache in a folder, as [`Self::open`] does.
+    ///
+    /// # Errors
+    ///
+    /// If the folder cannot be created.
+    pub fn at(root: PathBuf, waiting: fn()) -> Result<Self, Error> {
         let create = fs::create_dir_all(&root);
         create.map_err(|cause| {
             let root = root.display();
