@@ -97,6 +97,29 @@ fn a_program_has_no_names_of_the_next_one_in_its_process() {
     }
 }
 
+/// A program is often built in place of its previous version, and may have ended when its functions are looked up.
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_program_has_its_own_names_after_a_change_of_its_file() {
+    let chain = Chain::compile();
+    let (old, new) = (chain.program.with_extension("old"), chain.program.with_extension("new"));
+    fs::copy(&chain.program, &old).unwrap();
+    let renamed = ["--redefine-sym", "innermost=changed"];
+    succeed(Command::new("objcopy").args(renamed).args([&old, &new]));
+    let inode = || std::os::unix::fs::MetadataExt::ino(&chain.program.metadata().unwrap());
+    let mut run = Run::start(["trace", "-a", "-U", "-F", "jsonl", GETPGID]);
+    let before = inode();
+    for (version, name) in [(&old, "innermost"), (&new, "changed")].repeat(5) {
+        fs::copy(version, &chain.program).unwrap();
+        succeed(Command::new(&chain.program).args(&chain.command(1, 0)[1..]));
+        let event = json_line(&run.read_line());
+        assert_eq!(functions(&event, "ustack")[0], name, "{event}");
+    }
+    assert_eq!(inode(), before);
+    run.signal(Signal::INT);
+    run.finish();
+}
+
 #[test]
 #[ignore = "needs root and BPF: cargo xtask test"]
 fn functions_have_the_names_of_the_libraries_that_were_loaded() {

@@ -14,6 +14,10 @@ const ENDED: usize = 1024;
 /// How many bytes the mappings of all processes take that are remembered, about. Users choose the lengths of their paths.
 const ROOM: usize = 16 << 20;
 
+/// How many mappings of a process are remembered. All of them are looked at for each address of a stack, and programs that protect
+/// their generated code again and again have many.
+const OF_PROCESS: usize = 4096;
+
 /// What a process takes for each of its programs, about.
 const OF_BEGIN: usize = 128;
 
@@ -102,7 +106,13 @@ impl Images {
             }
             _ => None,
         };
-        let mapped = &mut self.processes.entry(thread.pid).or_default().mapped;
+        let process = self.processes.entry(thread.pid).or_default();
+        if process.mapped.len() >= OF_PROCESS {
+            self.taken -= process.size();
+            process.forget();
+            self.taken += process.size();
+        }
+        let mapped = &mut process.mapped;
         let end = begin.saturating_add(len);
         let at = mapped.partition_point(|one| one.since <= time);
         let new = Mapped { since: time, begin, end, file };
@@ -167,7 +177,8 @@ impl Images {
                 last(process, begin..=time).map_or(begin, |mapped| mapped.since)
             }
         };
-        Some(since.max(self.complete_since))
+        let forgotten = self.processes.get(&pid).map_or(0, |process| process.forgotten_until);
+        Some(since.max(forgotten).max(self.complete_since))
     }
 
     /// Since when a process has run the program that it ran at a time, as far as that is known.
@@ -198,6 +209,12 @@ impl Images {
 }
 
 impl Process {
+    /// Forgets what it had mapped up to now.
+    fn forget(&mut self) {
+        let last = self.mapped.last().map_or(0, |last| last.since);
+        *self = Self { forgotten_until: last.max(self.forgotten_until), ..Self::default() };
+    }
+
     /// How the address space of a time began, and when.
     fn begin(&self, time: u64) -> Option<(u64, Begin)> {
         let before = self.begins.partition_point(|&(at, _)| at <= time);
@@ -316,24 +333,48 @@ mod tests {
     #[test]
     fn mappings_are_not_kept_without_limit() {
         let path = [b"/".as_slice(), &[b'x'; 4000]].concat();
-        for (path, kept) in [(&*path, 2000..5000), (b"//anon", 100_000..500_000)] {
+        // By one process, and by many.
+        for (path, processes, kept) in [
+            (&*path, 100, 2000..5000),
+            (b"//anon", 1, OF_PROCESS..OF_PROCESS + 1),
+            (b"//anon", 200, 100_000..500_000),
+        ] {
             let mut images = Images::default();
-            let number = |images: &Images| images.processes[&1].mapped.len();
+            let number = |images: &Images| {
+                images.processes.values().map(|process| process.mapped.len()).sum::<usize>()
+            };
             let mut time = 0;
-            loop {
-                let before = images.processes.get(&1).map_or(0, |one| one.mapped.len());
+            let pid = loop {
+                let before = number(&images);
                 time += 1;
                 assert!(time < 1_000_000, "nothing is forgotten");
-                map(&mut images, 1, 1000, path, time);
+                let pid = (time % processes) as u32;
+                map(&mut images, pid, 1000, path, time);
                 if number(&images) <= before {
                     assert!(kept.contains(&before), "{before}");
-                    break;
+                    break pid;
                 }
-            }
+            };
             assert_eq!(number(&images), 1);
-            assert_eq!(images.since(1, time - 1, 1000), None);
-            assert_eq!(images.since(1, time, 1000), Some(time));
+            assert_eq!(images.since(pid, time - 1, 1000), None);
+            assert_eq!(images.since(pid, time, 1000), Some(time));
+            assert_eq!(images.taken, images.processes.values().map(Process::size).sum::<usize>());
         }
+    }
+
+    #[test]
+    fn a_process_that_maps_without_end_has_only_its_own_forgotten() {
+        let mut images = Images::default();
+        map(&mut images, 2, 1000, b"/other", 1);
+        let last = 10 * OF_PROCESS as u64;
+        (2..=last).for_each(|time| map(&mut images, 1, 1000, b"/own", time));
+        assert_eq!(find(&images, 2, last, 1000), Some(("/other", 7)));
+        assert_eq!(images.since(1, 3, 1000), None);
+        assert_eq!(images.since(1, last, 1000), Some(last));
+        // What was mapped elsewhere is not known, but whether it is the same as before is.
+        let since = images.since(1, last, 5000);
+        assert!(since.is_some_and(|since| since > last - OF_PROCESS as u64), "{since:?}");
+        assert_eq!(since, images.since(1, last - 1, 5000));
     }
 
     #[test]
@@ -373,7 +414,7 @@ mod tests {
         assert_eq!(find(&images, 1, 2, 1000), None);
         assert_eq!(find(&images, 1, 4, 1000), Some(("/second", 7)));
         images.end(10_000, 7);
-        assert_eq!([6, 7].map(|time| images.since(10, time, 1000)), [None, Some(0)]);
+        assert_eq!([6, 7].map(|time| images.since(10, time, 1000)), [None, Some(6)]);
         // Those of others are not.
         assert_eq!(images.since(10_001, 1, 1000), Some(0));
         assert_eq!(find(&images, 11, 5, 1000), Some(("/x", 7)));

@@ -2,7 +2,6 @@
 
 use super::{Address, Frame, Owner};
 use crate::binary::FileVersion;
-use crate::symbolize::images::ElfFile;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -22,8 +21,6 @@ const OF_SPACE: usize = 400;
 pub(super) enum Space {
     Kernel,
     Process(Owner),
-    /// Offsets in this file, in bytes.
-    File(Arc<ElfFile>),
     /// Offsets in one version of a file, in bytes. Names contain its path, so this does, too.
     Contents(FileVersion, PathBuf),
 }
@@ -34,7 +31,6 @@ impl Space {
         OF_SPACE
             + match self {
                 Self::Kernel | Self::Process(_) => 0,
-                Self::File(file) => file.path.as_os_str().len(),
                 Self::Contents(_, path) => path.as_os_str().len(),
             }
     }

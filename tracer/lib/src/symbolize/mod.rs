@@ -21,7 +21,6 @@ use crate::kernel::symbols;
 use crate::object::namespaces::PidNamespace;
 use crate::session::interrupt::Interrupt;
 use crate::session::tracer::Tracer;
-use images::ElfFile;
 use kernel_changes::Code;
 use known::{Known, Retry, Space};
 use probe_perf::Target;
@@ -29,11 +28,11 @@ use probe_sys::clock::monotonic;
 use probe_tracer_common::trace::{COMM_LEN, Task};
 use serde::{Deserialize, Serialize};
 use service::{Answer, Place, Service};
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::io;
 use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::{io, iter};
 use watch::Watch;
 
 /// How long an address of a process has no functions at least once none were found, in nanoseconds. Code may be generated before it
@@ -465,7 +464,7 @@ impl Symbols {
         else {
             return Vec::new();
         };
-        let mut files = HashMap::<_, Vec<_>>::new();
+        let mut in_files = Vec::new();
         {
             let mut watch = locked(watch);
             watch.catch_up();
@@ -479,36 +478,18 @@ impl Symbols {
                 if frames.is_empty()
                     && let Some((file, offset)) = images.find(owner.pid, time, at)
                 {
-                    files.entry(Arc::clone(file)).or_default().push((n, address.in_file(offset)));
+                    in_files.push((n, Arc::clone(file), address.in_file(offset)));
                 }
             }
         }
-        for (file, places) in files {
-            self.look_up_in_file(&file, places.iter().map(|&(_, address)| address));
-            let names = self.known.of(&Space::File(file));
-            for (n, address) in places {
-                found[n] = names.since(address, 0).cloned().unwrap_or_default();
-            }
+        if !in_files.is_empty() {
+            // Another version of a file may be there each time.
+            let files = in_files.iter().map(|(_, file, _)| Arc::clone(file)).collect();
+            let offsets: Vec<_> = in_files.iter().map(|&(.., offset)| offset).collect();
+            let names = self.ask(Place::Files(files), &offsets).unwrap_or_default().found;
+            in_files.iter().zip(names).for_each(|(&(n, ..), frames)| found[n] = frames);
         }
         found
-    }
-
-    fn look_up_in_file(&mut self, file: &Arc<ElfFile>, addresses: impl Iterator<Item = Address>) {
-        let (space, begun) = (Space::File(Arc::clone(file)), monotonic());
-        let names = self.known.of(&space);
-        let is_unknown = |one: &Address| !names.is_known(*one, 0, begun);
-        let unknown: Vec<_> = addresses.filter(is_unknown).collect();
-        if unknown.is_empty() {
-            return;
-        }
-        let found = self.ask(Place::File(Arc::clone(file)), &unknown);
-        let found = found.map(|answer| answer.found).unwrap_or_default();
-        // There is no answer if the thread has ended.
-        let found = found.into_iter().chain(iter::repeat_with(Arc::default));
-        let retry = retry(begun);
-        for (address, frames) in unknown.into_iter().zip(found) {
-            self.known.insert_until(&space, address, 0, frames, retry);
-        }
     }
 
     /// Asks the thread, if there is one.

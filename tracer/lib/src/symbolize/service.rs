@@ -40,8 +40,8 @@ pub(super) enum Place {
     Kernel,
     /// In what a process has mapped now or, if it has ended, had mapped before.
     Process(Owner),
-    /// They are offsets in this file, in bytes.
-    File(Arc<ElfFile>),
+    /// They are offsets in these files, in bytes: each address has its file.
+    Files(Vec<Arc<ElfFile>>),
 }
 
 /// The answer to a question.
@@ -272,7 +272,7 @@ impl Names {
             let found = match place {
                 Place::Kernel => of(self.of_kernel.look_up(&addresses, watch)),
                 Place::Process(owner) => self.of_process(owner, &addresses, watch),
-                Place::File(file) => of(self.of_file(&file, &addresses)),
+                Place::Files(files) => of(self.of_files(&files, &addresses)),
             };
             // The asker may have stopped waiting.
             let _ = answer.send(found);
@@ -346,14 +346,21 @@ impl Names {
         Answer { found, between: [since, monotonic()] }
     }
 
-    fn of_file(&mut self, file: &ElfFile, offsets: &[Address]) -> Found {
+    fn of_files(&mut self, files: &[Arc<ElfFile>], offsets: &[Address]) -> Found {
         let mut found = vec![Arc::default(); offsets.len()];
-        match files::at(Root::Own, &file.path, file.inode) {
-            Ok(opened) => {
-                let places: Vec<_> = offsets.iter().copied().enumerate().collect();
-                self.in_program(&opened, &places, &mut found);
+        let mut by_file = HashMap::<_, Vec<_>>::new();
+        for (file, place) in files.iter().zip(offsets.iter().copied().enumerate()) {
+            by_file.entry(file).or_default().push(place);
+        }
+        let begun = Instant::now();
+        for (file, places) in by_file {
+            if begun.elapsed() > READING {
+                break;
             }
-            Err(error) => log::debug!("no names for {}: {error}", file.path.display()),
+            match files::at(Root::Own, &file.path, file.inode) {
+                Ok(opened) => self.in_program(&opened, &places, &mut found),
+                Err(error) => log::debug!("no names for {}: {error}", file.path.display()),
+            }
         }
         found
     }
@@ -543,12 +550,14 @@ mod tests {
         // A version is remembered once it is old enough to differ from the next one.
         thread::sleep(Duration::from_millis(40));
         let inode = std::os::unix::fs::MetadataExt::ino(&path.metadata().unwrap());
-        let file = ElfFile { path: path.clone(), inode };
+        let file = Arc::new(ElfFile { path: path.clone(), inode });
         let mut names = Names::new(None);
         let address = Address { at: offset, is_return: false };
         let mut is_named = |reader: Option<Reader>| {
             names.reader = reader;
-            names.of_file(&file, &[address])[0].last().is_some_and(|one| one.name == "getpid")
+            let files = [Arc::clone(&file)];
+            let found = names.of_files(&files, &[address]);
+            found[0].last().is_some_and(|one| one.name == "getpid")
         };
         assert!(!is_named(None));
         assert!(is_named(Some(Reader::start().unwrap())));
