@@ -44,11 +44,28 @@ impl FileVersion {
         let (seconds, nanoseconds) = self.changed;
         let changed = Duration::new(seconds.max(0).cast_unsigned(), nanoseconds);
         let tick = if nanoseconds == 0 { COARSE_TICK } else { TICK };
-        UNIX_EPOCH + changed + tick <= SystemTime::now()
+        // A file system may report any time.
+        let settled = UNIX_EPOCH.checked_add(changed).and_then(|time| time.checked_add(tick));
+        settled.is_some_and(|time| time <= SystemTime::now())
     }
 
     /// Whether it is a version of the same file.
     pub(super) fn is_of_same_file(&self, other: &Self) -> bool {
         (self.device, self.inode) == (other.device, other.inode)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_changed_in_the_past_is_final() {
+        let version = FileVersion::of(&tempfile::tempfile().unwrap()).unwrap();
+        let is_final = |changed| FileVersion { changed, ..version }.is_final();
+        let past = [(i64::MIN, 0), (0, 0), (1_000_000_000, 5)];
+        assert_eq!(past.map(is_final), [true; 3]);
+        let future = [(i64::MAX, 0), (i64::MAX, 999_999_999), (i64::MAX - 1, 0), (1 << 40, 7)];
+        assert_eq!(future.map(is_final), [false; 4]);
     }
 }
