@@ -78,7 +78,7 @@ const ROOM: usize = 16 << 20;
 /// Looks symbols up in a thread of its own, until it is dropped.
 #[derive(Debug)]
 pub(super) struct Service {
-    /// `None` once the thread has taken too long.
+    /// `None` once the thread has ended, or has taken too long.
     questions: Option<Sender<Question>>,
     /// Of the processes that read files.
     readers: Arc<ReaderState>,
@@ -135,12 +135,13 @@ impl Service {
     pub(super) fn look_up(&mut self, place: Place, addresses: &[Address]) -> Option<Answer> {
         let (answer, answered) = channel();
         let addresses = addresses.to_vec();
-        self.questions.as_ref()?.send(Question { place, addresses, answer }).ok()?;
+        // If the thread has ended, the question is dropped, and nobody is left who could answer.
+        let _ = self.questions.as_ref()?.send(Question { place, addresses, answer });
         let begun = Instant::now();
         loop {
             let why = match answered.recv_timeout(LOOK) {
                 Ok(found) => return Some(found),
-                Err(RecvTimeoutError::Disconnected) => return None,
+                Err(RecvTimeoutError::Disconnected) => "the thread that looks them up has ended",
                 Err(RecvTimeoutError::Timeout) if begun.elapsed() > PATIENCE => {
                     "reading a file with names takes too long"
                 }
@@ -564,6 +565,17 @@ mod tests {
         assert!(is_named(None));
         File::options().append(true).open(&path).unwrap().write_all(b"x").unwrap();
         assert!(!is_named(None));
+    }
+
+    #[test]
+    fn a_thread_that_has_ended_is_not_asked_again() {
+        let (questions, asked) = channel();
+        drop(asked);
+        let questions = Some(questions);
+        let (readers, interrupt) = (Arc::default(), Interrupt::default());
+        let mut service = Service { questions, readers, interrupt, unknown: 0 };
+        assert!(service.look_up(Place::Kernel, &[]).is_none());
+        assert!(service.questions.is_none());
     }
 
     #[test]
