@@ -55,18 +55,25 @@ pub fn elf(sections: &[Section<'_>]) -> Vec<u8> {
 /// Debug information of functions that are inlined in each other, to this depth, at all addresses up to 2²⁸: the contents of
 /// `.debug_abbrev` and `.debug_info`.
 pub fn nested(depth: usize) -> (Vec<u8>, Vec<u8>) {
-    // A compilation unit, a function and an inlined function have children, `low_pc` (an address) and `high_pc` (8 bytes).
+    inlined(&vec![""; depth])
+}
+
+/// The same for functions with these names, each of which is inlined in the one before it.
+pub fn inlined(names: &[&str]) -> (Vec<u8>, Vec<u8>) {
+    // A compilation unit, a function and an inlined function have children, `low_pc` (an address), `high_pc` (8 bytes) and a name.
     let mut abbreviations = Vec::new();
     for (code, tag) in [(1, 0x11), (2, 0x2e), (3, 0x1d)] {
-        abbreviations.extend([code, tag, 1, 0x11, 1, 0x12, 7, 0, 0]);
+        abbreviations.extend([code, tag, 1, 0x11, 1, 0x12, 7, 3, 8, 0, 0]);
     }
     abbreviations.push(0);
     let mut entries = vec![4, 0, 0, 0, 0, 0, 8];
-    for code in [1, 2].into_iter().chain(std::iter::repeat_n(3, depth)) {
+    let inlined = names.iter().map(|name| (3, name));
+    for (code, name) in [(1, &""), (2, &"")].into_iter().chain(inlined) {
         entries.push(code);
         entries.extend([0, 1u64 << 28].map(u64::to_le_bytes).concat());
+        entries.extend(name.bytes().chain([0]));
     }
-    entries.resize(entries.len() + depth + 2, 0);
+    entries.resize(entries.len() + names.len() + 2, 0);
     let mut unit = (entries.len() as u32).to_le_bytes().to_vec();
     unit.extend(entries);
     (abbreviations, unit)

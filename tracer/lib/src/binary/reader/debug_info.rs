@@ -68,7 +68,7 @@ impl DebugInfo {
         Some(Self { context, package, size: (LARGEST - left.get()) as usize })
     }
 
-    /// The functions at an address, the innermost first. The name of the last one may be unknown.
+    /// The functions at an address that have names, the innermost first. The name of the last one may be unknown.
     pub(super) fn functions(&self, address: u64) -> Vec<Function> {
         let mut found = self.context.find_frames(address);
         let frames = loop {
@@ -96,6 +96,10 @@ fn all(mut frames: FrameIter<'_, Bytes>) -> Vec<Function> {
         let source = frame.location.and_then(|it| Some((shortened(it.file?.to_owned()), it.line)));
         functions.push(Function { name, offset: None, source });
     }
+    // The name of an inlined function may be in a shared file that is not installed.
+    let outer = functions.pop();
+    functions.retain(|inlined| !inlined.name.is_empty());
+    functions.extend(outer);
     functions
 }
 

@@ -6,7 +6,7 @@ use super::{Function, NAME, keeper};
 use crate::binary::FileProblem;
 use crate::binary::contents::Contents;
 use probe_sys::process::linked_function;
-use probe_testing::crafted::{elf, nested};
+use probe_testing::crafted::{elf, inlined, nested};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use std::fs::{self, File};
 use std::io::Write;
@@ -88,12 +88,14 @@ fn functions_and_generated_code_have_names() {
     {
         assert_eq!(program(&mut reader, &file(&elf(sections))), "f");
     }
-    let (abbreviations, unit) = nested(3);
+    // One that has no name is left out.
+    let (abbreviations, unit) = inlined(&["outer", "", "inner"]);
     let debug = [(".debug_abbrev", false, &*abbreviations), (".debug_info", false, &unit)];
     let (path, open) = (Path::new("x"), &|_: &Wants| (Vec::new(), false));
     let lookup = Lookup { kind: Kind::Program, file: &file(&elf(&debug)), path, open };
     let found = reader.functions(&lookup, &[0]).pop().unwrap();
-    assert_eq!(found.iter().map(|one| one.offset).collect::<Vec<_>>(), [None, None, None, Some(0)]);
+    let found: Vec<_> = found.iter().map(|one| (&*one.name, one.offset)).collect();
+    assert_eq!(found, [("inner", None), ("outer", None), ("f", Some(0))]);
     assert_eq!(reader.state().unnamed(), 0);
 }
 
