@@ -63,7 +63,8 @@ impl Opened {
     pub(crate) fn wanted(&self, wants: &Wants) -> (Vec<File>, bool) {
         let link = wants.link.as_deref().filter(|name| is_name(name));
         let id = Some(&*wants.build_id).filter(|id| (2..=64).contains(&id.len()));
-        let candidates = debug::candidates(&self.path, id, link);
+        let mut candidates = debug::candidates(&self.path, id, link);
+        candidates.extend(wants.shared.as_deref().and_then(debug::shared));
         let found = candidates.iter().filter_map(|path| self.beside(path));
         let mut files: Vec<_> = found.take(OFFERED).collect();
         let package = wants.package.then(|| {

@@ -151,7 +151,7 @@ fn add_symbols(elf: &Elf<'_>, functions: &mut Functions, want: &mut dyn FnMut(Wa
     let wants = Wants {
         build_id: id.unwrap_or_default().to_vec(),
         link: link.map(|(name, _)| name.to_vec()),
-        package: false,
+        ..Wants::default()
     };
     for file in want(wants) {
         let read = parts(&file);

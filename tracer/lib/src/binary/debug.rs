@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 const GLOBAL: &str = "/usr/lib/debug";
 
@@ -22,6 +22,13 @@ pub(super) fn candidates(path: &Path, id: Option<&[u8]>, link: Option<&[u8]>) ->
     let in_global = Path::new(GLOBAL).join(folder.strip_prefix("/").unwrap_or(folder));
     found.extend([folder.to_owned(), folder.join(".debug"), in_global].map(|one| one.join(name)));
     found
+}
+
+/// Where a file that several programs share may be, by its name in one of them: `../../.dwz/NAME`.
+pub(super) fn shared(name: &[u8]) -> Option<PathBuf> {
+    let (_, name) = str::from_utf8(name).ok()?.rsplit_once("/.dwz/")?;
+    let is_below = Path::new(name).components().all(|one| matches!(one, Component::Normal(_)));
+    is_below.then(|| Path::new(GLOBAL).join(".dwz").join(name))
 }
 
 /// Whether a file has the symbols of a program with this build ID or, without one, of one whose debug link has this checksum of the
@@ -47,6 +54,25 @@ fn checksum(mut file: &File) -> io::Result<u32> {
         match file.read(&mut bytes)? {
             0 => return Ok(sum.finalize()),
             len => sum.update(&bytes[..len]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shared_file_is_in_the_folder_of_shared_files() {
+        let path = |name: &str| shared(name.as_bytes());
+        for (name, found) in [
+            ("../../.dwz/x", "x"),
+            ("/usr/lib/debug/.dwz/x86_64-linux-gnu/x.debug", "x86_64-linux-gnu/x.debug"),
+        ] {
+            assert_eq!(path(name), Some(Path::new("/usr/lib/debug/.dwz").join(found)));
+        }
+        for name in ["", "x", "a/.dwz/../x", "a/.dwz//etc/x", "/.dwz/a/../../x"] {
+            assert_eq!(path(name), None, "{name}");
         }
     }
 }

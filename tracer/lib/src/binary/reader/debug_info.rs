@@ -43,8 +43,9 @@ impl DebugInfo {
     ) -> Option<Self> {
         let left = Cell::new(LARGEST);
         let mut dwarf = Dwarf::load(|id| section(id.name(), elf, file, &left)).ok()?;
-        if let Ok(Some((_, id))) = elf.gnu_debugaltlink() {
-            let wants = Wants { build_id: id.to_vec(), ..Wants::default() };
+        if let Ok(Some((name, id))) = elf.gnu_debugaltlink() {
+            let shared = Some(name.to_vec());
+            let wants = Wants { build_id: id.to_vec(), shared, ..Wants::default() };
             for shared in want(wants).candidates {
                 let read = parts(&shared);
                 let Ok(elf) = ElfFile::parse(&read) else { continue };

@@ -80,6 +80,8 @@ pub(crate) struct Wants {
     pub(crate) build_id: Vec<u8>,
     /// The name in the debug link.
     pub(crate) link: Option<Vec<u8>>,
+    /// The name of a file that several programs share, as one of them has it.
+    pub(crate) shared: Option<Vec<u8>>,
     /// The DWARF package of the program.
     pub(crate) package: bool,
 }

@@ -92,6 +92,7 @@ impl Program {
             build_id: if has_own { Vec::new() } else { id.clone() },
             link: link.filter(|_| !has_own).map(|(name, _)| name.to_vec()),
             package: has_own,
+            ..Wants::default()
         };
         let is_wanted = has_own || !wants.build_id.is_empty() || wants.link.is_some();
         let Files { candidates, package } = match is_wanted {
@@ -229,6 +230,25 @@ pub(super) fn files(mut files: Vec<OwnedFd>, has_package: bool) -> Files {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use probe_testing::crafted::elf;
+    use std::io::Write;
+
+    #[test]
+    fn a_shared_file_is_wanted_by_its_build_id_and_name() {
+        let link = b"../../.dwz/shared.debug\0build id";
+        let debug = [(".debug_info", false, &b""[..]), (".gnu_debugaltlink", false, link)];
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&elf(&debug)).unwrap();
+        let mut wanted = Vec::new();
+        let mut want = |wants| {
+            wanted.push(wants);
+            (Vec::new(), None).into()
+        };
+        Program::read(&file, &mut want).unwrap();
+        let (build_id, name) = (b"build id".to_vec(), b"../../.dwz/shared.debug".to_vec());
+        let shared = Wants { build_id, shared: Some(name), ..Wants::default() };
+        assert_eq!(wanted, [Wants { package: true, ..Wants::default() }, shared]);
+    }
 
     #[test]
     fn a_symbol_without_a_size_ends_with_its_section() {
