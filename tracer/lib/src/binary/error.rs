@@ -81,6 +81,16 @@ pub enum FileProblem {
     /// The file is not a program or library for this machine, for this reason.
     #[error("has no code that can be probed: {0}")]
     NotElf(String),
+    /// The names of its functions take too much memory.
+    #[error(
+        "has more symbols of functions than fit in {} MiB; run and probe a copy that has only those that you need, which \
+         `strip -K FUNCTION -o COPY FILE` makes",
+        room >> 20
+    )]
+    TooManySymbols {
+        /// The memory that they may take, in bytes.
+        room: usize,
+    },
     /// The file has no function of this name.
     #[error("has no function of this name{}", instead(near, *is_stripped))]
     UnknownFunction {

@@ -51,6 +51,8 @@ pub(crate) struct Reader {
     refused: HashSet<FileVersion>,
     state: Arc<ReaderState>,
     patience: Duration,
+    /// The memory for the functions of a program, in bytes.
+    room: usize,
 }
 
 /// What other threads may know of these processes.
@@ -170,14 +172,21 @@ impl Reader {
         state.ids().push(process.id());
         let (failures, refused) = (0, HashSet::new());
         let keeper = Ok(keeper);
-        let (running, patience) = (None, PATIENCE);
-        Ok(Self { keeper, process, running, failures, refused, state, patience })
+        let (running, patience, room) = (None, PATIENCE, SYMBOLS);
+        Ok(Self { keeper, process, running, failures, refused, state, patience, room })
     }
 
     /// Gives each file less time.
     #[cfg(test)]
     pub(super) fn hurried(mut self) -> Self {
         self.patience = Duration::from_secs(2);
+        self
+    }
+
+    /// Gives the functions of a program less room.
+    #[cfg(test)]
+    pub(super) fn with_little_room(mut self) -> Self {
+        self.room = 1 << 16;
         self
     }
 
@@ -218,9 +227,15 @@ impl Reader {
         &mut self,
         lookup: &Lookup<'_>,
     ) -> Result<Contents, FileProblem> {
-        let read =
-            self.ask(lookup.file, |reader, deadline| ask_for_contents(reader, lookup, deadline));
-        read?.map_err(FileProblem::NotElf)
+        let room = self.room;
+        let read = self.ask(lookup.file, |reader, deadline| {
+            ask_for_contents(reader, lookup, room, deadline)
+        })?;
+        if let Err(FileProblem::TooManySymbols { .. }) = read {
+            // The reader still sends symbols. The next question starts another one.
+            self.running = None;
+        }
+        read
     }
 
     /// Whether an instruction ends there.
@@ -354,20 +369,21 @@ pub(super) fn not_started(error: io::Error) -> io::Error {
     io::Error::other(format!("the process that reads programs cannot be started: {error}"))
 }
 
-/// Asks a reader for what a probe needs to know of a program. The inner error says why it is none.
+/// Asks a reader for what a probe needs to know of a program. The inner error says what is wrong with the file.
 fn ask_for_contents(
     reader: &Channel,
     lookup: &Lookup<'_>,
+    room: usize,
     deadline: Instant,
-) -> io::Result<Result<Contents, String>> {
+) -> io::Result<Result<Contents, FileProblem>> {
     reader.send_until(&Request::Contents, &[lookup.file.as_fd()], deadline)?;
     let (mut functions, mut known, mut wants) = (Functions::default(), 0, 0);
     loop {
         match receive(reader, lookup, deadline, &mut wants)? {
             Answer::Symbols(symbols) => {
                 known += symbols.iter().map(Symbol::size).sum::<usize>();
-                if known > SYMBOLS {
-                    return Err(io::ErrorKind::InvalidData.into());
+                if known > room {
+                    return Ok(Err(FileProblem::TooManySymbols { room }));
                 }
                 symbols.into_iter().for_each(|symbol| functions.insert(symbol));
             }
@@ -375,7 +391,7 @@ fn ask_for_contents(
                 functions.set_stripped(layout.is_stripped);
                 return Ok(Ok(Contents { layout, functions }));
             }
-            Answer::Layout(Err(why)) => return Ok(Err(why)),
+            Answer::Layout(Err(why)) => return Ok(Err(FileProblem::NotElf(why))),
             _ => return Err(io::ErrorKind::InvalidData.into()),
         }
     }
