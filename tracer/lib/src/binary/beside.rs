@@ -36,7 +36,7 @@ pub(crate) enum Root {
 pub(crate) struct Opened {
     pub(crate) file: File,
     root: Root,
-    /// The path in the root directory, without links.
+    /// The path that this process sees, without links.
     pub(crate) path: PathBuf,
     /// Who owns the program.
     owner: u32,
@@ -63,14 +63,15 @@ impl Opened {
     pub(crate) fn wanted(&self, wants: &Wants) -> (Vec<File>, bool) {
         let link = wants.link.as_deref().filter(|name| is_name(name));
         let id = Some(&*wants.build_id).filter(|id| (2..=64).contains(&id.len()));
-        let mut candidates = debug::candidates(&self.path, id, link);
+        let (root, path) = self.root.locate(&self.path);
+        let mut candidates = debug::candidates(&path, id, link);
         candidates.extend(wants.shared.as_deref().and_then(debug::shared));
-        let found = candidates.iter().filter_map(|path| self.beside(path));
+        let found = candidates.iter().filter_map(|path| self.beside(root, path));
         let mut files: Vec<_> = found.take(OFFERED).collect();
         let package = wants.package.then(|| {
-            let mut package = OsString::from(&self.path);
+            let mut package = OsString::from(path);
             package.push(".dwp");
-            self.beside(Path::new(&package))
+            self.beside(root, Path::new(&package))
         });
         let package = package.flatten();
         let has_package = package.is_some();
@@ -79,10 +80,10 @@ impl Opened {
     }
 
     /// Opens a file that belongs to the program, and that its owner may read.
-    fn beside(&self, path: &Path) -> Option<File> {
+    fn beside(&self, root: Root, path: &Path) -> Option<File> {
         // Only root can create links among installed files.
         let links = if path.starts_with(INSTALLED) { Links::Followed } else { Links::Refused };
-        let file = self.root.find(path, links).ok()?;
+        let file = root.find(path, links).ok()?;
         let found = fs::metadata(of_descriptor(&file)).ok()?;
         let is_readable = found.uid() == self.owner || found.mode() & 0o004 != 0;
         let is_allowed = is_owned(&found, self.owner) && is_readable;
@@ -101,6 +102,18 @@ pub(crate) enum Links {
 }
 
 impl Root {
+    /// Where a file is that this process sees at a path: the root directory that has it, and the path there. What a process sees as its
+    /// root may be a directory of this process's own (chroot(2)), and it may have files open that are outside of it.
+    pub(crate) fn locate(self, seen: &Path) -> (Self, PathBuf) {
+        let Self::Of(pid) = self else { return (self, seen.to_owned()) };
+        let root = fs::read_link(format!("/proc/{pid}/root")).unwrap_or_default();
+        match seen.strip_prefix(root) {
+            Ok(inside) => (self, Path::new("/").join(inside)),
+            Err(_) if has_own_mounts(pid) => (Self::Own, seen.to_owned()),
+            Err(_) => (self, seen.to_owned()),
+        }
+    }
+
     /// Names the file at an absolute path. Links lead to nothing outside this root.
     pub(crate) fn find(self, path: &Path, links: Links) -> rustix::io::Result<OwnedFd> {
         let mut flags = OFlags::PATH | OFlags::CLOEXEC;
@@ -128,6 +141,12 @@ impl Root {
     }
 }
 
+/// Whether a process has the mount namespace of this one.
+fn has_own_mounts(pid: u32) -> bool {
+    let theirs = fs::read_link(format!("/proc/{pid}/ns/mnt"));
+    theirs.is_ok_and(|theirs| fs::read_link("/proc/self/ns/mnt").is_ok_and(|own| own == theirs))
+}
+
 /// Whether it is a regular file, and owned by nobody but the owner and root.
 pub(crate) fn is_owned(file: &Metadata, owner: u32) -> bool {
     file.is_file() && [0, owner].contains(&file.uid())
@@ -143,10 +162,43 @@ fn is_name(name: &[u8]) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+    use probe_sys::process::fork_alone;
     use rustix::fs::{FileType, mknodat};
-    use std::os::unix::fs::{PermissionsExt, symlink};
+    use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+    use std::io::{Read, Write};
+    use std::os::unix::fs::{PermissionsExt, chroot, symlink};
+    use std::os::unix::net::UnixStream;
+
+    /// A process with another root directory, which runs until this is dropped.
+    pub(crate) struct Chrooted(Pid);
+
+    impl Chrooted {
+        /// Only root can start it.
+        pub(crate) fn start(root: &Path) -> Self {
+            let (mut ours, mut theirs) = UnixStream::pair().unwrap();
+            let mut run = || -> io::Result<()> {
+                chroot(root)?;
+                theirs.write_all(b"x")?;
+                theirs.read_exact(&mut [0])
+            };
+            let pid = fork_alone(|| run().is_err().into()).unwrap();
+            ours.read_exact(&mut [0]).unwrap();
+            Self(Pid::from_raw(pid.cast_signed()).unwrap())
+        }
+
+        pub(crate) fn pid(&self) -> u32 {
+            self.0.as_raw_nonzero().get().cast_unsigned()
+        }
+    }
+
+    impl Drop for Chrooted {
+        fn drop(&mut self) {
+            kill_process(self.0, Signal::KILL).unwrap();
+            waitpid(Some(self.0), WaitOptions::empty()).unwrap();
+        }
+    }
 
     fn wants(link: &str) -> Wants {
         Wants { link: Some(link.as_bytes().to_vec()), package: true, ..Wants::default() }

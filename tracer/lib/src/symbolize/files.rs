@@ -21,9 +21,10 @@ pub(super) fn mapped(pid: u32, range: &Range<u64>, path: &Path, inode: u64) -> i
     }
 }
 
-/// Opens the file at a path, if it is this one.
+/// Opens the file that this process sees at a path, if it is this one.
 pub(super) fn at(root: Root, path: &Path, inode: u64) -> io::Result<Opened> {
-    let opened = Opened::checked(root.find(path, Links::Followed)?, root, path)?;
+    let (within, inside) = root.locate(path);
+    let opened = Opened::checked(within.find(&inside, Links::Followed)?, root, path)?;
     match opened.file.metadata()?.ino() == inode {
         true => Ok(opened),
         false => Err(io::Error::other("another file is in its place")),
@@ -48,6 +49,31 @@ pub(super) fn perf_map(pid: u32, own_id: u32) -> Option<File> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::binary::beside::tests::Chrooted;
+    use crate::binary::reader::Wants;
+    use rustix::process::geteuid;
+
+    /// This process sees the files of such a process at longer paths than the process itself.
+    #[test]
+    fn files_of_a_process_with_another_root_directory_are_opened_with_those_beside_them() {
+        if !geteuid().is_root() {
+            return;
+        }
+        let [root, outside] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let process = Chrooted::start(root.path());
+        for dir in [&root, &outside] {
+            let path = dir.path().join("program");
+            fs::write(&path, "").unwrap();
+            fs::write(dir.path().join("program.dwp"), "").unwrap();
+            let inode = path.metadata().unwrap().ino();
+            // There is no such mapping.
+            let opened = mapped(process.pid(), &(0..0), &path, inode).unwrap();
+            let wants = Wants { package: true, ..Wants::default() };
+            let (beside, has_package) = opened.wanted(&wants);
+            assert!(beside.len() == 1 && has_package);
+            assert!(mapped(process.pid(), &(0..0), &path, inode + 1).is_err());
+        }
+    }
 
     #[test]
     fn another_file_is_not_opened() {

@@ -114,3 +114,25 @@ impl Drop for SharedReader {
 fn program(file: &File, root: Root) -> io::Result<Opened> {
     Opened::new(file.try_clone()?, root, &fs::read_link(of_descriptor(file))?)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::binary::beside::tests::Chrooted;
+    use rustix::process::geteuid;
+
+    #[test]
+    fn the_symbols_of_a_process_with_another_root_directory_are_found_there() {
+        if !geteuid().is_root() {
+            return;
+        }
+        let root = tempfile::tempdir().unwrap();
+        let process = Chrooted::start(root.path());
+        let path = root.path().join("program");
+        fs::write(&path, "").unwrap();
+        fs::write(root.path().join("program.debug"), "").unwrap();
+        let opened = program(&File::open(path).unwrap(), Root::Of(process.pid())).unwrap();
+        let wants = Wants { link: Some(b"program.debug".to_vec()), ..Wants::default() };
+        assert_eq!(opened.wanted(&wants).0.len(), 1);
+    }
+}
