@@ -196,6 +196,15 @@ pub enum TraceError {
         /// The probe.
         spec: ProbeSpec,
     },
+    /// The tracepoint was made in tracefs, for a function, and not by the kernel.
+    #[error(
+        "cannot probe {spec}: it is no tracepoint of the kernel, but was made in tracefs (dynamic_events), for example by perf \
+         probe; probe the function that it is for"
+    )]
+    Dynamic {
+        /// The probe.
+        spec: ProbeSpec,
+    },
     /// A function cannot have a trampoline.
     #[error(
         "cannot probe {spec}: a trampoline needs a function that occurs exactly once in the types of the kernel \
@@ -526,17 +535,27 @@ fn lockdown_hint() -> Option<String> {
 }
 
 /// What reading tracefs takes.
-pub(crate) const TO_READ_TRACEFS: &str = "CAP_DAC_READ_SEARCH, or a tracefs that your group may read: mount -o \
+const TO_READ_TRACEFS: &str = "CAP_DAC_READ_SEARCH, or a tracefs that your group may read: mount -o \
                                           remount,mode=750,gid=GROUP /sys/kernel/tracing";
+
+/// What it takes to have a tracefs that can be read.
+pub(crate) fn for_tracefs(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::EACCES) => TO_READ_TRACEFS,
+        // Of mount(2).
+        Some(libc::EPERM) => {
+            "CAP_SYS_ADMIN to mount it, or one that is mounted: mount -t tracefs tracefs /sys/kernel/tracing, on the host of a              container, which gets it with -v /sys/kernel/tracing:/sys/kernel/tracing"
+        }
+        Some(libc::ENODEV | libc::ENOENT) => "a kernel with CONFIG_TRACING, and a mounted /sys",
+        _ => "a mounted tracefs: mount -t tracefs tracefs /sys/kernel/tracing",
+    }
+}
 
 /// What to do about a tracefs that cannot be read.
 fn tracefs_hint(error: &io::Error) -> String {
-    match error.kind() {
-        io::ErrorKind::PermissionDenied => {
-            lockdown_hint().unwrap_or_else(|| format!(". That requires {TO_READ_TRACEFS}"))
-        }
-        _ => ". Mount it: mount -t tracefs tracefs /sys/kernel/tracing".to_owned(),
-    }
+    let is_refused = error.kind() == io::ErrorKind::PermissionDenied;
+    let lockdown = if is_refused { lockdown_hint() } else { None };
+    lockdown.unwrap_or_else(|| format!(". That requires {}", for_tracefs(error)))
 }
 
 const MORE_DESCRIPTORS: &str = ". Raise RLIMIT_NOFILE (ulimit -n)";

@@ -90,7 +90,7 @@ const OF_EVERY_KERNEL: &[&str] = &[
 const LAST: &str = "suspend";
 
 /// Prefixes of the groups that disturb whatever else runs on a machine.
-const OF_VIRTUAL_MACHINES: [&str; 3] = ["hotplug", "wall_clock", LAST];
+const OF_VIRTUAL_MACHINES: [&str; 4] = ["hotplug", "switches", "wall_clock", LAST];
 
 /// The machine that the tests run on.
 #[derive(Clone, Copy)]

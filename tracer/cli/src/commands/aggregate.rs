@@ -1,7 +1,7 @@
 //! `probe count` and `probe latency`: hits and calls are aggregated in the kernel until the trace ends.
 
 use crate::args::{Aggregate, Count, CountFormat, Latency};
-use crate::output::ledger::{follow_returns, not_counted, report_left_out, skipped};
+use crate::output::ledger::{dropped, follow_returns, not_counted, report_left_out, skipped};
 use crate::output::print::{report, written};
 use crate::output::{progress, stdout};
 use crate::running::ending::{Ending, Watched};
@@ -49,7 +49,8 @@ fn not_followed(tasks: u64) -> String {
 }
 
 /// Reports the hits that the kernel did not pass on.
-fn report_skipped<'p>(hits: Option<u64>, probes: impl IntoIterator<Item = &'p Probe>) {
+fn report_skipped<'p>(hits: Option<u64>, probes: impl IntoIterator<Item = &'p Probe> + Clone) {
+    dropped(probes.clone()).into_iter().for_each(report);
     let returns = follow_returns(probes);
     match hits {
         None => report(not_counted(returns)),

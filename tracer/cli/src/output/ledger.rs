@@ -29,6 +29,9 @@ pub(crate) fn report_ledger(what: &str, probes: &[Probe], account: &Account) {
     if account.skipped.is_none() {
         lines += &format!("probe: {}\n", not_counted(returns));
     }
+    if let Some(text) = dropped(probes) {
+        lines += &format!("probe: {text}\n");
+    }
     lines += &format!("probe: {what}\n");
     let labels = labels(probes.iter(), Beside::Nothing);
     for (label, missed) in labels.iter().zip(&account.missed) {
@@ -46,6 +49,14 @@ pub(crate) fn report_ledger(what: &str, probes: &[Probe], account: &Account) {
 pub(crate) fn follow_returns<'p>(probes: impl IntoIterator<Item = &'p Probe>) -> bool {
     let follows = |probe: &Probe| probe.is_call() || probe.spec().provider() == Provider::Kretprobe;
     probes.into_iter().any(follows)
+}
+
+/// What no kernel says about the returns of these probes.
+pub(crate) fn dropped<'p>(probes: impl IntoIterator<Item = &'p Probe>) -> Option<&'static str> {
+    let is_return = |probe: &Probe| probe.spec().provider() == Provider::Uretprobe;
+    probes.into_iter().any(is_return).then_some(
+        "returns from calls that are nested more than 64 deep in a thread are missing, and the kernel does not count them",
+    )
 }
 
 /// What cannot be said about hits before kernel 6.7.

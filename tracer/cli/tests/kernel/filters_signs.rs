@@ -8,18 +8,21 @@ use std::path::Path;
 // SAFETY: these match the C library.
 unsafe extern "C" {
     safe fn close(fd: i32) -> i32;
+    safe fn ftruncate(fd: i32, length: i64) -> i32;
     safe fn prctl(option: i32, ...) -> i32;
+    safe fn ptrace(request: i32, pid: i32, ...) -> i64;
 }
 
 /// An option that no kernel knows.
 const OPTION: i32 = 0x5059;
 
-/// Closes no file, and calls `prctl`.
+/// Closes and truncates no file, continues no process, and calls `prctl`.
 #[test]
 #[ignore = "a workload that tests trace"]
 fn workload() {
     if !requested_work().is_empty() {
-        assert_eq!(close(-1), -1);
+        assert_eq!((close(-1), ftruncate(-1, -7)), (-1, -1));
+        assert_eq!(ptrace(libc::PTRACE_CONT as i32, -77, 0, 0), -1);
         assert_eq!(prctl(OPTION, 22_u64, 33_u64, 44_u64, 55_u64), -1);
     }
 }
@@ -30,7 +33,9 @@ fn negative_numbers_are_negative() {
     let named = "/sys/kernel/tracing/events/task/task_prctl_unknown";
     let mut probes = vec![
         "tracepoint:syscalls:sys_enter_close/fd < 0/",
+        "tracepoint:syscalls:sys_enter_ftruncate(length)/length < 0/",
         "tracepoint:syscalls:sys_enter_mmap(fd)/fd < 0/",
+        "tracepoint:syscalls:sys_enter_ptrace(pid)/pid == -77/",
         "tracepoint:syscalls:sys_enter_openat(dfd:x64)/dfd:x64 == 0xffffffffffffff9c/",
         "tracepoint:sched:sched_process_exit(common_pid)/common_pid >= 0/",
         "uretprobe:libc:close(retval:s32)/retval:s32 < 0/",
@@ -51,7 +56,9 @@ fn negative_numbers_are_negative() {
         assert!(events.iter().all(|event| event["args"][field] == value), "{events:#?}");
     };
     all("tracepoint", "syscalls:sys_enter_close", "fd", (-1).into());
+    all("tracepoint", "syscalls:sys_enter_ftruncate", "length", (-7).into());
     all("tracepoint", "syscalls:sys_enter_mmap", "fd", (-1).into());
+    all("tracepoint", "syscalls:sys_enter_ptrace", "pid", (-77).into());
     all("tracepoint", "syscalls:sys_enter_openat", "dfd", "0xffffffffffffff9c".into());
     all("uretprobe", "close", "retval", (-1).into());
     let exits = of("tracepoint", "sched:sched_process_exit");
@@ -76,6 +83,10 @@ fn conditions_that_cannot_hold_are_refused() {
         (
             "t:syscalls:sys_enter_kill/sig == SIGKILL|SIGTERM/",
             "write sig == SIGKILL || sig == SIGTERM",
+        ),
+        (
+            "t:syscalls:sys_enter_kill/sig != SIGINT|SIGTERM/",
+            "write sig != SIGINT && sig != SIGTERM",
         ),
         ("rawtp:sys_enter/id == read|write/", "write id == read || id == write"),
         (

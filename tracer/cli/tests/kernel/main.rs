@@ -50,6 +50,7 @@ mod sampling;
 mod specialized;
 mod stacks;
 mod stress;
+mod switches;
 mod terminal;
 mod together;
 mod uprobe;

@@ -48,6 +48,27 @@ fn pairs(events: &[Value]) -> Vec<(u64, u64)> {
     pairs
 }
 
+/// The kernel follows 64 nested calls, and counts no others. With their entries, `probe` does.
+#[test]
+#[ignore = "needs root, BPF and uprobes: cargo xtask test"]
+fn returns_of_deep_calls_are_not_said_to_be_all() {
+    let (own, work) = (own(), "threads 1 1 99");
+    let returns = format!("uretprobe:{own}:{SUM}");
+    let output = run(&["trace", "-F", "jsonl", &returns], work);
+    let lines = all_json_lines(&output);
+    let ledger = lines.last().unwrap();
+    assert_eq!(ledger["events"], 64, "{ledger}");
+    assert!(ledger["missed"][0].get("by_kernel").is_none(), "{ledger}");
+    let said = "nested more than 64 deep in a thread are missing";
+    for output in [output, run(&["count", &returns], work)] {
+        assert!(stderr(&output).contains(said), "{}", stderr(&output));
+    }
+    let entries = format!("uprobe:{own}:{SUM}(n=arg0:u64, retval:u64)");
+    let output = run(&["trace", "-F", "jsonl", "--ret", &entries], work);
+    assert!(!stderr(&output).contains(said), "{}", stderr(&output));
+    assert_eq!(reported(&output).1, [36]);
+}
+
 const PAIR: &str = "(n=arg0:u64, retval:u64, latency)";
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::{Feature, Outcome, no, yes};
 use crate::binary::Binary;
-use crate::error::{TO_READ_TRACEFS, TraceError};
+use crate::error::{TraceError, for_tracefs};
 use crate::hook::Host;
 use crate::hook::architecture::Architecture;
 use crate::hook::attach::{Attacher, Link};
@@ -161,11 +161,17 @@ impl Trial {
             true => "one program for all kprobes, by attach cookie",
             false => "a program for each, because attach cookies require 5.15",
         };
+        if let Some(off) = features::kprobes_are_off() {
+            return no("nothing", off);
+        }
         // Every kernel has this function, and it is not called during the check.
         self.attach("kprobe:kernel_restart", uses)
     }
 
     fn fentry(&mut self) -> Outcome {
+        if let Some(off) = features::ftrace_is_off() {
+            return no("nothing", off);
+        }
         let (uses, change) = self.attach("fentry:kernel_restart", "a trampoline for each function");
         match change {
             None => yes(uses),
@@ -227,7 +233,9 @@ impl Trial {
                     false => no("nothing", self.permission()),
                 }
             }
-            Err(TraceError::Tracefs { .. }) => no("nothing, without tracefs", TO_READ_TRACEFS),
+            Err(TraceError::Tracefs { source }) => {
+                no("nothing, without tracefs", for_tracefs(&source))
+            }
             Err(error) => no("nothing", error.to_string()),
         }
     }
@@ -269,7 +277,7 @@ impl Trial {
         match Tracefs::open() {
             Ok(tracefs) => yes(tracefs.root().display().to_string()),
             Err(TraceError::Tracefs { source }) => {
-                no(format!("nothing ({source})"), TO_READ_TRACEFS)
+                no(format!("nothing ({source})"), for_tracefs(&source))
             }
             Err(error) => no("nothing", error.to_string()),
         }

@@ -1,7 +1,7 @@
 //! Attaching programs to hooks. The matches of a pattern are attached with one link where the kernel
 //! can (kprobe.multi, 5.18+), else one by one.
 
-use super::expand::LeftOut;
+use super::expand::{LeftOut, MOST_ONE_BY_ONE};
 use super::{Bulk, Host};
 use crate::binary::{BinaryError, FileProblem};
 use crate::error::{Result, TraceError};
@@ -200,6 +200,8 @@ pub(crate) struct Attacher<'o> {
     pub(super) addresses: HashMap<String, HashMap<String, Vec<u64>>>,
     /// Whether to probe returns even of functions where that crashes the program.
     pub(super) unsafe_returns: bool,
+    /// Whether a pattern may match many probes.
+    no_limit: bool,
 }
 
 impl<'o> Attacher<'o> {
@@ -211,7 +213,13 @@ impl<'o> Attacher<'o> {
             cookies: features::has_cookies(),
             addresses: HashMap::new(),
             unsafe_returns: false,
+            no_limit: false,
         }
+    }
+
+    /// Chooses whether a pattern may match many probes.
+    pub(crate) fn no_limit(self, no_limit: bool) -> Self {
+        Self { no_limit, ..self }
     }
 
     /// Chooses whether to probe returns even of functions where that crashes the program.
@@ -265,6 +273,10 @@ impl<'o> Attacher<'o> {
                     log::debug!("{number} functions at once: {why}");
                 }
                 Err(why) => return Err(why),
+            }
+            if number > MOST_ONE_BY_ONE && !self.no_limit {
+                let (spec, most) = (spec.clone(), MOST_ONE_BY_ONE);
+                return Err(TraceError::TooManyMatches { spec, count: number, most });
             }
         }
         make_room_for_descriptors(4 * probes.len() as u64);

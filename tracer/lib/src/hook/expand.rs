@@ -16,7 +16,7 @@ const MOST_AT_ONCE: usize = 10_000;
 
 /// The limit where each match is attached by itself. The kernel waits for one RCU grace period to
 /// attach each and for another to detach it.
-const MOST_ONE_BY_ONE: usize = 1_000;
+pub(super) const MOST_ONE_BY_ONE: usize = 1_000;
 
 /// The limit where each match needs a program of its own. Verifying one that emits records takes 7
 /// ms or more.

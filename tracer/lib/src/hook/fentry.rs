@@ -55,7 +55,10 @@ impl Hook for Fentry {
     }
 
     fn note(&self, spec: &ProbeSpec, host: &mut Host) -> Option<String> {
-        clones::note(spec.name(), &host.clones().made_of(spec.name()))
+        match features::ftrace_is_off() {
+            Some(off) => Some(off.to_owned()),
+            None => clones::note(spec.name(), &host.clones().made_of(spec.name())),
+        }
     }
 
     fn attach(

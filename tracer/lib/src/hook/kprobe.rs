@@ -84,6 +84,9 @@ impl Hook for Kprobe {
 
     /// Opening probes is quicker than reading the symbol table.
     fn note(&self, spec: &ProbeSpec, _host: &mut Host) -> Option<String> {
+        if let Some(off) = features::kprobes_are_off() {
+            return Some(off.to_owned());
+        }
         let is_name = !spec.is_glob() && spec.address().is_none();
         let pmu = features::kprobe_pmu().filter(|_| is_name)?;
         let made = clones::SUFFIXES.map(|suffix| format!("{}{suffix}0", spec.name()));

@@ -7,6 +7,7 @@ use super::kprobe::{self, Kprobe};
 use super::{Fields, Hook, Host};
 use crate::error::{Result, TraceError};
 use crate::kernel::compat_calls::like;
+use crate::kernel::features;
 use crate::kernel::symbols;
 use crate::object::Side;
 use crate::resolve::SyscallFields;
@@ -110,6 +111,9 @@ impl Hook for Ksyscall {
 
     /// Where the kernel hides addresses, it cannot be told which functions serve both 64-bit and 32-bit programs.
     fn note(&self, spec: &ProbeSpec, _host: &mut Host) -> Option<String> {
+        if let Some(off) = features::kprobes_are_off() {
+            return Some(off.to_owned());
+        }
         let is_unsure = spec.compat_call().is_none() && symbols::are_hidden();
         is_unsure.then(|| {
             format!(

@@ -89,6 +89,11 @@ pub(crate) trait Hook: Sync {
         false
     }
 
+    /// Whether what is known of the hits that the kernel does not pass on is all of them.
+    fn counts_missed(&self) -> bool {
+        true
+    }
+
     /// Whether the kernel skips hits while another program runs on the CPU.
     fn may_be_skipped(&self) -> bool {
         false

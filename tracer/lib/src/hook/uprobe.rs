@@ -29,6 +29,11 @@ impl Hook for Uprobe {
         true
     }
 
+    /// The kernel follows 64 nested calls of a thread (`MAX_URETPROBE_DEPTH` in `kernel/events/uprobes.c`), and counts no others.
+    fn counts_missed(&self) -> bool {
+        !self.returns
+    }
+
     fn list(&self, spec: &ProbeSpec, host: &mut Host) -> Result<Vec<String>> {
         let file = spec.module().unwrap_or_default();
         let binary = open(spec, host)?;

@@ -3,6 +3,7 @@
 use probe_perf::kind_of;
 use probe_sys::bpf;
 use probe_sys::bpf::load::Purpose;
+use std::fs;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::LazyLock;
@@ -20,6 +21,27 @@ pub(crate) fn uprobe_pmu() -> Option<u32> {
 /// Whether programs can be attached with a cookie (5.15+).
 pub(crate) fn has_cookies() -> bool {
     aya::features().bpf_cookie()
+}
+
+/// Why no kprobe is hit, although it can be attached, and what to do about it, if that is known.
+pub(crate) fn kprobes_are_off() -> Option<&'static str> {
+    if is_off("/sys/kernel/debug/kprobes/enabled") {
+        return Some(
+            "kprobes are switched off, so they are not hit: echo 1 >/sys/kernel/debug/kprobes/enabled",
+        );
+    }
+    ftrace_is_off()
+}
+
+/// The same for trampolines and, at the beginning of functions, for kprobes.
+pub(crate) fn ftrace_is_off() -> Option<&'static str> {
+    is_off("/proc/sys/kernel/ftrace_enabled").then_some(
+        "the tracing of functions is switched off, so they are not hit: sysctl kernel.ftrace_enabled=1",
+    )
+}
+
+fn is_off(file: &str) -> bool {
+    fs::read_to_string(file).is_ok_and(|text| text.trim() == "0")
 }
 
 /// Whether one program can be attached to many functions at once (5.18+, with CONFIG_FPROBE).

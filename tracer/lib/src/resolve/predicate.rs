@@ -353,9 +353,13 @@ impl Compiler<'_> {
         let Comparison { path, operator, .. } = comparison;
         let is_any = *operator == Operator::HasBits;
         let refused = |one: &str, other: &str| {
+            let (which, and) = match operator {
+                Operator::NotEqual => ("none", "&&"),
+                _ => ("one", "||"),
+            };
             format!(
-                "| joins bits, but no value is both {one} and {other}; for one of them, write \
-                 {path} {operator} {one} || {path} {operator} {other}"
+                "| joins bits, but no value is both {one} and {other}; for {which} of them, write \
+                 {path} {operator} {one} {and} {path} {operator} {other}"
             )
         };
         let exclusive = own.names.as_ref().and_then(|known| known.exclusive(names));

@@ -1,6 +1,7 @@
 //! Attached probes, whatever is done with their hits.
 
 use crate::error::TraceError;
+use crate::hook;
 use crate::hook::attach::Links;
 use crate::hook::expand::LeftOut;
 use crate::object::Object;
@@ -71,7 +72,10 @@ impl<O> Attached<O> {
             missed: missed
                 .into_iter()
                 .zip(&self.missed)
-                .map(|(now, &then)| since(now, then))
+                .zip(&self.probes)
+                .map(|((now, &then), probe)| {
+                    since(now, then).filter(|_| hook::of(probe.spec().provider()).counts_missed())
+                })
                 .collect(),
             skipped: since(skipped?, self.skipped),
             detaching: Detaching { links },

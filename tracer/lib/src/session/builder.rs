@@ -462,7 +462,9 @@ impl TracerBuilder {
         if let Some(waiting) = &mut waiting {
             waiting.begin(cpus)?;
         }
-        let attacher = Attacher::new(&mut object, planner.host).unsafe_returns(self.unsafe_returns);
+        let attacher = Attacher::new(&mut object, planner.host)
+            .unsafe_returns(self.unsafe_returns)
+            .no_limit(self.choice.no_limit);
         let links = self.attach_all(attacher, &mut selection, progress)?;
         let Selection { probes, groups, .. } = selection;
         let left_out = groups.into_iter().filter_map(|group| match group.reason {

@@ -51,13 +51,14 @@ mod tests {
     use super::*;
     use crate::binary::beside::tests::Chrooted;
     use crate::binary::reader::Wants;
+    use probe_testing::skip::skip;
     use rustix::process::geteuid;
 
     /// This process sees the files of such a process at longer paths than the process itself.
     #[test]
     fn files_of_a_process_with_another_root_directory_are_opened_with_those_beside_them() {
         if !geteuid().is_root() {
-            return;
+            return skip("only root can change the root directory");
         }
         let [root, outside] = [(); 2].map(|()| tempfile::tempdir().unwrap());
         let process = Chrooted::start(root.path());

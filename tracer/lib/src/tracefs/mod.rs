@@ -63,6 +63,9 @@ impl Tracefs {
         if category == FORMATS {
             return Err(TraceError::NotHit { spec: spec.clone() });
         }
+        if self.dynamic().contains(spec.name()) {
+            return Err(TraceError::Dynamic { spec: spec.clone() });
+        }
         let name = self.own_name(category, name);
         let path = self.root.join("events").join(category).join(&*name).join(file);
         match fs::read_to_string(&path) {
@@ -102,10 +105,33 @@ impl Tracefs {
         raw_names(&self.all())
     }
 
-    /// All tracepoints, as `category:name`.
+    /// All tracepoints of the kernel, as `category:name`.
     fn all(&self) -> Vec<String> {
-        tracefs::tracepoints(&self.root)
+        let mut all = tracefs::tracepoints(&self.root);
+        let dynamic = self.dynamic();
+        all.retain(|name| !dynamic.contains(name));
+        all
     }
+
+    /// What looks like a tracepoint, but was made in tracefs for a function, as `category:name`. Other programs are attached to
+    /// that, if any are.
+    fn dynamic(&self) -> BTreeSet<String> {
+        dynamic(&fs::read_to_string(self.root.join("dynamic_events")).unwrap_or_default())
+    }
+}
+
+/// The names in a list of dynamic events: `p:GROUP/NAME ...`, `r8:GROUP/NAME ...`, `s:NAME ...`.
+fn dynamic(list: &str) -> BTreeSet<String> {
+    let name = |line: &str| {
+        let (kind, rest) = line.split_once(':')?;
+        let name = rest.split_ascii_whitespace().next()?;
+        let group = if kind.starts_with('s') { "synthetic" } else { "user_events" };
+        Some(match name.split_once('/') {
+            Some((group, name)) => format!("{group}:{name}"),
+            None => format!("{group}:{name}"),
+        })
+    };
+    list.lines().filter_map(name).collect()
 }
 
 /// A system call's name stands for its entry.
@@ -161,6 +187,34 @@ mod tests {
         let all = all.map(|name| format!("syscalls:{name}"));
         assert_eq!(near("syscalls:open", all.to_vec()), ["syscalls:sys_enter_open"]);
         assert_eq!(near("syscalls:sys_exit_opena", all.to_vec())[0], "syscalls:sys_exit_openat");
+    }
+
+    #[test]
+    fn dynamic_events_are_no_tracepoints_of_the_kernel() {
+        let list = "p:kprobes/read vfs_read count=%dx\nr8:probe/read__return vfs_read\np:uprobes/main /bin/a:0x10\n\
+                    s:wakeup pid_t pid; u64 lat\ne:eprobes/x sched.sched_switch\nu:agent u32 a\n\n";
+        let expected = [
+            "eprobes:x",
+            "kprobes:read",
+            "probe:read__return",
+            "synthetic:wakeup",
+            "uprobes:main",
+            "user_events:agent",
+        ];
+        assert!(dynamic(list).iter().eq(&expected));
+        let root = tempfile::tempdir().unwrap();
+        for name in ["kprobes/read", "sched/read"] {
+            let path = root.path().join("events").join(name);
+            fs::create_dir_all(&path).unwrap();
+            fs::write(path.join("id"), "7\n").unwrap();
+        }
+        fs::write(root.path().join("dynamic_events"), list).unwrap();
+        let tracefs = Tracefs { root: root.path().to_owned() };
+        assert_eq!(tracefs.matching(&Glob::new("*:read").unwrap()), ["sched:read"]);
+        assert_eq!(tracefs.raw_names(), ["read"]);
+        assert_eq!(tracefs.id(&"t:sched:read".parse().unwrap()).unwrap(), 7);
+        let error = tracefs.id(&"t:kprobes:read".parse().unwrap()).unwrap_err();
+        assert!(error.to_string().contains("perf probe"), "{error}");
     }
 
     #[test]

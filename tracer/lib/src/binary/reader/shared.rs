@@ -119,12 +119,13 @@ fn program(file: &File, root: Root) -> io::Result<Opened> {
 mod tests {
     use super::*;
     use crate::binary::beside::tests::Chrooted;
+    use probe_testing::skip::skip;
     use rustix::process::geteuid;
 
     #[test]
     fn the_symbols_of_a_process_with_another_root_directory_are_found_there() {
         if !geteuid().is_root() {
-            return;
+            return skip("only root can change the root directory");
         }
         let root = tempfile::tempdir().unwrap();
         let process = Chrooted::start(root.path());

@@ -34,6 +34,9 @@ fn names_of_values_are_known() {
         "| joins bits, but no value is both -ENOENT and -EACCES; for one of them, write count == -ENOENT || \
          count == -EACCES"
     );
+    let neither = compare("count", Operator::NotEqual, Operand::Name("-ENOENT|-EACCES".into()));
+    let advice = "for none of them, write count != -ENOENT && count != -EACCES";
+    assert!(refusal(&neither).1.ends_with(advice), "{}", refusal(&neither).1);
     assert_eq!(
         refusal(&name("file->mode", "REED")),
         (200, "unknown constant or field REED; did you mean `READ`?".to_owned())
