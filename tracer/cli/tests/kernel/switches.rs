@@ -1,6 +1,6 @@
 //! Kernels in which an administrator has switched something off. For virtual machines only.
 
-use crate::probe::{probe, stderr, stdout, succeed, trace};
+use crate::probe::{probe, stderr, stdout, trace};
 use std::fs;
 
 /// Something that is switched off until this is dropped.
@@ -34,7 +34,8 @@ fn a_trace_says_that_nothing_is_hit() {
             let output = trace([spec], ["cat", "/etc/hostname"]);
             assert!(stderr(&output).contains(advice), "{spec}: {}", stderr(&output));
         }
-        let checked = stdout(&succeed(&mut probe(["check"])));
+        // It fails where functions cannot be traced.
+        let checked = stdout(&probe(["check"]).output().unwrap());
         assert!(checked.contains(advice), "{checked}");
     }
     let output = trace(["vfs_read"], ["cat", "/etc/hostname"]);

@@ -63,7 +63,7 @@ fn returns_of_deep_calls_are_not_said_to_be_all() {
     for output in [output, run(&["count", &returns], work)] {
         assert!(stderr(&output).contains(said), "{}", stderr(&output));
     }
-    let entries = format!("uprobe:{own}:{SUM}(n=arg0:u64, retval:u64)");
+    let entries = format!("uprobe:{own}:{SUM}{PAIR}");
     let output = run(&["trace", "-F", "jsonl", "--ret", &entries], work);
     assert!(!stderr(&output).contains(said), "{}", stderr(&output));
     assert_eq!(reported(&output).1, [36]);
