@@ -196,6 +196,14 @@ pub enum TraceError {
         /// The probe.
         spec: ProbeSpec,
     },
+    /// An administrator has switched something off, without which nothing would be hit.
+    #[error("cannot probe {spec}: {why}")]
+    SwitchedOff {
+        /// The probe.
+        spec: ProbeSpec,
+        /// What is switched off, and how to switch it on.
+        why: &'static str,
+    },
     /// The tracepoint was made in tracefs, for a function, and not by the kernel.
     #[error(
         "cannot probe {spec}: it is no tracepoint of the kernel, but was made in tracefs (dynamic_events), for example by perf \

@@ -1,7 +1,7 @@
 //! Offsets in kernel functions, functions that share a name, and functions of which the compiler has made several.
 
 use crate::probe::commands::writes;
-use crate::probe::{assert_exit, assert_failure, events, probe, stderr};
+use crate::probe::{assert_exit, assert_failure, events, printed, probe, stderr};
 use std::collections::BTreeMap;
 
 /// The addresses of the kernel's functions outside modules.
@@ -16,6 +16,27 @@ fn functions() -> BTreeMap<String, Vec<u64>> {
         }
     }
     functions
+}
+
+#[test]
+#[ignore = "needs root, BPF and kprobes: cargo xtask test"]
+fn functions_that_can_be_probed_are_listed() {
+    let assert_failure = |name, expected| assert_failure(&mut probe(["list", name]), expected);
+    assert_failure("vfs_raed", "is called vfs_raed; did you mean `vfs_read`");
+    let listed = printed(["list", "vfs_rea*"]);
+    assert!(listed.lines().any(|line| line == "vfs_read"), "{listed}");
+    assert_eq!(printed(["list", "kretprobe:vfs_read"]), "kretprobe:vfs_read\n");
+    for name in ["vfs_read", "vfs_rea[d]"] {
+        assert_eq!(printed(["list", &format!("kprobe:vmlinux:{name}")]), "vmlinux:vfs_read\n");
+    }
+    assert_failure("kprobe:no_such:vfs_read", "no_such");
+    assert_eq!(printed(["list", "ksyscall:openat*"]), "ksyscall:openat\nksyscall:openat2\n");
+    assert_failure("ksyscall:opeat", "the kernel has no system call of this name");
+    let blacklist = std::fs::read_to_string("/sys/kernel/debug/kprobes/blacklist");
+    let blacklist = blacklist.unwrap_or_default();
+    if let Some(name) = blacklist.lines().find_map(|line| line.split_whitespace().nth(1)) {
+        assert_failure(&format!("kprobe:{name}"), "the kernel does not allow probes");
+    }
 }
 
 #[test]

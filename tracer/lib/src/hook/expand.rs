@@ -155,6 +155,9 @@ impl Choice {
         let (mut expansions, mut besides) = (Vec::new(), Vec::new());
         for spec in specs {
             Architecture::HERE.check(spec)?;
+            if let Some(why) = of(spec.provider()).switched_off() {
+                return Err(TraceError::SwitchedOff { spec: spec.clone(), why });
+            }
             if let Some(note) = of(spec.provider()).note(spec, host) {
                 log::warn!("{spec}: {note}");
             }

@@ -3,6 +3,7 @@
 use super::attach::{Attacher, Link, Part};
 use super::expand::{Choice, Expansion, LeftOut};
 use super::instead::instead;
+use super::kprobe::in_module;
 use super::{Bulk, Fields, Hook, Host};
 use crate::error::{Result, TraceError};
 use crate::kernel::btf::NoPrototype;
@@ -26,11 +27,15 @@ pub(super) struct Fentry {
 }
 
 impl Hook for Fentry {
+    fn switched_off(&self) -> Option<&'static str> {
+        features::ftrace_is_off()
+    }
+
     fn list(&self, spec: &ProbeSpec, host: &mut Host) -> Result<Vec<String>> {
         if !spec.is_glob() {
-            return function(spec, host).map(|_| vec![spec.name().to_owned()]);
+            return function(spec, host).map(|_| vec![in_module(spec, spec.name())]);
         }
-        Ok(matching(spec, &[], host)?.0)
+        Ok(matching(spec, &[], host)?.0.iter().map(|name| in_module(spec, name)).collect())
     }
 
     fn expand(&self, pattern: &ProbeSpec, choice: &Choice, host: &mut Host) -> Result<Expansion> {
@@ -55,10 +60,7 @@ impl Hook for Fentry {
     }
 
     fn note(&self, spec: &ProbeSpec, host: &mut Host) -> Option<String> {
-        match features::ftrace_is_off() {
-            Some(off) => Some(off.to_owned()),
-            None => clones::note(spec.name(), &host.clones().made_of(spec.name())),
-        }
+        clones::note(spec.name(), &host.clones().made_of(spec.name()))
     }
 
     fn attach(
@@ -123,7 +125,7 @@ fn function(spec: &ProbeSpec, host: &mut Host) -> Result<TypedFunction> {
     };
     match function {
         _ if count > 1 => {
-            let first = symbols::look_up(spec.name()).first;
+            let first = symbols::look_up(spec.name(), spec.module()).first;
             Err(TraceError::Ambiguous { spec: spec.clone(), count, first })
         }
         Ok(function) => Ok(function),

@@ -30,6 +30,10 @@ impl Hook for Kprobe {
         true
     }
 
+    fn switched_off(&self) -> Option<&'static str> {
+        features::kprobes_are_off()
+    }
+
     fn may_be_skipped(&self) -> bool {
         true
     }
@@ -41,14 +45,16 @@ impl Hook for Kprobe {
     fn list(&self, spec: &ProbeSpec, host: &mut Host) -> Result<Vec<String>> {
         pmu(spec)?;
         if spec.is_glob() {
-            return Ok(host.functions(spec, &[])?.0);
+            let names = host.functions(spec, &[])?.0;
+            return Ok(names.iter().map(|name| in_module(spec, name)).collect());
         }
-        if site_of(spec, self.returns)?.is_some() {
+        self.check(spec, host)?;
+        if spec.address().is_some() {
             return Ok(vec![spec.name().to_owned()]);
         }
-        let found = symbols::look_up(spec.name());
+        let found = symbols::look_up(spec.name(), spec.module());
         match found.count == 1 && !symbols::is_blacklisted(spec.name()) {
-            true => Ok(vec![spec.name().to_owned()]),
+            true => Ok(vec![in_module(spec, spec.name())]),
             false => Err(unprobeable(spec, found)),
         }
     }
@@ -84,9 +90,6 @@ impl Hook for Kprobe {
 
     /// Opening probes is quicker than reading the symbol table.
     fn note(&self, spec: &ProbeSpec, _host: &mut Host) -> Option<String> {
-        if let Some(off) = features::kprobes_are_off() {
-            return Some(off.to_owned());
-        }
         let is_name = !spec.is_glob() && spec.address().is_none();
         let pmu = features::kprobe_pmu().filter(|_| is_name)?;
         let made = clones::SUFFIXES.map(|suffix| format!("{}{suffix}0", spec.name()));
@@ -109,7 +112,7 @@ impl Hook for Kprobe {
                     symbols::addresses(module).map_err(|source| TraceError::Symbols { source })?;
                 addresses_of(spec, module, &known).map(drop)
             }
-            None => match symbols::look_up(spec.name()) {
+            None => match symbols::look_up(spec.name(), None) {
                 Lookup { count: 0, near, .. } => Err(unknown(spec, near)),
                 _ => Ok(()),
             },
@@ -171,6 +174,14 @@ impl Hook for Kprobe {
 
     fn calls(&self) -> Option<Side> {
         (!self.returns).then_some(Side::Kernel)
+    }
+}
+
+/// The name of a function in a spec like this one.
+pub(super) fn in_module(spec: &ProbeSpec, name: &str) -> String {
+    match spec.module() {
+        Some(module) => format!("{module}:{name}"),
+        None => name.to_owned(),
     }
 }
 
@@ -310,7 +321,7 @@ fn why(spec: &ProbeSpec, source: io::Error) -> TraceError {
         return TraceError::Attach { spec: spec.clone(), source };
     }
     match site_of(spec, false) {
-        Ok(None) => unprobeable(spec, symbols::look_up(spec.name())),
+        Ok(None) => unprobeable(spec, symbols::look_up(spec.name(), spec.module())),
         Ok(Some(Site { offset: 0, .. })) => TraceError::Blacklisted { spec: spec.clone() },
         Ok(Some(_)) => TraceError::NoInstruction { spec: spec.clone() },
         Err(error) => error,

@@ -38,6 +38,10 @@ impl Hook for Ksyscall {
         true
     }
 
+    fn switched_off(&self) -> Option<&'static str> {
+        features::kprobes_are_off()
+    }
+
     fn may_be_skipped(&self) -> bool {
         true
     }
@@ -111,9 +115,6 @@ impl Hook for Ksyscall {
 
     /// Where the kernel hides addresses, it cannot be told which functions serve both 64-bit and 32-bit programs.
     fn note(&self, spec: &ProbeSpec, _host: &mut Host) -> Option<String> {
-        if let Some(off) = features::kprobes_are_off() {
-            return Some(off.to_owned());
-        }
         let is_unsure = spec.compat_call().is_none() && symbols::are_hidden();
         is_unsure.then(|| {
             format!(

@@ -112,7 +112,7 @@ impl Listing {
 }
 
 fn is_function(spec: &ProbeSpec) -> bool {
-    !spec.is_glob() && symbols::look_up(spec.name()).count > 0
+    !spec.is_glob() && symbols::look_up(spec.name(), spec.module()).count > 0
 }
 
 #[cfg(test)]

@@ -99,6 +99,11 @@ pub(crate) trait Hook: Sync {
         false
     }
 
+    /// Why nothing of this hook would be hit, and what to do about it.
+    fn switched_off(&self) -> Option<&'static str> {
+        None
+    }
+
     /// What a user of this hook should know. The spec may be a pattern.
     fn note(&self, _spec: &ProbeSpec, _host: &mut Host) -> Option<String> {
         None

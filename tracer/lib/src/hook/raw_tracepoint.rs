@@ -27,15 +27,14 @@ impl Hook for RawTracepoint {
         if let Some(kernel) = &kernel {
             names.extend(in_btf(kernel, &glob));
         }
-        // Before 5.11, modules have no types. The kernel's own types are there for everyone, but not tracefs.
-        if kernel.is_none() || Btf::modules().is_empty() {
-            match host.tracefs() {
-                Ok(tracefs) => {
-                    names.extend(tracefs.raw_names().into_iter().filter(|name| glob.matches(name)));
-                }
-                Err(error) if names.is_empty() => return Err(error),
-                Err(_) => {}
+        // Modules may have no types: none have before 5.11, and none that were built without those of the kernel. The kernel's
+        // own types are there for everyone, but not tracefs.
+        match host.tracefs() {
+            Ok(tracefs) => {
+                names.extend(tracefs.raw_names().into_iter().filter(|name| glob.matches(name)));
             }
+            Err(error) if kernel.is_none() => return Err(error),
+            Err(_) => {}
         }
         if names.is_empty() && !spec.is_glob() {
             return Err(unknown(spec, host));

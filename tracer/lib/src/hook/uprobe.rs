@@ -35,6 +35,7 @@ impl Hook for Uprobe {
     }
 
     fn list(&self, spec: &ProbeSpec, host: &mut Host) -> Result<Vec<String>> {
+        pmu(spec)?;
         let file = spec.module().unwrap_or_default();
         let binary = open(spec, host)?;
         let names = match spec.is_glob() {
@@ -43,7 +44,10 @@ impl Hook for Uprobe {
                 binary.matching(|name| glob.matches(name)).names
             }
             false => {
-                offset(spec, binary)?;
+                let offset = offset(spec, binary)?;
+                if self.returns {
+                    check_return(spec, binary, offset, false)?;
+                }
                 vec![spec.name().to_owned()]
             }
         };
@@ -92,6 +96,9 @@ impl Hook for Uprobe {
         let mut host = Host::default();
         let binary = open(spec, &mut host)?;
         let offset = offset(spec, binary)?;
+        if self.returns {
+            check_return(spec, binary, offset, false)?;
+        }
         Ok(Some(FileOffset { file: binary.path().to_owned(), offset }))
     }
 
@@ -116,11 +123,8 @@ impl Hook for Uprobe {
         }
         let offset = offset(spec, binary)?;
         let (programs, returns) = part.of_function(self.returns);
-        if returns && binary.is_go() && !unsafe_returns {
-            return Err(failed(spec, binary.error(FileProblem::GoReturns)));
-        }
-        if returns && !unsafe_returns {
-            binary.check_return(offset).map_err(|source| failed(spec, source))?;
+        if returns {
+            check_return(spec, binary, offset, unsafe_returns)?;
         }
         if returns && binary.take_throws() {
             log::warn!(
@@ -129,13 +133,6 @@ impl Hook for Uprobe {
                 Escaped(binary.path().as_os_str().as_bytes())
             );
         }
-        if let Some(address) = spec.address().filter(|_| returns) {
-            // The kernel takes the return address from the top of the stack, which is there at the entry only.
-            binary.check_entry(address).map_err(|source| failed(spec, source))?;
-        }
-        if returns {
-            binary.check_called(offset).map_err(|source| failed(spec, source))?;
-        }
         let place = InFile::new(binary, offset);
         attacher.uprobe(spec, &place, programs, returns, number)
     }
@@ -143,6 +140,22 @@ impl Hook for Uprobe {
     fn calls(&self) -> Option<Side> {
         (!self.returns).then_some(Side::Process)
     }
+}
+
+/// Checks that a return from what begins at this offset of the file can be probed. With `is_unsafe`, that may crash the program.
+fn check_return(spec: &ProbeSpec, binary: &Binary, offset: u64, is_unsafe: bool) -> Result<()> {
+    let failed = |source| failed(spec, source);
+    if !is_unsafe {
+        if binary.is_go() {
+            return Err(failed(binary.error(FileProblem::GoReturns)));
+        }
+        binary.check_return(offset).map_err(failed)?;
+    }
+    if let Some(address) = spec.address() {
+        // The kernel takes the return address from the top of the stack, which is there at the entry only.
+        binary.check_entry(address).map_err(failed)?;
+    }
+    binary.check_called(offset).map_err(failed)
 }
 
 /// An instruction in a file.

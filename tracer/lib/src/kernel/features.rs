@@ -27,16 +27,16 @@ pub(crate) fn has_cookies() -> bool {
 pub(crate) fn kprobes_are_off() -> Option<&'static str> {
     if is_off("/sys/kernel/debug/kprobes/enabled") {
         return Some(
-            "kprobes are switched off, so they are not hit: echo 1 >/sys/kernel/debug/kprobes/enabled",
+            "kprobes are switched off, and would not be hit; `echo 1 >/sys/kernel/debug/kprobes/enabled` switches them on",
         );
     }
     ftrace_is_off()
 }
 
-/// The same for trampolines and, at the beginning of functions, for kprobes.
+/// The same for trampolines, the first of which would also end the tracing of functions on 5.10 for good, and, at the beginning of functions, for kprobes.
 pub(crate) fn ftrace_is_off() -> Option<&'static str> {
     is_off("/proc/sys/kernel/ftrace_enabled").then_some(
-        "the tracing of functions is switched off, so they are not hit: sysctl kernel.ftrace_enabled=1",
+        "the tracing of functions is switched off, and they would not be hit; `sysctl kernel.ftrace_enabled=1` switches it on",
     )
 }
 

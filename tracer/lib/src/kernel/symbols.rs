@@ -20,10 +20,15 @@ pub(crate) struct Lookup {
     pub(crate) near: Vec<String>,
 }
 
-/// Looks a function up in `/proc/kallsyms`.
-pub(crate) fn look_up(name: &str) -> Lookup {
+/// Looks a function up in `/proc/kallsyms`, in `module` only if it is given.
+pub(crate) fn look_up(name: &str, module: Option<&str>) -> Lookup {
     let Ok(symbols) = fs::read_to_string("/proc/kallsyms") else { return Lookup::default() };
-    let (own, others): (Vec<_>, Vec<_>) = all(&symbols).partition(|symbol| symbol.name == name);
+    look_up_in(&symbols, name, module)
+}
+
+fn look_up_in(symbols: &str, name: &str, module: Option<&str>) -> Lookup {
+    let there = all(symbols).filter(|symbol| symbol.is_in(module));
+    let (own, others): (Vec<_>, Vec<_>) = there.partition(|symbol| symbol.name == name);
     let others = others.into_iter().map(|other| other.name).filter(|other| !is_hidden(other));
     // To compare names takes longer than to find one.
     let near = match own.is_empty() {
@@ -59,10 +64,7 @@ pub(crate) fn extents(name: &str, module: Option<&str>) -> io::Result<Vec<Extent
 }
 
 fn extents_in(symbols: &str, name: &str, module: Option<&str>) -> Vec<Extent> {
-    let is_it = |symbol: &Symbol<'_>| {
-        let is_there = module.is_none_or(|module| symbol.module.unwrap_or(NO_MODULE) == module);
-        symbol.name == name && is_there
-    };
+    let is_it = |symbol: &Symbol<'_>| symbol.name == name && symbol.is_in(module);
     let extent = |begin: u64| {
         let later = all(symbols).filter_map(|other| other.address.checked_sub(begin));
         Extent { begin, size: later.filter(|&size| size > 0).min().unwrap_or(u64::MAX) }
@@ -128,6 +130,13 @@ struct Symbol<'t> {
     name: &'t str,
     module: Option<&'t str>,
     is_weak: bool,
+}
+
+impl Symbol<'_> {
+    /// Whether it is in this module, if one is given; [`NO_MODULE`] is the rest of the kernel.
+    fn is_in(&self, module: Option<&str>) -> bool {
+        module.is_none_or(|module| self.module.unwrap_or(NO_MODULE) == module)
+    }
 }
 
 fn all(symbols: &str) -> impl Iterator<Item = Symbol<'_>> {
@@ -206,6 +215,21 @@ mod tests {
         for name in ["f", "cold", ".cold", "main.coldStart", "f.cold.x", "f.cold.", "f.coldness"] {
             assert!(!is_cold(name), "{name}");
         }
+    }
+
+    #[test]
+    fn a_function_is_looked_up_in_its_module() {
+        let symbols = "ffff1000 T same\nffff2000 t same\t[m]\nffff2010 t other\t[m]\n";
+        let found = |name, module| {
+            let Lookup { count, first, .. } = look_up_in(symbols, name, module);
+            (count, first)
+        };
+        assert_eq!(found("same", None), (2, 0xffff_1000));
+        assert_eq!(found("same", Some("m")), (1, 0xffff_2000));
+        assert_eq!(found("same", Some("vmlinux")), (1, 0xffff_1000));
+        assert_eq!(found("other", Some("vmlinux")), (0, 0));
+        assert_eq!(look_up_in(symbols, "othr", Some("m")).near, ["other"]);
+        assert!(look_up_in(symbols, "othr", Some("vmlinux")).near.is_empty());
     }
 
     #[test]
