@@ -204,10 +204,10 @@ pub enum TraceError {
         /// What is switched off, and how to switch it on.
         why: &'static str,
     },
-    /// The tracepoint was made in tracefs, for a function, and not by the kernel.
+    /// The event was created in tracefs, for example by perf probe. It is not a kernel tracepoint.
     #[error(
-        "cannot probe {spec}: it is no tracepoint of the kernel, but was made in tracefs (dynamic_events), for example by perf \
-         probe; probe the function that it is for"
+        "cannot probe {spec}: this is not a kernel tracepoint but an event that was created in tracefs (dynamic_events), for \
+         example by perf probe; if it stands for a function, probe that function"
     )]
     Dynamic {
         /// The probe.
@@ -552,7 +552,8 @@ pub(crate) fn for_tracefs(error: &io::Error) -> &'static str {
         Some(libc::EACCES) => TO_READ_TRACEFS,
         // Of mount(2).
         Some(libc::EPERM) => {
-            "CAP_SYS_ADMIN to mount it, or one that is mounted: mount -t tracefs tracefs /sys/kernel/tracing, on the host of a              container, which gets it with -v /sys/kernel/tracing:/sys/kernel/tracing"
+            "CAP_SYS_ADMIN to mount tracefs, or a mounted tracefs: mount -t tracefs tracefs /sys/kernel/tracing; for a \
+             container, mount it on the host and pass it with -v /sys/kernel/tracing:/sys/kernel/tracing"
         }
         Some(libc::ENODEV | libc::ENOENT) => "a kernel with CONFIG_TRACING, and a mounted /sys",
         _ => "a mounted tracefs: mount -t tracefs tracefs /sys/kernel/tracing",

@@ -69,7 +69,7 @@ pub(super) const CLOCKS: &Values<Time> = &[
     ),
 ];
 
-/// The value whose name a file's name ends with, behind a dot.
+/// The value that a file's extension names.
 pub(super) fn named_by<T: Copy>(values: &'static Values<T>, file: &Path) -> Option<T> {
     let named = file.extension()?.to_str()?;
     value_named(values, named)

@@ -75,7 +75,7 @@ pub(crate) struct Sample {
     #[arg(short, long, value_name = "TIME", value_parser = value::duration)]
     pub(crate) duration: Option<Duration>,
 
-    /// Output format [default: table, or what the name of the --output ends with: .svg or .folded]
+    /// Output format [default: the one that the extension of --output names (.svg or .folded), or else table]
     #[arg(short, long, value_parser = one_of(format::STACKS))]
     format: Option<StackFormat>,
 
@@ -117,7 +117,7 @@ impl Sample {
         value::each_of(&self.events).collect()
     }
 
-    /// The format that was asked for, or else what the name of the file ends with.
+    /// The requested format, or else the one that the output file's extension names, or else a table.
     pub(crate) fn format(&self) -> StackFormat {
         let of_file = || format::named_by(format::STACKS, self.output.as_deref()?);
         self.format.or_else(of_file).unwrap_or(StackFormat::Table)

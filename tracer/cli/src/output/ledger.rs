@@ -51,11 +51,11 @@ pub(crate) fn follow_returns<'p>(probes: impl IntoIterator<Item = &'p Probe>) ->
     probes.into_iter().any(follows)
 }
 
-/// What no kernel says about the returns of these probes.
+/// A note about returns that no kernel counts, if any of these probes may miss them.
 pub(crate) fn dropped<'p>(probes: impl IntoIterator<Item = &'p Probe>) -> Option<&'static str> {
     let is_return = |probe: &Probe| probe.spec().provider() == Provider::Uretprobe;
     probes.into_iter().any(is_return).then_some(
-        "returns from calls that are nested more than 64 deep in a thread are missing, and the kernel does not count them",
+        "returns from calls nested more than 64 deep in a thread are missing, and the kernel does not count them",
     )
 }
 

@@ -51,7 +51,7 @@ fn pairs(events: &[Value]) -> Vec<(u64, u64)> {
 /// The kernel follows 64 nested calls, and counts no others. With their entries, `probe` does.
 #[test]
 #[ignore = "needs root, BPF and uprobes: cargo xtask test"]
-fn returns_of_deep_calls_are_not_said_to_be_all() {
+fn missing_returns_of_deep_calls_are_reported() {
     let (own, work) = (own(), "threads 1 1 99");
     let returns = format!("uretprobe:{own}:{SUM}");
     let output = run(&["trace", "-F", "jsonl", &returns], work);

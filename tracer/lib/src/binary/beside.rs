@@ -102,8 +102,8 @@ pub(crate) enum Links {
 }
 
 impl Root {
-    /// Where a file is that this process sees at a path: the root directory that has it, and the path there. What a process sees as its
-    /// root may be a directory of this process's own (chroot(2)), and it may have files open that are outside of it.
+    /// Locates the file that this process sees at a path. Returns the root directory that contains it, and its path there. The
+    /// traced process's root may be a subdirectory of this process's root (chroot(2)), and it may have files open outside it.
     pub(crate) fn locate(self, seen: &Path) -> (Self, PathBuf) {
         let Self::Of(pid) = self else { return (self, seen.to_owned()) };
         let root = fs::read_link(format!("/proc/{pid}/root")).unwrap_or_default();

@@ -83,8 +83,8 @@ pub enum FileProblem {
     NotElf(String),
     /// The names of its functions take too much memory.
     #[error(
-        "has more symbols of functions than fit in {} MiB; run and probe a copy that has only those that you need, which \
-         `strip -K FUNCTION -o COPY FILE` makes",
+        "has more function symbols than fit in {} MiB; make a copy that keeps only the functions you need \
+         (`strip -K FUNCTION -o COPY FILE`), then run and probe the copy",
         room >> 20
     )]
     TooManySymbols {

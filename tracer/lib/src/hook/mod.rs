@@ -89,7 +89,7 @@ pub(crate) trait Hook: Sync {
         false
     }
 
-    /// Whether what is known of the hits that the kernel does not pass on is all of them.
+    /// Whether the kernel counts all hits that it does not pass on.
     fn counts_missed(&self) -> bool {
         true
     }
@@ -99,7 +99,7 @@ pub(crate) trait Hook: Sync {
         false
     }
 
-    /// Why nothing of this hook would be hit, and what to do about it.
+    /// Why no probe of this hook would be hit, and how to change that.
     fn switched_off(&self) -> Option<&'static str> {
         None
     }

@@ -23,20 +23,21 @@ pub(crate) fn has_cookies() -> bool {
     aya::features().bpf_cookie()
 }
 
-/// Why no kprobe is hit, although it can be attached, and what to do about it, if that is known.
+/// Why kprobes can be attached but would not be hit, and how to change that. `None` if no reason is known.
 pub(crate) fn kprobes_are_off() -> Option<&'static str> {
     if is_off("/sys/kernel/debug/kprobes/enabled") {
         return Some(
-            "kprobes are switched off, and would not be hit; `echo 1 >/sys/kernel/debug/kprobes/enabled` switches them on",
+            "kprobes are switched off, so they would never be hit; `echo 1 >/sys/kernel/debug/kprobes/enabled` switches them on",
         );
     }
     ftrace_is_off()
 }
 
-/// The same for trampolines, the first of which would also end the tracing of functions on 5.10 for good, and, at the beginning of functions, for kprobes.
+/// The same for trampolines, and for kprobes at the beginning of functions. On 5.10, attaching a trampoline in this state
+/// also ends function tracing until the kernel is restarted.
 pub(crate) fn ftrace_is_off() -> Option<&'static str> {
     is_off("/proc/sys/kernel/ftrace_enabled").then_some(
-        "the tracing of functions is switched off, and they would not be hit; `sysctl kernel.ftrace_enabled=1` switches it on",
+        "function tracing is switched off, so the probe would never be hit; `sysctl kernel.ftrace_enabled=1` switches it on",
     )
 }
 

@@ -78,7 +78,7 @@ impl<R: Read> Recording<R> {
         }
         let fields = probes.iter().flat_map(Probe::fields);
         if fields.filter_map(|field| field.names.as_ref()).any(|names| names.are_too_many()) {
-            return Err(malformed(section.at, "the numbers of a field have too many names"));
+            return Err(malformed(section.at, "a field has too many names for its values"));
         }
         let (names, clock, block, ledger) = (None, None, None, None);
         Ok(Self { input, origin, probes, names, clock, block, ledger, late: 0, is_live: false })
@@ -273,7 +273,7 @@ impl<R: Read> Recording<R> {
             match record {
                 Ok(record) if TraceEvent::of(&self.probes, cpu, record).is_none() => {
                     let before = BLOCK_AT + size_of::<BlockPrefix>() + *offset;
-                    return Err(malformed(at + before as u64, "a record that is of no probe"));
+                    return Err(malformed(at + before as u64, "a record that belongs to no probe"));
                 }
                 Ok(record) => {
                     *offset = records.offset();

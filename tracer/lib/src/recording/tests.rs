@@ -518,7 +518,7 @@ fn an_address_whose_name_is_too_long_has_none() {
 }
 
 #[test]
-fn records_that_are_of_no_probe_are_faults() {
+fn records_that_belong_to_no_probe_are_errors() {
     let hit = hit(1);
     let record = hit.record();
     let other_kind = RawRecord { kind: RecordKind::user(7), ..record };
@@ -547,7 +547,7 @@ fn records_that_are_of_no_probe_are_faults() {
     let mut damaged = bytes.clone();
     damaged[at] ^= 0xff;
     let (lines, end) = replayed(&damaged);
-    let expected = format!("malformed at byte {at}: a record that is of no probe");
+    let expected = format!("malformed at byte {at}: a record that belongs to no probe");
     assert_eq!(end.unwrap_err().to_string(), expected);
     // A dump, and two events.
     assert_eq!(lines, replayed(&bytes).0[..3]);

@@ -354,11 +354,11 @@ impl Compiler<'_> {
         let is_any = *operator == Operator::HasBits;
         let refused = |one: &str, other: &str| {
             let (which, and) = match operator {
-                Operator::NotEqual => ("none", "&&"),
-                _ => ("one", "||"),
+                Operator::NotEqual => ("exclude both", "&&"),
+                _ => ("match either", "||"),
             };
             format!(
-                "| joins bits, but no value is both {one} and {other}; for {which} of them, write \
+                "| joins bits, but no value is both {one} and {other}; to {which}, write \
                  {path} {operator} {one} {and} {path} {operator} {other}"
             )
         };

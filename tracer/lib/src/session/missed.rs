@@ -24,8 +24,8 @@ pub struct Missed {
     /// too many calls were under way. Those during another program, and those of a pattern's functions, are counted for
     /// all probes together ([`TraceLedger::skipped`](crate::TraceLedger::skipped)), except where the probe has a
     /// program of its own. The kernel counts them for all tasks, whatever the probe's
-    /// condition. `None` if it has no such count: before 6.7, or for this type of link. It has none of the returns of
-    /// `uretprobe:` that it drops, those of calls that are nested more than 64 deep in a thread.
+    /// condition. `None` if it has no such count: before 6.7, or for this type of link. For
+    /// `uretprobe:`, it never counts returns from calls nested more than 64 deep in a thread.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by_kernel: Option<u64>,
     /// Calls that were dropped before they returned, because too many were under way.

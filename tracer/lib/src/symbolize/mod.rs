@@ -112,7 +112,7 @@ pub(crate) struct Learnt {
 }
 
 impl Learnt {
-    /// Leaves only these addresses their functions. The others have none from now on: the ones that they had before were others.
+    /// Keeps the functions of these addresses only. The others have none from now on, rather than those that were there before.
     pub(crate) fn keep(&mut self, mut are_kept: impl Iterator<Item = bool>) {
         for (_, frames) in &mut self.names {
             if !are_kept.next().unwrap_or_default() {

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn dynamic_events_are_no_tracepoints_of_the_kernel() {
+    fn dynamic_events_are_not_kernel_tracepoints() {
         let list = "p:kprobes/read vfs_read count=%dx\nr8:probe/read__return vfs_read\np:uprobes/main /bin/a:0x10\n\
                     s:wakeup pid_t pid; u64 lat\ne:eprobes/x sched.sched_switch\nu:agent u32 a\n\n";
         let expected = [

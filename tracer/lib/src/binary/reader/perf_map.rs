@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn of_functions_that_overlap_the_one_that_was_listed_last_counts() {
+    fn the_last_listed_of_overlapping_functions_wins() {
         let found = |list: &[u8], address| {
             let map = PerfMap::from(list).unwrap();
             let found = map.functions(address).pop()?;

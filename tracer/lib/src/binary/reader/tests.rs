@@ -167,12 +167,12 @@ fn a_program_that_ends_its_reader_is_refused_and_not_read_again() {
 }
 
 #[test]
-fn a_program_with_too_many_symbols_is_no_failure_of_its_reader() {
+fn too_many_symbols_do_not_count_as_a_failure_of_the_reader() {
     let mut reader = Reader::start().unwrap().with_little_room();
     let (libc, _) = libc();
     for _ in 0..2 {
         let error = contents(&mut reader, &libc, &[]).unwrap_err().to_string();
-        assert!(error.starts_with("has more symbols of functions than fit in"), "{error}");
+        assert!(error.starts_with("has more function symbols than fit in"), "{error}");
     }
     assert!(contents(&mut reader, &file(&elf(&[])), &[]).is_ok());
     assert_works(&mut reader);

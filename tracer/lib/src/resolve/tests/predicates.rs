@@ -31,11 +31,11 @@ fn names_of_values_are_known() {
     assert!(!accepts(&name("count", "WRITE")));
     assert_eq!(
         refusal(&name("count", "-ENOENT|-EACCES")).1,
-        "| joins bits, but no value is both -ENOENT and -EACCES; for one of them, write count == -ENOENT || \
+        "| joins bits, but no value is both -ENOENT and -EACCES; to match either, write count == -ENOENT || \
          count == -EACCES"
     );
     let neither = compare("count", Operator::NotEqual, Operand::Name("-ENOENT|-EACCES".into()));
-    let advice = "for none of them, write count != -ENOENT && count != -EACCES";
+    let advice = "to exclude both, write count != -ENOENT && count != -EACCES";
     assert!(refusal(&neither).1.ends_with(advice), "{}", refusal(&neither).1);
     assert_eq!(
         refusal(&name("file->mode", "REED")),
