@@ -105,8 +105,11 @@ fn functions_of_modules_are_found_with_and_without_their_module() {
         let info = printed(["info", &spec]);
         assert!(info.starts_with(&format!("{name}(")) && info.contains("struct kstat *"), "{info}");
     }
-    let listed = printed(["list", "f:9p:v9fs_vfs_getatt*"]);
-    assert!(listed.lines().any(|line| line == format!("fentry:{name}")), "{listed}");
+    // As a spec, which has the module.
+    for spec in [format!("f:9p:{name}"), "f:9p:v9fs_vfs_getatt*".to_owned()] {
+        let listed = printed(["list", &spec]);
+        assert!(listed.lines().any(|line| line == format!("fentry:9p:{name}")), "{listed}");
+    }
 }
 
 #[test]
