@@ -161,7 +161,7 @@ impl Trial {
             true => "one program for all kprobes, by attach cookie",
             false => "a program for each, because attach cookies require 5.15",
         };
-        if let Some(off) = features::kprobes_are_off() {
+        if let Some(off) = features::kprobes_are_off().or_else(features::ftrace_is_off) {
             return no("nothing", off);
         }
         // Every kernel has this function, and it is not called during the check.

@@ -275,7 +275,7 @@ impl<'o> Attacher<'o> {
                 Err(why) => return Err(why),
             }
             if number > MOST_ONE_BY_ONE && !self.no_limit {
-                let (spec, most) = (spec.clone(), MOST_ONE_BY_ONE);
+                let (spec, most) = (left_out.pattern.clone(), MOST_ONE_BY_ONE);
                 return Err(TraceError::TooManyMatches { spec, count: number, most });
             }
         }

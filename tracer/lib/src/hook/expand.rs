@@ -155,7 +155,7 @@ impl Choice {
         let (mut expansions, mut besides) = (Vec::new(), Vec::new());
         for spec in specs {
             Architecture::HERE.check(spec)?;
-            if let Some(why) = of(spec.provider()).switched_off() {
+            if let Some(why) = of(spec.provider()).switched_off(spec) {
                 return Err(TraceError::SwitchedOff { spec: spec.clone(), why });
             }
             if let Some(note) = of(spec.provider()).note(spec, host) {

@@ -27,7 +27,7 @@ pub(super) struct Fentry {
 }
 
 impl Hook for Fentry {
-    fn switched_off(&self) -> Option<&'static str> {
+    fn switched_off(&self, _spec: &ProbeSpec) -> Option<&'static str> {
         features::ftrace_is_off()
     }
 

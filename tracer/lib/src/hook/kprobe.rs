@@ -30,8 +30,11 @@ impl Hook for Kprobe {
         true
     }
 
-    fn switched_off(&self) -> Option<&'static str> {
-        features::kprobes_are_off()
+    /// A kprobe inside a function does not need the tracing of functions.
+    fn switched_off(&self, spec: &ProbeSpec) -> Option<&'static str> {
+        let may_be_inside = !self.returns && (spec.offset() != 0 || spec.address().is_some());
+        let of_functions = || features::ftrace_is_off().filter(|_| !may_be_inside);
+        features::kprobes_are_off().or_else(of_functions)
     }
 
     fn may_be_skipped(&self) -> bool {

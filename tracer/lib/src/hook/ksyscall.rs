@@ -38,8 +38,8 @@ impl Hook for Ksyscall {
         true
     }
 
-    fn switched_off(&self) -> Option<&'static str> {
-        features::kprobes_are_off()
+    fn switched_off(&self, _spec: &ProbeSpec) -> Option<&'static str> {
+        features::kprobes_are_off().or_else(features::ftrace_is_off)
     }
 
     fn may_be_skipped(&self) -> bool {

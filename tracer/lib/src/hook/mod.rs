@@ -100,7 +100,7 @@ pub(crate) trait Hook: Sync {
     }
 
     /// Why no probe of this hook would be hit, and how to change that.
-    fn switched_off(&self) -> Option<&'static str> {
+    fn switched_off(&self, _spec: &ProbeSpec) -> Option<&'static str> {
         None
     }
 

@@ -46,7 +46,7 @@ impl Hook for Uprobe {
             false => {
                 let offset = offset(spec, binary)?;
                 if self.returns {
-                    check_return(spec, binary, offset, false)?;
+                    check_return(spec, binary, offset, true)?;
                 }
                 vec![spec.name().to_owned()]
             }
@@ -97,7 +97,7 @@ impl Hook for Uprobe {
         let binary = open(spec, &mut host)?;
         let offset = offset(spec, binary)?;
         if self.returns {
-            check_return(spec, binary, offset, false)?;
+            check_return(spec, binary, offset, true)?;
         }
         Ok(Some(FileOffset { file: binary.path().to_owned(), offset }))
     }

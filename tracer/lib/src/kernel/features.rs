@@ -25,12 +25,9 @@ pub(crate) fn has_cookies() -> bool {
 
 /// Why kprobes can be attached but would not be hit, and how to change that. `None` if no reason is known.
 pub(crate) fn kprobes_are_off() -> Option<&'static str> {
-    if is_off("/sys/kernel/debug/kprobes/enabled") {
-        return Some(
-            "kprobes are switched off, so they would never be hit; `echo 1 >/sys/kernel/debug/kprobes/enabled` switches them on",
-        );
-    }
-    ftrace_is_off()
+    is_off("/sys/kernel/debug/kprobes/enabled").then_some(
+        "kprobes are switched off, so they would never be hit; `echo 1 >/sys/kernel/debug/kprobes/enabled` switches them on",
+    )
 }
 
 /// The same for trampolines, and for kprobes at the beginning of functions. On 5.10, attaching a trampoline in this state

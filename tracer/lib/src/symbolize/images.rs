@@ -212,7 +212,9 @@ impl Process {
     /// Forgets what it had mapped up to now.
     fn forget(&mut self) {
         let last = self.mapped.last().map_or(0, |last| last.since);
-        *self = Self { forgotten_until: last.max(self.forgotten_until), ..Self::default() };
+        self.begins.retain(|&(at, _)| at > last);
+        self.mapped.clear();
+        self.forgotten_until = self.forgotten_until.max(last);
     }
 
     /// How the address space of a time began, and when.
@@ -360,6 +362,15 @@ mod tests {
             assert_eq!(images.since(pid, time, 1000), Some(time));
             assert_eq!(images.taken, images.processes.values().map(Process::size).sum::<usize>());
         }
+    }
+
+    #[test]
+    fn a_program_that_was_executed_since_is_not_forgotten() {
+        let mut images = Images::default();
+        map(&mut images, 1, 1000, b"/old", 5);
+        images.exec(1, 7);
+        images.processes.get_mut(&1).unwrap().forget();
+        assert_eq!([5, 6, 7].map(|time| images.since(1, time, 1000)), [None, Some(5), Some(7)]);
     }
 
     #[test]
