@@ -228,8 +228,8 @@ fn parse_show(shown: &str) -> Vec<Package> {
         .collect()
 }
 
-/// Runs apt, and again until the deadline while another program holds one of apt's locks. apt itself waits only for
-/// dpkg's lock, and only if it is told to.
+/// Runs apt. While another program holds one of apt's locks, runs it again until the deadline: apt has an option to wait
+/// for dpkg's lock, but not for its own.
 fn when_unlocked(deadline: Instant, mut apt: impl FnMut() -> Result<()>) -> Result<()> {
     let mut result = apt();
     if is_locked(&result) {

@@ -109,7 +109,7 @@ impl Root {
         let root = fs::read_link(format!("/proc/{pid}/root")).unwrap_or_default();
         match seen.strip_prefix(root) {
             Ok(inside) => (self, Path::new("/").join(inside)),
-            Err(_) if has_own_mounts(pid) => (Self::Own, seen.to_owned()),
+            Err(_) if has_own_mounts(pid).unwrap_or(false) => (Self::Own, seen.to_owned()),
             Err(_) => (self, seen.to_owned()),
         }
     }
@@ -142,9 +142,8 @@ impl Root {
 }
 
 /// Whether a process has the mount namespace of this one.
-fn has_own_mounts(pid: u32) -> bool {
-    let theirs = fs::read_link(format!("/proc/{pid}/ns/mnt"));
-    theirs.is_ok_and(|theirs| fs::read_link("/proc/self/ns/mnt").is_ok_and(|own| own == theirs))
+pub(super) fn has_own_mounts(pid: u32) -> io::Result<bool> {
+    Ok(fs::read_link(format!("/proc/{pid}/ns/mnt"))? == fs::read_link("/proc/self/ns/mnt")?)
 }
 
 /// Whether it is a regular file, and owned by nobody but the owner and root.

@@ -1,6 +1,6 @@
 //! The files of a process: those that it runs code from, and those in its root directory.
 
-use super::beside::Root;
+use super::beside::{Root, has_own_mounts};
 use super::path::{self, is_library_name};
 use super::{BinaryError, FileProblem};
 use probe_sys::escape::Escaped;
@@ -86,9 +86,7 @@ impl Process {
             return Ok(None);
         }
         let (root, own) = of_both("root");
-        let (mounts, own_mounts) = of_both("ns/mnt");
-        let is_own = id(&fs::metadata(&root)?) == id(&fs::metadata(own)?)
-            && fs::read_link(mounts)? == fs::read_link(own_mounts)?;
+        let is_own = id(&fs::metadata(&root)?) == id(&fs::metadata(own)?) && has_own_mounts(pid)?;
         let root = match is_own {
             true => None,
             false => Some(open(&root, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?),

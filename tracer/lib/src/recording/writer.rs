@@ -153,7 +153,7 @@ impl<W: Write> Recorder<W> {
     pub(super) fn names(&mut self, mut learnt: Vec<Learnt>) -> ControlFlow<()> {
         self.pieces.accepts()?;
         let mut written = self.section(Tag::Symbols, 0, &learnt);
-        // Whoever has made a file with such names must not end the recording.
+        // A recording goes on even if a traced program has such names.
         if is_too_long(&written) {
             log::warn!("functions have no names in the recording, because the names are too long");
             learnt.iter_mut().for_each(|learnt| learnt.keep(iter::empty()));

@@ -106,13 +106,13 @@ impl Images {
             }
             _ => None,
         };
-        let process = self.processes.entry(thread.pid).or_default();
-        if process.mapped.len() >= OF_PROCESS {
-            self.taken -= process.size();
-            process.forget();
-            self.taken += process.size();
+        if let Some(process) = self.processes.get(&thread.pid)
+            && process.mapped.len() >= OF_PROCESS
+            && let Some(last) = process.mapped.last()
+        {
+            self.forget_of(thread.pid, last.since);
         }
-        let mapped = &mut process.mapped;
+        let mapped = &mut self.processes.entry(thread.pid).or_default().mapped;
         let end = begin.saturating_add(len);
         let at = mapped.partition_point(|one| one.since <= time);
         let new = Mapped { since: time, begin, end, file };
@@ -125,15 +125,20 @@ impl Images {
         self.ended.push_back((pid, time));
         if self.ended.len() > ENDED
             && let Some((pid, end)) = self.ended.pop_front()
-            && let Some(process) = self.processes.get_mut(&pid)
         {
-            let before = process.size();
             // The number may belong to another process by now.
-            process.begins.retain(|&(since, _)| since > end);
-            process.mapped.retain(|mapped| mapped.since > end);
-            process.forgotten_until = process.forgotten_until.max(end);
-            self.taken = self.taken + process.size() - before;
+            self.forget_of(pid, end);
         }
+    }
+
+    /// Forgets what a process had mapped up to this time.
+    fn forget_of(&mut self, pid: u32, until: u64) {
+        let Some(process) = self.processes.get_mut(&pid) else { return };
+        let before = process.size();
+        process.begins.retain(|&(since, _)| since > until);
+        process.mapped.retain(|mapped| mapped.since > until);
+        process.forgotten_until = process.forgotten_until.max(until);
+        self.taken = self.taken + process.size() - before;
     }
 
     /// Forgets everything if it is much: also what is of later times than this one.
@@ -209,14 +214,6 @@ impl Images {
 }
 
 impl Process {
-    /// Forgets what it had mapped up to now.
-    fn forget(&mut self) {
-        let last = self.mapped.last().map_or(0, |last| last.since);
-        self.begins.retain(|&(at, _)| at > last);
-        self.mapped.clear();
-        self.forgotten_until = self.forgotten_until.max(last);
-    }
-
     /// How the address space of a time began, and when.
     fn begin(&self, time: u64) -> Option<(u64, Begin)> {
         let before = self.begins.partition_point(|&(at, _)| at <= time);
@@ -369,7 +366,7 @@ mod tests {
         let mut images = Images::default();
         map(&mut images, 1, 1000, b"/old", 5);
         images.exec(1, 7);
-        images.processes.get_mut(&1).unwrap().forget();
+        images.forget_of(1, 5);
         assert_eq!([5, 6, 7].map(|time| images.since(1, time, 1000)), [None, Some(5), Some(7)]);
     }
 

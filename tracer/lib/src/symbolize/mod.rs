@@ -147,10 +147,8 @@ impl Symbols {
     ///
     /// If the thread cannot be created.
     pub fn start() -> io::Result<Self> {
-        let watch = Watch::of_kernel().inspect_err(|error| {
-            log::debug!("eBPF programs that are loaded later have no names: {error}");
-        });
-        Self::serve(SymbolAccess::Kernel, watch.map_or(Watched::Nothing, Watched::kernel))
+        let watched = Watch::of_kernel().map_or(Watched::Nothing, Watched::kernel);
+        Self::serve(SymbolAccess::Kernel, watched)
     }
 
     /// Starts the thread, which also watches what processes map: all of them or, without the privilege for that

@@ -118,8 +118,7 @@ impl Watch {
         };
         let open = |target| Feed::open(OF_PROCESSES, RING, target);
         let of_processes = open(Target::System).or_else(|_| open(whole))?;
-        let of_kernel = Self::kernel_feed().inspect_err(no_kernel).ok();
-        Ok(Self::with(Some(of_processes), of_kernel))
+        Ok(Self::with(Some(of_processes), Self::kernel_feed().ok()))
     }
 
     /// Watches the kernel only.
@@ -128,7 +127,7 @@ impl Watch {
     }
 
     fn kernel_feed() -> Result<Feed, PerfError> {
-        Feed::open(Flags::KSYMBOL, KERNEL_RING, Target::System)
+        Feed::open(Flags::KSYMBOL, KERNEL_RING, Target::System).inspect_err(no_kernel)
     }
 
     fn with(of_processes: Option<Feed>, of_kernel: Option<Feed>) -> Self {

@@ -11,6 +11,7 @@ use probe_perf::nearest::nearest;
 use probe_perf::pattern::Glob;
 use probe_perf::tracefs;
 use std::borrow::Cow;
+use std::cell::OnceCell;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
@@ -20,13 +21,19 @@ use std::path::{Path, PathBuf};
 #[derive(Debug)]
 pub(crate) struct Tracefs {
     root: PathBuf,
+    /// What was made in it when this was first asked for, as `category:name`.
+    dynamic: OnceCell<BTreeSet<String>>,
 }
 
 impl Tracefs {
     /// Finds tracefs at its usual mount points, or mounts it.
     pub(crate) fn open() -> Result<Self> {
         let root = tracefs::root().map_err(|source| TraceError::Tracefs { source })?;
-        Ok(Self { root })
+        Ok(Self::at(root))
+    }
+
+    fn at(root: PathBuf) -> Self {
+        Self { root, dynamic: OnceCell::new() }
     }
 
     /// The mount point.
@@ -115,8 +122,9 @@ impl Tracefs {
 
     /// What looks like a tracepoint, but was made in tracefs for a function, as `category:name`. Other programs are attached to
     /// that, if any are.
-    fn dynamic(&self) -> BTreeSet<String> {
-        dynamic(&fs::read_to_string(self.root.join("dynamic_events")).unwrap_or_default())
+    fn dynamic(&self) -> &BTreeSet<String> {
+        let list = || fs::read_to_string(self.root.join("dynamic_events")).unwrap_or_default();
+        self.dynamic.get_or_init(|| dynamic(&list()))
     }
 }
 
@@ -209,7 +217,7 @@ mod tests {
             fs::write(path.join("id"), "7\n").unwrap();
         }
         fs::write(root.path().join("dynamic_events"), list).unwrap();
-        let tracefs = Tracefs { root: root.path().to_owned() };
+        let tracefs = Tracefs::at(root.path().to_owned());
         assert_eq!(tracefs.matching(&Glob::new("*:read").unwrap()), ["sched:read"]);
         assert_eq!(tracefs.raw_names(), ["read"]);
         assert_eq!(tracefs.id(&"t:sched:read".parse().unwrap()).unwrap(), 7);
@@ -264,7 +272,7 @@ mod tests {
             let path = root.path().join(format!("events/syscalls/sys_exit_{name}"));
             fs::create_dir_all(path).unwrap();
         }
-        let tracefs = Tracefs { root: root.path().to_owned() };
+        let tracefs = Tracefs::at(root.path().to_owned());
         for (name, own) in [
             ("uname", "newuname"),
             ("sendfile", "sendfile64"),
