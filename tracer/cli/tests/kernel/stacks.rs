@@ -3,13 +3,14 @@
 use crate::probe::chain::{Chain, count, functions, is_from_a_system_call, through};
 use crate::probe::libraries::Libraries;
 use crate::probe::{
-    Run, assert_exit, events, json_line, ledger, printed, probe, stderr, stdout, succeed,
+    Run, assert_exit, events, json_line, json_lines, ledger, printed, probe, stderr, stdout,
+    succeed,
 };
 use probe_testing::version::kernel;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::fs;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 const GETPGID: &str = "tracepoint:syscalls:sys_enter_getpgid/pid == -7/";
 
@@ -118,6 +119,47 @@ fn a_program_has_its_own_names_after_a_change_of_its_file() {
     assert_eq!(inode(), before);
     run.signal(Signal::INT);
     run.finish();
+}
+
+const WITHOUT_MAIN_THREAD: &str = r#"
+#include <pthread.h>
+#include <unistd.h>
+__attribute__((noinline)) void called(void) { getpgid(-7); usleep(10000); }
+static void *other_thread(void *unused) { for (int n = 0; n < 6000; n++) called(); }
+int main(void) {
+    pthread_t thread;
+    pthread_create(&thread, 0, other_thread, 0);
+    pthread_exit(0);
+}
+"#;
+
+/// The kernel then shows neither mappings nor a root directory for the id of the process.
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_process_has_names_after_its_main_thread_has_ended() {
+    let dir = tempfile::tempdir().unwrap();
+    let (source, program) = (dir.path().join("x.c"), dir.path().join("without-main"));
+    fs::write(&source, WITHOUT_MAIN_THREAD).unwrap();
+    let options = ["-O0", "-fno-omit-frame-pointer", "-pthread", "-o"];
+    succeed(Command::new("cc").args(options).arg(&program).arg(&source));
+    let mut process =
+        Command::new(&program).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let id = process.id().to_string();
+    while fs::read(format!("/proc/{id}/maps")).unwrap() != b"" {
+        std::thread::yield_now();
+    }
+    let trace = |args: &[&str]| {
+        let mut run = probe(["trace", "-F", "jsonl", "-M", "3", "-p", &id]);
+        let lines = json_lines(&succeed(run.args(args))).into_iter();
+        lines.filter(|line| line["args"].is_object()).collect::<Vec<_>>()
+    };
+    let stacks = trace(&["-U", GETPGID]);
+    let called = trace(&["uprobe:without-main:called"]);
+    process.kill().unwrap();
+    process.wait().unwrap();
+    let callers = stacks.iter().map(|event| functions(event, "ustack")[1]);
+    assert!(callers.eq(["other_thread"; 3]), "{stacks:#?}");
+    assert_eq!(called.len(), 3);
 }
 
 #[test]

@@ -11,16 +11,18 @@ mod parts;
 mod path;
 mod process;
 pub(crate) mod reader;
+pub(crate) mod root;
 mod version;
 
 pub use error::{BinaryError, FileProblem};
 pub(crate) use parts::{Parts, parts};
 pub(crate) use path::{is_program, program};
-pub(crate) use process::{Process, address_range, map_file, of_descriptor, open_regular, regular};
+pub(crate) use process::{
+    Process, address_range, id_with_memory, map_file, of_descriptor, open_regular, regular,
+};
 pub(crate) use version::FileVersion;
 
 use crate::kernel::symbols;
-use beside::Root;
 use contents::{Contents, Function, Layout, MACHINE, Segment};
 use functions::Functions;
 use object::Endianness;
@@ -29,6 +31,7 @@ use object::read::elf::FileHeader;
 use probe_sys::process::linked_function;
 use process::Found;
 use reader::SharedReader;
+use root::Root;
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;
@@ -91,7 +94,7 @@ impl Binary {
         }
         let Found { path, file, note, root } = found;
         let reader = SharedReader::new();
-        let Contents { layout, functions } = reader.contents(&path, &file, root)?;
+        let Contents { layout, functions } = reader.contents(&path, &file, &root)?;
         let throws = functions.has_any(&["__cxa_throw", "__cxa_rethrow", "_Unwind_RaiseException"]);
         let Layout { code, entry, is_program, is_go, .. } = layout;
         let (jumped_to, sensitive) = (OnceCell::new(), OnceCell::new());
@@ -344,8 +347,9 @@ pub(crate) fn read_for_probes(file: &File, beside: &File) {
 
 /// The file at a path, as this process sees it.
 fn own(path: PathBuf) -> Result<Found, BinaryError> {
-    match open_regular(&path) {
-        Ok(file) => Ok(Found { path, file, note: None, root: Root::Own }),
+    let root = Root::own().map_err(FileProblem::Unreadable);
+    match root.and_then(|root| Ok((root, open_regular(&path)?))) {
+        Ok((root, file)) => Ok(Found { path, file, note: None, root }),
         Err(problem) => Err(BinaryError::InFile { path, problem }),
     }
 }

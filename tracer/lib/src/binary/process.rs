@@ -1,27 +1,27 @@
 //! The files of a process: those that it runs code from, and those in its root directory.
 
-use super::beside::{Root, has_own_mounts};
 use super::path::{self, is_library_name};
+use super::root::{Links, Root};
 use super::{BinaryError, FileProblem};
 use probe_sys::escape::Escaped;
-use rustix::fs::{Mode, OFlags, ResolveFlags, open, openat2};
+use rustix::fs::{Mode, OFlags, open};
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs::{self, File, Metadata};
-use std::io;
+use std::io::{self, Read};
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// A running process. Another file may be in place of one that it runs code from, and the same path may lead to another
 /// file in its root directory or mount namespace.
 #[derive(Debug)]
 pub(crate) struct Process {
     pid: u32,
-    /// Its root directory, if it is not this process's own.
-    root: Option<OwnedFd>,
+    root: Arc<Root>,
     code: Vec<Mapped>,
 }
 
@@ -32,7 +32,7 @@ pub(super) struct Found {
     pub(super) file: File,
     pub(super) note: Option<String>,
     /// Where the files beside it are.
-    pub(super) root: Root,
+    pub(super) root: Arc<Root>,
 }
 
 impl Found {
@@ -67,7 +67,7 @@ struct Mapped {
 }
 
 /// The device and the inode of a file.
-type Id = (u64, u64);
+pub(super) type Id = (u64, u64);
 
 pub(super) fn id(file: &Metadata) -> Id {
     (file.dev(), file.ino())
@@ -76,21 +76,16 @@ pub(super) fn id(file: &Metadata) -> Id {
 impl Process {
     /// Looks at a process. `None` if it still runs this program: a command that has not begun yet.
     pub(crate) fn of(pid: u32) -> io::Result<Option<Self>> {
+        let pid = id_with_memory(pid);
         let folder = PathBuf::from(format!("/proc/{pid}"));
-        let of_both = |name: &str| (folder.join(name), Path::new("/proc/self").join(name));
-        let (exe, own) = of_both("exe");
+        let program = |folder: &Path| fs::metadata(folder.join("exe")).map(|found| id(&found));
         // A thread of the kernel has no program.
-        if fs::metadata(exe)
-            .is_ok_and(|exe| fs::metadata(own).is_ok_and(|own| id(&exe) == id(&own)))
+        if program(&folder)
+            .is_ok_and(|exe| program(Path::new("/proc/self")).is_ok_and(|own| exe == own))
         {
             return Ok(None);
         }
-        let (root, own) = of_both("root");
-        let is_own = id(&fs::metadata(&root)?) == id(&fs::metadata(own)?) && has_own_mounts(pid)?;
-        let root = match is_own {
-            true => None,
-            false => Some(open(&root, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?),
-        };
+        let root = Root::of(pid)?;
         // Users choose the names of files, which need not be UTF-8. Only what is before them is wanted.
         let maps = fs::read(folder.join("maps"))?;
         let maps = String::from_utf8_lossy(&maps);
@@ -132,7 +127,7 @@ impl Process {
         let called = if exact.is_empty() { library().collect() } else { exact };
         match called.as_slice() {
             [one] => self.open(one),
-            [] if self.root.is_some() => {
+            [] if !self.root.is_own() => {
                 Err(BinaryError::NotMapped { name: name.to_owned(), pid: self.pid })
             }
             [] => self.at(&path::find(name)?),
@@ -183,7 +178,7 @@ impl Process {
         let file = opened.map_err(FileProblem::Unreadable).and_then(regular);
         let file =
             file.map_err(|problem| BinaryError::InFile { path: path.to_owned(), problem })?;
-        Ok(Found { path: path.to_owned(), file, note, root: self.root() })
+        Ok(Found { path: path.to_owned(), file, note, root: Arc::clone(&self.root) })
     }
 
     fn open(&self, mapped: &Mapped) -> Result<Found, BinaryError> {
@@ -193,7 +188,7 @@ impl Process {
             opened => opened,
         };
         match opened {
-            Ok(file) => Ok(Found { path, file, note: None, root: self.root() }),
+            Ok(file) => Ok(Found { path, file, note: None, root: Arc::clone(&self.root) }),
             Err(problem) => Err(BinaryError::InFile { path, problem }),
         }
     }
@@ -211,21 +206,11 @@ impl Process {
         }
     }
 
-    /// The root directory in which its files are.
-    fn root(&self) -> Root {
-        if self.root.is_some() { Root::Of(self.pid) } else { Root::Own }
-    }
-
     /// Finds a file in the process's root directory or, if it is not there, in this process's own.
     fn open_in_root(&self, path: &Path) -> io::Result<OwnedFd> {
-        if let Some(root) = self.root.as_ref().filter(|_| path.is_absolute())
-            && let Ok(file) = openat2(
-                root,
-                path,
-                OFlags::PATH | OFlags::CLOEXEC,
-                Mode::empty(),
-                ResolveFlags::IN_ROOT,
-            )
+        if !self.root.is_own()
+            && path.is_absolute()
+            && let Ok(file) = self.root.find(path, Links::Followed)
         {
             return Ok(file);
         }
@@ -276,6 +261,21 @@ fn is_denied(error: &io::Error) -> bool {
 
 fn seen(file: &OwnedFd) -> Option<PathBuf> {
     fs::read_link(of_descriptor(file)).ok()
+}
+
+/// The id of a thread of a process that has its memory and its root directory. The thread with the id of the process has none
+/// of them if it has ended before the others.
+pub(crate) fn id_with_memory(pid: u32) -> u32 {
+    let has_memory = |id: u32| {
+        let maps = File::open(format!("/proc/{id}/maps"));
+        maps.is_ok_and(|mut maps| matches!(maps.read(&mut [0]), Ok(1)))
+    };
+    let others = || {
+        let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+        let mut ids = threads.filter_map(|one| one.ok()?.file_name().to_str()?.parse().ok());
+        ids.find(|&id| has_memory(id))
+    };
+    if has_memory(pid) { pid } else { others().unwrap_or(pid) }
 }
 
 /// An address range as it is written in `/proc/PID/maps`.

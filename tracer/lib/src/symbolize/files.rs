@@ -1,6 +1,7 @@
 //! Opening the files of observed processes, for the [reader](crate::binary::reader).
 
-use crate::binary::beside::{Links, Opened, Root, is_owned};
+use crate::binary::beside::{Opened, is_owned};
+use crate::binary::root::{Links, Root};
 use crate::binary::{map_file, of_descriptor, regular};
 use crate::object::namespaces::innermost_id;
 use rustix::fs::{Mode, OFlags, open};
@@ -9,12 +10,18 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Opens the file of a mapping: by the mapping, which takes a privilege (5.9+), or else by its path, if that still leads
 /// to it.
-pub(super) fn mapped(pid: u32, range: &Range<u64>, path: &Path, inode: u64) -> io::Result<Opened> {
+pub(super) fn mapped(
+    pid: u32,
+    root: &Arc<Root>,
+    range: &Range<u64>,
+    path: &Path,
+    inode: u64,
+) -> io::Result<Opened> {
     let link = format!("/proc/{pid}/{}", map_file(range));
-    let root = Root::Of(pid);
     match open(link, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
         Ok(file) => Opened::checked(file, root, path),
         Err(_) => at(root, path, inode),
@@ -22,8 +29,8 @@ pub(super) fn mapped(pid: u32, range: &Range<u64>, path: &Path, inode: u64) -> i
 }
 
 /// Opens the file that this process sees at a path, if it is this one.
-pub(super) fn at(root: Root, path: &Path, inode: u64) -> io::Result<Opened> {
-    let (within, inside) = root.locate(path);
+pub(super) fn at(root: &Arc<Root>, path: &Path, inode: u64) -> io::Result<Opened> {
+    let (within, inside) = root.locate(path)?;
     let opened = Opened::checked(within.find(&inside, Links::Followed)?, root, path)?;
     match opened.file.metadata()?.ino() == inode {
         true => Ok(opened),
@@ -38,9 +45,9 @@ pub(super) fn own_id(pid: u32) -> Option<u32> {
 
 /// Opens the file in which a process lists its generated code, under the rules of perf: it belongs to the user of the process, or to
 /// root. `own_id` is the id of the process in its own PID namespace.
-pub(super) fn perf_map(pid: u32, own_id: u32) -> Option<File> {
+pub(super) fn perf_map(pid: u32, root: &Root, own_id: u32) -> Option<File> {
     let path = PathBuf::from(format!("/tmp/perf-{own_id}.map"));
-    let file = Root::Of(pid).find(&path, Links::NotAtEnd).ok()?;
+    let file = root.find(&path, Links::NotAtEnd).ok()?;
     let owner = fs::metadata(format!("/proc/{pid}")).ok()?.uid();
     let is_allowed = is_owned(&fs::metadata(of_descriptor(&file)).ok()?, owner);
     if is_allowed { regular(file).ok() } else { None }
@@ -49,8 +56,8 @@ pub(super) fn perf_map(pid: u32, own_id: u32) -> Option<File> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::binary::beside::tests::Chrooted;
     use crate::binary::reader::Wants;
+    use crate::binary::root::tests::Chrooted;
     use probe_testing::skip::skip;
     use rustix::process::geteuid;
 
@@ -62,17 +69,23 @@ mod tests {
         }
         let [root, outside] = [(); 2].map(|()| tempfile::tempdir().unwrap());
         let process = Chrooted::start(root.path());
+        let mut opened = Vec::new();
         for dir in [&root, &outside] {
             let path = dir.path().join("program");
             fs::write(&path, "").unwrap();
             fs::write(dir.path().join("program.dwp"), "").unwrap();
             let inode = path.metadata().unwrap().ino();
+            let seen = Root::of(process.pid()).unwrap();
             // There is no such mapping.
-            let opened = mapped(process.pid(), &(0..0), &path, inode).unwrap();
-            let wants = Wants { package: true, ..Wants::default() };
-            let (beside, has_package) = opened.wanted(&wants);
+            let open = |inode| mapped(process.pid(), &seen, &(0..0), &path, inode);
+            opened.push(open(inode).unwrap());
+            assert!(open(inode + 1).is_err());
+        }
+        // They are found even if the process has ended meanwhile.
+        drop(process);
+        let wants = Wants { package: true, ..Wants::default() };
+        for (beside, has_package) in opened.iter().map(|one| one.wanted(&wants)) {
             assert!(beside.len() == 1 && has_package);
-            assert!(mapped(process.pid(), &(0..0), &path, inode + 1).is_err());
         }
     }
 
@@ -80,7 +93,8 @@ mod tests {
     fn another_file_is_not_opened() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let inode = file.as_file().metadata().unwrap().ino();
-        assert!(at(Root::Own, file.path(), inode).is_ok());
-        assert!(at(Root::Own, file.path(), inode + 1).is_err());
+        let root = Root::own().unwrap();
+        assert!(at(&root, file.path(), inode).is_ok());
+        assert!(at(&root, file.path(), inode + 1).is_err());
     }
 }

@@ -2,6 +2,7 @@
 
 use super::{Address, Frame, Owner};
 use crate::binary::FileVersion;
+use crate::binary::root::RootId;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -21,8 +22,9 @@ const OF_SPACE: usize = 400;
 pub(super) enum Space {
     Kernel,
     Process(Owner),
-    /// Offsets in one version of a file, in bytes. Names contain its path, so this does, too.
-    Contents(FileVersion, PathBuf),
+    /// Offsets in one version of a file, in bytes. Names contain its path, and may come from files in a root directory, so this has
+    /// them, too.
+    Contents(FileVersion, PathBuf, Option<RootId>),
 }
 
 impl Space {
@@ -31,7 +33,7 @@ impl Space {
         OF_SPACE
             + match self {
                 Self::Kernel | Self::Process(_) => 0,
-                Self::Contents(_, path) => path.as_os_str().len(),
+                Self::Contents(_, path, _) => path.as_os_str().len(),
             }
     }
 }

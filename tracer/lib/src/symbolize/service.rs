@@ -7,9 +7,10 @@ use super::known::{Known, Space};
 use super::mappings::{self, Mapped, Mapping};
 use super::watch::Watch;
 use super::{Address, Frame, Owner, SymbolAccess, Watched, locked};
-use crate::binary::FileVersion;
-use crate::binary::beside::{Opened, Root};
+use crate::binary::beside::Opened;
 use crate::binary::reader::{Function, Kind, Lookup, Reader, ReaderState};
+use crate::binary::root::Root;
+use crate::binary::{FileVersion, id_with_memory};
 use crate::kernel::capabilities::Capabilities;
 use crate::kernel::identity::{TO_READ_AS_ROOT, leave_all_in_thread, leave_root_to_read};
 use crate::session::interrupt::Interrupt;
@@ -289,6 +290,12 @@ impl Names {
         let (since, mappings) = self.mappings(owner, watch);
         let mut found = vec![Arc::default(); addresses.len()];
         let begun = Instant::now();
+        let with_memory = id_with_memory(owner.pid);
+        let root = Root::of(with_memory).or_else(|error| match has_memory(owner.pid) {
+            true => Err(error),
+            // There is nothing in the directory of a process that has ended.
+            false => Root::own(),
+        });
         // The positions of addresses, by what is mapped there.
         let mut by_file = BTreeMap::<(PathBuf, u64), (&Mapping, Vec<_>)>::new();
         let mut in_vdso = Vec::new();
@@ -310,13 +317,10 @@ impl Names {
             if begun.elapsed() > READING {
                 break;
             }
-            let opened = files::mapped(owner.pid, &mapping.range, &path, inode).or_else(|error| {
-                // A process that has ended has nothing in its directory.
-                match is_alive(owner.pid) {
-                    true => Err(error),
-                    false => files::at(Root::Own, &path, inode),
-                }
-            });
+            let opened = match &root {
+                Ok(root) => files::mapped(with_memory, root, &mapping.range, &path, inode),
+                Err(error) => Err(error.kind().into()),
+            };
             match opened {
                 Ok(opened) => self.in_program(&opened, &places, &mut found),
                 Err(error) => log::debug!("no names for {}: {error}", path.display()),
@@ -335,12 +339,13 @@ impl Names {
         let unknown: Vec<_> = addresses.iter().copied().enumerate().filter(is_unknown).collect();
         if !unknown.is_empty()
             && begun.elapsed() <= READING
+            && let Ok(root) = &root
             && let Some(own_id) = self.own_id(owner.pid)
-            && let Some(file) = files::perf_map(owner.pid, own_id)
+            && let Some(file) = files::perf_map(owner.pid, root, own_id)
         {
             let path = Path::new("a list of generated code");
             let (kind, open) = (Kind::PerfMap, &|_: &_| (Vec::new(), false));
-            let lookup = Lookup { kind, file: &file, path, open };
+            let lookup = Lookup { kind, file: &file, path, root: None, open };
             self.ask(&lookup, None, &unknown, &mut found);
         }
         // A mapping's file is opened only now, by a path that leads to another file once that is mapped there.
@@ -358,7 +363,8 @@ impl Names {
             if begun.elapsed() > READING {
                 break;
             }
-            match files::at(Root::Own, &file.path, file.inode) {
+            let opened = Root::own().and_then(|root| files::at(&root, &file.path, file.inode));
+            match opened {
                 Ok(opened) => self.in_program(&opened, &places, &mut found),
                 Err(error) => log::debug!("no names for {}: {error}", file.path.display()),
             }
@@ -369,8 +375,9 @@ impl Names {
     /// Looks up offsets in a program or library, and remembers their names: other processes run the same code.
     fn in_program(&mut self, opened: &Opened, places: &[(usize, Address)], found: &mut Found) {
         let (file, path, open) = (&opened.file, &*opened.path, &|wants: &_| opened.wanted(wants));
+        let root = opened.root();
         let version = FileVersion::of(file).ok().filter(FileVersion::is_final);
-        let space = version.map(|version| Space::Contents(version, path.to_owned()));
+        let space = version.map(|version| Space::Contents(version, path.to_owned(), root));
         self.known.shrink();
         let names = space.as_ref().map(|space| self.known.of(space));
         let mut unknown = Vec::new();
@@ -383,7 +390,7 @@ impl Names {
         if unknown.is_empty() {
             return;
         }
-        let lookup = Lookup { kind: Kind::Program, file, path, open };
+        let lookup = Lookup { kind: Kind::Program, file, path, root, open };
         let answered = self.ask(&lookup, Some(path), &unknown, found);
         if let Some(space) = space {
             for &(n, address) in &unknown[..answered] {
@@ -441,7 +448,7 @@ impl Names {
     /// Reads the mappings of a process, so that they are known after it has ended. Returns them, and the time before that.
     fn remember(&mut self, owner: Owner, watch: Option<&Mutex<Watch>>) -> (u64, Arc<[Mapping]>) {
         let since = monotonic();
-        match mappings::read(&owner.pid.to_string()) {
+        match mappings::read(&id_with_memory(owner.pid).to_string()) {
             Ok(mappings) if !mappings.is_empty() => {
                 let mappings: Arc<[_]> = mappings.into();
                 let new =
@@ -481,9 +488,9 @@ impl Names {
     }
 }
 
-/// Whether there is a process with this id that still has memory.
-fn is_alive(pid: u32) -> bool {
-    mappings::read(&pid.to_string()).is_ok_and(|mappings| !mappings.is_empty())
+/// Whether there is a process with this id that has not ended.
+fn has_memory(pid: u32) -> bool {
+    mappings::read(&id_with_memory(pid).to_string()).is_ok_and(|mappings| !mappings.is_empty())
 }
 
 /// The library that the kernel maps, as a file.
@@ -500,8 +507,14 @@ fn vdso() -> io::Result<Opened> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::binary::root::tests::Chrooted;
     use probe_perf::Target;
+    use probe_testing::crafted::{elf, inlined};
+    use probe_testing::skip::skip;
+    use rustix::process::geteuid;
+    use std::fs;
     use std::io::Read;
+    use std::os::unix::fs::MetadataExt;
     use std::process::{Command, Stdio};
 
     #[test]
@@ -550,7 +563,7 @@ mod tests {
         std::fs::copy(libc, &path).unwrap();
         // A version is remembered once it is old enough to differ from the next one.
         thread::sleep(Duration::from_millis(40));
-        let inode = std::os::unix::fs::MetadataExt::ino(&path.metadata().unwrap());
+        let inode = path.metadata().unwrap().ino();
         let file = Arc::new(ElfFile { path: path.clone(), inode });
         let mut names = Names::new(None);
         let address = Address { at: offset, is_return: false };
@@ -565,6 +578,40 @@ mod tests {
         assert!(is_named(None));
         File::options().append(true).open(&path).unwrap().write_all(b"x").unwrap();
         assert!(!is_named(None));
+    }
+
+    #[test]
+    fn names_of_files_in_a_root_directory_are_not_those_of_another() {
+        if !geteuid().is_root() {
+            return skip("only root can change the root directory");
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        let (abbreviations, unit) = inlined(&["inlined"]);
+        let debug = elf(&[(".debug_abbrev", false, &abbreviations), (".debug_info", false, &unit)]);
+        let sum = crc32fast::hash(&debug).to_le_bytes();
+        let link = [b"x.debug\0", &sum[..]].concat();
+        fs::write(path("x"), elf(&[(".gnu_debuglink", false, &link)])).unwrap();
+        // Where only a process with this root directory has it.
+        fs::create_dir_all(path("usr/lib/debug")).unwrap();
+        fs::write(path("usr/lib/debug/x.debug"), debug).unwrap();
+        thread::sleep(Duration::from_millis(40));
+        let process = Chrooted::start(dir.path());
+        let inode = path("x").metadata().unwrap().ino();
+        let mut names = Names::new(Some(Reader::start().unwrap()));
+        for (root, first) in [
+            (Root::own(), "f"),
+            (Root::of(process.pid()), "inlined"),
+            (Root::own(), "f"),
+            (Root::of(process.pid()), "inlined"),
+        ] {
+            let opened = files::at(&root.unwrap(), &path("x"), inode).unwrap();
+            for at in [0, 1] {
+                let (address, mut found) = (Address { at, is_return: false }, vec![Arc::default()]);
+                names.in_program(&opened, &[(0, address)], &mut found);
+                assert_eq!(found[0][0].name, first);
+            }
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@ use super::message::{
 use super::{Function, command};
 use crate::binary::contents::{Contents, Symbol};
 use crate::binary::functions::Functions;
+use crate::binary::root::RootId;
 use crate::binary::{FileProblem, FileVersion};
 use probe_sys::bpf;
 use probe_sys::escape::Escaped;
@@ -137,6 +138,8 @@ pub(crate) struct Lookup<'q> {
     pub(crate) file: &'q File,
     /// For messages.
     pub(crate) path: &'q Path,
+    /// The root directory in which `open` looks, if it does.
+    pub(crate) root: Option<RootId>,
     /// Opens what a reader wants. The last file may be a DWARF package.
     pub(crate) open: &'q dyn Fn(&Wants) -> (Vec<File>, bool),
 }
@@ -428,7 +431,8 @@ fn ask_for_names(
     deadline: Instant,
     found: &mut Vec<Vec<Function>>,
 ) -> io::Result<()> {
-    let request = Request::Names { kind: lookup.kind, addresses: addresses.to_vec() };
+    let request =
+        Request::Names { kind: lookup.kind, root: lookup.root, addresses: addresses.to_vec() };
     reader.send_until(&request, &[lookup.file.as_fd()], deadline)?;
     let (mut wants, mut left) = (0, addresses.len());
     while left > 0 {

@@ -1,6 +1,7 @@
 //! What the tracer and the reader say to each other. The tracer does not trust what it receives.
 
 use crate::binary::contents::{Layout, Symbol};
+use crate::binary::root::RootId;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -34,8 +35,9 @@ pub(crate) enum Kind {
 /// From the tracer to the reader.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Request {
-    /// The functions at addresses in the file that comes with this packet. An answer for each of them is expected.
-    Names { kind: Kind, addresses: Vec<u64> },
+    /// The functions at addresses in the file that comes with this packet. An answer for each of them is expected. The same
+    /// files are beside it whenever the root directory is the same.
+    Names { kind: Kind, root: Option<RootId>, addresses: Vec<u64> },
     /// What a probe needs to know of the program that comes with this packet. [`Answer::Symbols`] are expected, and then one
     /// [`Answer::Layout`].
     Contents,

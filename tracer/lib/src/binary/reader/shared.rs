@@ -2,13 +2,14 @@
 
 use super::client::{Lookup, Reader, not_started};
 use super::message::{Kind, Wants};
-use crate::binary::beside::{Opened, Root};
+use crate::binary::beside::Opened;
 use crate::binary::contents::{self, Contents};
+use crate::binary::root::Root;
 use crate::binary::{FileProblem, demangle, of_descriptor};
 use std::fs::{self, File};
 use std::io;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 static SHARED: Mutex<Shared> = Mutex::new(Shared { reader: None, users: 0 });
 
@@ -60,13 +61,14 @@ impl SharedReader {
         &self,
         path: &Path,
         file: &File,
-        root: Root,
+        root: &Arc<Root>,
     ) -> Result<Contents, FileProblem> {
         let program = program(file, root).map_err(FileProblem::Unreadable)?;
         let open = |wants: &Wants| program.wanted(wants);
         match Shared::get().reader().map_err(FileProblem::Unreadable)? {
             Some(reader) => {
-                reader.contents(&Lookup { kind: Kind::Program, file, path, open: &open })
+                let (kind, root) = (Kind::Program, program.root());
+                reader.contents(&Lookup { kind, file, path, root, open: &open })
             }
             None => Contents::read(file, &mut |wants| open(&wants).0).map_err(FileProblem::NotElf),
         }
@@ -111,14 +113,14 @@ impl Drop for SharedReader {
 }
 
 /// A program at its path without links, beside which its symbols may be.
-fn program(file: &File, root: Root) -> io::Result<Opened> {
+fn program(file: &File, root: &Arc<Root>) -> io::Result<Opened> {
     Opened::new(file.try_clone()?, root, &fs::read_link(of_descriptor(file))?)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::binary::beside::tests::Chrooted;
+    use crate::binary::root::tests::Chrooted;
     use probe_testing::skip::skip;
     use rustix::process::geteuid;
 
@@ -132,7 +134,8 @@ mod tests {
         let path = root.path().join("program");
         fs::write(&path, "").unwrap();
         fs::write(root.path().join("program.debug"), "").unwrap();
-        let opened = program(&File::open(path).unwrap(), Root::Of(process.pid())).unwrap();
+        let opened =
+            program(&File::open(path).unwrap(), &Root::of(process.pid()).unwrap()).unwrap();
         let wants = Wants { link: Some(b"program.debug".to_vec()), ..Wants::default() };
         assert_eq!(opened.wanted(&wants).0.len(), 1);
     }

@@ -30,7 +30,7 @@ fn names(
 ) -> Vec<String> {
     let copies = || beside.iter().map(|file| file.try_clone().unwrap()).collect();
     let open = &|_: &Wants| (copies(), !beside.is_empty());
-    let lookup = Lookup { kind, file, path: Path::new("the file"), open };
+    let lookup = Lookup { kind, file, path: Path::new("the file"), root: None, open };
     let mut found = reader.functions(&lookup, addresses);
     assert!(found.len() <= addresses.len());
     found.resize(addresses.len(), Vec::new());
@@ -92,7 +92,7 @@ fn functions_and_generated_code_have_names() {
     let (abbreviations, unit) = inlined(&["outer", "", "inner"]);
     let debug = [(".debug_abbrev", false, &*abbreviations), (".debug_info", false, &unit)];
     let (path, open) = (Path::new("x"), &|_: &Wants| (Vec::new(), false));
-    let lookup = Lookup { kind: Kind::Program, file: &file(&elf(&debug)), path, open };
+    let lookup = Lookup { kind: Kind::Program, file: &file(&elf(&debug)), path, root: None, open };
     let found = reader.functions(&lookup, &[0]).pop().unwrap();
     let found: Vec<_> = found.iter().map(|one| (&*one.name, one.offset)).collect();
     assert_eq!(found, [("inner", None), ("outer", None), ("f", Some(0))]);
@@ -103,7 +103,13 @@ fn functions_and_generated_code_have_names() {
 fn contents(reader: &mut Reader, file: &File, beside: &[&File]) -> Result<Contents, FileProblem> {
     let copies = || beside.iter().map(|file| file.try_clone().unwrap()).collect();
     let open = &|_: &Wants| (copies(), false);
-    reader.contents(&Lookup { kind: Kind::Program, file, path: Path::new("the file"), open })
+    reader.contents(&Lookup {
+        kind: Kind::Program,
+        file,
+        path: Path::new("the file"),
+        root: None,
+        open,
+    })
 }
 
 #[test]

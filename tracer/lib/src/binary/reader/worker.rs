@@ -10,6 +10,7 @@ use super::program::{Files, Program, files};
 use crate::binary::FileVersion;
 use crate::binary::contents::{Contents, is_boundary};
 use crate::binary::demangle::symbols_of;
+use crate::binary::root::RootId;
 use serde_json::value::{RawValue, to_raw_value};
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -44,8 +45,8 @@ pub(super) fn run(channel: &Channel) -> io::Result<()> {
             got.unwrap_or_else(|_| files(Vec::new(), false))
         };
         match request {
-            Request::Names { kind, addresses } => {
-                let parsed = kept.get(kind, file, &mut want);
+            Request::Names { kind, root, addresses } => {
+                let parsed = kept.get(kind, root, file, &mut want);
                 let mut names = Packets::of(channel, Packed::Names);
                 for address in addresses.into_iter().take(ADDRESSES) {
                     names.add(fitting(parsed.functions(address))?)?;
@@ -181,6 +182,8 @@ impl Parsed {
 struct Version {
     of: FileVersion,
     kind: Kind,
+    /// The root directory of the files beside it.
+    root: Option<RootId>,
     is_final: bool,
 }
 
@@ -189,14 +192,22 @@ struct Version {
 struct Kept(Vec<(Version, Parsed)>);
 
 impl Kept {
-    fn get(&mut self, kind: Kind, file: File, want: &mut dyn FnMut(Wants) -> Files) -> &Parsed {
-        let Ok(file_version) = FileVersion::of(&file) else { return &Parsed::Nothing };
-        let version = Version { of: file_version, kind, is_final: file_version.is_final() };
+    fn get(
+        &mut self,
+        kind: Kind,
+        root: Option<RootId>,
+        file: File,
+        want: &mut dyn FnMut(Wants) -> Files,
+    ) -> &Parsed {
+        let Ok(of) = FileVersion::of(&file) else { return &Parsed::Nothing };
+        let version = Version { of, kind, root, is_final: of.is_final() };
         match self.0.iter().position(|(known, _)| *known == version && version.is_final) {
             Some(at) => self.0[at..].rotate_left(1),
             None => {
                 // An older version of the same file is of no use any more.
-                self.0.retain(|(known, _)| !known.of.is_of_same_file(&file_version));
+                self.0.retain(|(known, _)| {
+                    !known.of.is_of_same_file(&of) || known.is_final && known.of == of
+                });
                 self.0.push((version, Parsed::of(kind, &file, want)));
                 self.shrink();
             }
