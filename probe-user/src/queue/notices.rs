@@ -203,4 +203,10 @@ pub enum MalformedReason {
         /// The size of the type in bytes.
         needed: usize,
     },
+    /// A record is of a probe that its consumer does not have.
+    #[error("a record is of probe number {number}, which is unknown")]
+    UnknownProbe {
+        /// The number.
+        number: u32,
+    },
 }

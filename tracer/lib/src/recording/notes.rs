@@ -30,6 +30,7 @@ enum Reason {
     Overlong { claimed: usize, bytes: usize },
     RecordOverlong { at: usize, claimed: usize, bytes: usize },
     Payload { kind: u32, len: usize, needed: usize },
+    UnknownProbe { number: u32 },
 }
 
 impl MalformedNote {
@@ -47,6 +48,7 @@ impl MalformedNote {
             MalformedReason::Payload { kind, len, needed } => {
                 Reason::Payload { kind: kind.0, len, needed }
             }
+            MalformedReason::UnknownProbe { number } => Reason::UnknownProbe { number },
             // There are no other reasons.
             _ => Reason::RecordBody,
         };
@@ -67,6 +69,7 @@ impl MalformedNote {
             Reason::Payload { kind, len, needed } => {
                 MalformedReason::Payload { kind: RecordKind(kind), len, needed }
             }
+            Reason::UnknownProbe { number } => MalformedReason::UnknownProbe { number },
         };
         Malformed::new(cpu, self.bytes, reason)
     }

@@ -72,6 +72,7 @@ fn give(to: &mut impl Consumer) {
         block(BlockError::Overlong { claimed: 9, bytes: 8 }),
         block(BlockError::RecordOverlong { at: 1, claimed: 9, bytes: 8 }),
         MalformedReason::Payload { kind: RecordKind::user(1), len: 2, needed: 3 },
+        MalformedReason::UnknownProbe { number: 5 },
     ] {
         let _ = to.malformed(Malformed::new(0, 8, reason));
     }

@@ -82,11 +82,14 @@ impl<'r> TraceEvent<'r> {
         Self::decode(cpu, record).filter(|event| (event.probe as usize) < probes.len())
     }
 
-    /// Describes a record that is not of an event.
-    pub(crate) fn undecodable(cpu: u32, record: RawRecord<'_>) -> Malformed {
+    /// Describes a record that is not [of one of the probes](Self::of).
+    pub(crate) fn undecodable(cpu: u32, record: RawRecord<'r>) -> Malformed {
         let RawRecord { kind, payload, .. } = record;
         let (len, needed) = (payload.len(), size_of::<ProbeHit>());
-        let reason = MalformedReason::Payload { kind, len, needed };
+        let reason = match Self::decode(cpu, record) {
+            Some(Self { probe: number, .. }) => MalformedReason::UnknownProbe { number },
+            None => MalformedReason::Payload { kind, len, needed },
+        };
         Malformed::new(cpu, record_span(len) as u64, reason)
     }
 
@@ -214,6 +217,16 @@ pub(crate) mod tests {
             TraceEvent::decode(self.cpu, self.record()).unwrap()
         }
     }
+    #[test]
+    fn what_is_wrong_with_a_record_is_said() {
+        let hit = Hit::new(b"cat", 0, &[]);
+        let reason = |record| TraceEvent::undecodable(0, record).reason.to_string();
+        assert_eq!(reason(hit.record()), "a record is of probe number 0, which is unknown");
+        let payload = &hit.record().payload[..8];
+        let short = reason(RawRecord { payload, ..hit.record() });
+        assert!(short.contains("has 8 bytes and needs "), "{short}");
+    }
+
     #[test]
     fn a_field_has_names_where_a_word_says_so() {
         let names = ValueNames::of_enumeration(&Enumeration { is_signed: false, names: vec![] });
