@@ -548,7 +548,13 @@ const TO_READ_TRACEFS: &str = "CAP_DAC_READ_SEARCH, or a tracefs that your group
 
 /// What it takes to have a tracefs that can be read.
 pub(crate) fn for_tracefs(error: &io::Error) -> &'static str {
+    for_tracefs_at(lockdown::level().as_deref(), error)
+}
+
+/// The same at this level of lockdown.
+fn for_tracefs_at(level: Option<&str>, error: &io::Error) -> &'static str {
     match error.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM) if lockdown::forbids_tracing(level) => lockdown::CHANGE,
         Some(libc::EACCES) => TO_READ_TRACEFS,
         // Of mount(2).
         Some(libc::EPERM) => {
@@ -633,6 +639,16 @@ fn causes<'e>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tracefs_is_not_mounted_against_lockdown() {
+        let advice = |level, errno| for_tracefs_at(level, &io::Error::from_raw_os_error(errno));
+        for errno in [libc::EPERM, libc::EACCES] {
+            assert_eq!(advice(Some("confidentiality"), errno), lockdown::CHANGE);
+            assert_ne!(advice(Some("integrity"), errno), lockdown::CHANGE);
+        }
+        assert_ne!(advice(Some("confidentiality"), libc::ENOENT), lockdown::CHANGE);
+    }
 
     #[test]
     fn most_of_a_long_log_is_left_out() {
