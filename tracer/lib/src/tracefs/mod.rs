@@ -70,7 +70,7 @@ impl Tracefs {
         if category == FORMATS {
             return Err(TraceError::NotHit { spec: spec.clone() });
         }
-        if self.dynamic().contains(spec.name()) {
+        if self.is_dynamic(spec.name()) {
             return Err(TraceError::Dynamic { spec: spec.clone() });
         }
         let name = self.own_name(category, name);
@@ -115,29 +115,34 @@ impl Tracefs {
     /// All tracepoints of the kernel, as `category:name`.
     fn all(&self) -> Vec<String> {
         let mut all = tracefs::tracepoints(&self.root);
-        let dynamic = self.dynamic();
-        all.retain(|name| !dynamic.contains(name));
+        all.retain(|name| !self.is_dynamic(name));
         all
     }
 
-    /// What looks like a tracepoint, but was made in tracefs for a function, as `category:name`. Other programs are attached to
-    /// that, if any are.
-    fn dynamic(&self) -> &BTreeSet<String> {
+    /// Whether `category:name` looks like a tracepoint, but was made in tracefs, for a function or by a program. Other programs
+    /// are attached to that, if any are.
+    fn is_dynamic(&self, name: &str) -> bool {
         let list = || fs::read_to_string(self.root.join("dynamic_events")).unwrap_or_default();
-        self.dynamic.get_or_init(|| dynamic(&list()))
+        let is_of_program =
+            name.split_once(':').is_some_and(|(category, _)| OF_PROGRAMS.contains(&category));
+        is_of_program || self.dynamic.get_or_init(|| dynamic(&list())).contains(name)
     }
 }
 
-/// The names in a list of dynamic events: `p:GROUP/NAME ...`, `r8:GROUP/NAME ...`, `s:NAME ...`.
+/// The categories of the events that programs make (user_events). In the second, the kernel appends a number to each name,
+/// which the list of dynamic events does not have.
+const OF_PROGRAMS: [&str; 2] = ["user_events", "user_events_multi"];
+
+/// The names in a list of dynamic events: `p:GROUP/NAME ...`, `r8:GROUP/NAME ...`, `s:NAME ...`. Those [of
+/// programs](OF_PROGRAMS) are left out.
 fn dynamic(list: &str) -> BTreeSet<String> {
     let name = |line: &str| {
         let (kind, rest) = line.split_once(':')?;
         let name = rest.split_ascii_whitespace().next()?;
-        let group = if kind.starts_with('s') { "synthetic" } else { "user_events" };
-        Some(match name.split_once('/') {
-            Some((group, name)) => format!("{group}:{name}"),
-            None => format!("{group}:{name}"),
-        })
+        match name.split_once('/') {
+            Some((group, name)) => Some(format!("{group}:{name}")),
+            None => kind.starts_with('s').then(|| format!("synthetic:{name}")),
+        }
     };
     list.lines().filter_map(name).collect()
 }
@@ -201,28 +206,24 @@ mod tests {
     fn dynamic_events_are_not_kernel_tracepoints() {
         let list = "p:kprobes/read vfs_read count=%dx\nr8:probe/read__return vfs_read\np:uprobes/main /bin/a:0x10\n\
                     s:wakeup pid_t pid; u64 lat\ne:eprobes/x sched.sched_switch\nu:agent u32 a\n\n";
-        let expected = [
-            "eprobes:x",
-            "kprobes:read",
-            "probe:read__return",
-            "synthetic:wakeup",
-            "uprobes:main",
-            "user_events:agent",
-        ];
+        let expected =
+            ["eprobes:x", "kprobes:read", "probe:read__return", "synthetic:wakeup", "uprobes:main"];
         assert!(dynamic(list).iter().eq(&expected));
         let root = tempfile::tempdir().unwrap();
-        for name in ["kprobes/read", "sched/read"] {
+        for name in ["kprobes/read", "sched/read", "user_events/read", "user_events_multi/read.0"] {
             let path = root.path().join("events").join(name);
             fs::create_dir_all(&path).unwrap();
             fs::write(path.join("id"), "7\n").unwrap();
         }
         fs::write(root.path().join("dynamic_events"), list).unwrap();
         let tracefs = Tracefs::at(root.path().to_owned());
-        assert_eq!(tracefs.matching(&Glob::new("*:read").unwrap()), ["sched:read"]);
+        assert_eq!(tracefs.matching(&Glob::new("*:read*").unwrap()), ["sched:read"]);
         assert_eq!(tracefs.raw_names(), ["read"]);
         assert_eq!(tracefs.id(&"t:sched:read".parse().unwrap()).unwrap(), 7);
-        let error = tracefs.id(&"t:kprobes:read".parse().unwrap()).unwrap_err();
-        assert!(error.to_string().contains("perf probe"), "{error}");
+        for name in ["kprobes:read", "user_events:read", "user_events_multi:read.0"] {
+            let error = tracefs.id(&format!("t:{name}").parse().unwrap()).unwrap_err();
+            assert!(error.to_string().contains("perf probe"), "{error}");
+        }
     }
 
     #[test]
