@@ -3,7 +3,6 @@
 
 use super::expand::{LeftOut, MOST_ONE_BY_ONE};
 use super::{Bulk, Host};
-use crate::binary::{BinaryError, FileProblem};
 use crate::error::{Result, TraceError};
 use crate::kernel::features;
 use crate::object::{FOLLOW_FREE, FOLLOW_NEW, Object, Side};
@@ -269,7 +268,7 @@ impl<'o> Attacher<'o> {
                 // The kernel refuses all of them if it refuses one. Attaching one by one finds out
                 // which.
                 Ok(Err(error)) => log::debug!("{number} functions at once: {error}"),
-                Err(why) if left_out_by(&why, left_out).is_some() => {
+                Err(why) if left_out.count_of(&why).is_some() => {
                     log::debug!("{number} functions at once: {why}");
                 }
                 Err(why) => return Err(why),
@@ -284,7 +283,7 @@ impl<'o> Attacher<'o> {
         for (number, probe) in (first..).zip(probes) {
             match self.attach(probe, number as u32) {
                 Ok(attached) => links.add(number, attached),
-                Err(why) => match left_out_by(&why, left_out) {
+                Err(why) => match left_out.count_of(&why) {
                     Some(count) => {
                         *count += 1;
                         refused += 1;
@@ -371,27 +370,6 @@ pub(super) fn raw_tracepoint(name: &CStr, program: OwnedFd) -> io::Result<Link> 
 pub(super) fn c_name(spec: &ProbeSpec) -> Result<CString> {
     CString::new(spec.name())
         .map_err(|error| TraceError::Attach { spec: spec.clone(), source: error.into() })
-}
-
-/// The count of functions that are left out for this reason, if attaching failed because of this one probe.
-fn left_out_by<'l>(error: &TraceError, left_out: &'l mut LeftOut) -> Option<&'l mut usize> {
-    let problem = match error {
-        TraceError::UnknownFunction { .. }
-        | TraceError::UnknownTracepoint { .. }
-        | TraceError::Blacklisted { .. }
-        | TraceError::Ambiguous { .. }
-        | TraceError::NoInstruction { .. }
-        | TraceError::TrampolineRefused { .. } => return Some(&mut left_out.refused),
-        TraceError::Binary { source: BinaryError::InFile { problem, .. }, .. } => problem,
-        _ => return None,
-    };
-    match problem {
-        FileProblem::InstructionRefused(_) => Some(&mut left_out.refused),
-        FileProblem::ReturnsAgain | FileProblem::LooksForCaller | FileProblem::NotCalled => {
-            Some(&mut left_out.crashing)
-        }
-        _ => None,
-    }
 }
 
 /// Raises this process's limit of descriptors as far as allowed, if this many more might not fit.

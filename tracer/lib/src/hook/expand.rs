@@ -2,6 +2,7 @@
 
 use super::architecture::Architecture;
 use super::{Bulk, Host, of};
+use crate::binary::{BinaryError, FileProblem};
 use crate::error::{Result, TraceError};
 use crate::kernel::features;
 use crate::spec::{Predicate, ProbeSpec, Provider};
@@ -88,6 +89,29 @@ impl LeftOut {
             crashing: 0,
             untyped: 0,
             indirect: 0,
+        }
+    }
+
+    /// The count of what is left out for this reason, if the error concerns only the one probe that caused it.
+    pub(crate) fn count_of(&mut self, error: &TraceError) -> Option<&mut usize> {
+        let problem = match error {
+            // Other matches may have these fields.
+            TraceError::Field(_) => return Some(&mut self.unresolved),
+            TraceError::UnknownFunction { .. }
+            | TraceError::UnknownTracepoint { .. }
+            | TraceError::Blacklisted { .. }
+            | TraceError::Ambiguous { .. }
+            | TraceError::NoInstruction { .. }
+            | TraceError::TrampolineRefused { .. } => return Some(&mut self.refused),
+            TraceError::Binary { source: BinaryError::InFile { problem, .. }, .. } => problem,
+            _ => return None,
+        };
+        match problem {
+            FileProblem::InstructionRefused(_) => Some(&mut self.refused),
+            FileProblem::ReturnsAgain | FileProblem::LooksForCaller | FileProblem::NotCalled => {
+                Some(&mut self.crashing)
+            }
+            _ => None,
         }
     }
 

@@ -202,6 +202,12 @@ impl Host {
         Self { targets, program, ..Self::default() }
     }
 
+    /// With this tracefs.
+    #[cfg(test)]
+    pub(crate) fn with_tracefs(tracefs: Tracefs) -> Self {
+        Self { tracefs: Some(tracefs), ..Self::default() }
+    }
+
     /// The processes whose files are meant, if they may be others than this process sees.
     fn processes(&mut self) -> &[Process] {
         let look = |&pid: &u32| {

@@ -54,9 +54,12 @@ impl Hook for Tracepoint {
         _part: Part,
         number: u32,
     ) -> Result<Link> {
-        let id = attacher.host.tracefs()?.id(spec)?;
-        let event = PerfEvent::tracepoint(id)
-            .map_err(|source| TraceError::Attach { spec: spec.clone(), source })?;
+        let tracefs = attacher.host.tracefs()?;
+        let event = PerfEvent::tracepoint(tracefs.id(spec)?).map_err(|source| {
+            // Its module may just have been unloaded.
+            let gone = tracefs.id(spec).err();
+            gone.unwrap_or_else(|| TraceError::Attach { spec: spec.clone(), source })
+        })?;
         attacher.perf_event(spec, event, Side::Kernel, "tracepoint", number)
     }
 }

@@ -45,21 +45,27 @@ impl Selection {
             let first = this.probes.len();
             let mut error = None;
             for spec in specs {
-                match (plan(planner, &spec), &mut reason) {
-                    (Ok(plan), _) => {
+                let why = match plan(planner, &spec) {
+                    Ok(plan) => {
                         let probe = planner.probe(spec, plan.fields);
                         this.probes.push(probe.leaving_out(plan.left_out));
                         this.tables.push(plan.table);
+                        continue;
                     }
-                    // Other matches may have these fields.
-                    (Err(why @ TraceError::Field(_)), Reason::Matched(left_out)) => {
-                        left_out.unresolved += 1;
-                        error.get_or_insert(why);
-                    }
-                    (Err(why @ TraceError::Field(_)), Reason::Beside) => {
+                    Err(why) => why,
+                };
+                match &mut reason {
+                    Reason::Matched(left_out) => match left_out.count_of(&why) {
+                        Some(count) => {
+                            *count += 1;
+                            error.get_or_insert(why);
+                        }
+                        None => return Err(why),
+                    },
+                    Reason::Beside if matches!(why, TraceError::Field(_)) => {
                         log::warn!("{spec} is not traced: {why}");
                     }
-                    (Err(why), _) => {
+                    Reason::Named | Reason::Beside => {
                         // A hook that does not exist has no fields.
                         if matches!(why, TraceError::Field(_)) {
                             hook::of(spec.provider()).check(&spec, &mut planner.host)?;
@@ -75,5 +81,44 @@ impl Selection {
             }
         }
         Ok(this)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hook::Host;
+    use crate::session::planner::Filter;
+    use crate::tracefs::Tracefs;
+    use std::fs;
+
+    /// Selects a spec among the tracepoints `a` and `b`, of which `b` vanishes before it is planned.
+    fn selected(spec: &str) -> Result<Selection, TraceError> {
+        let root = tempfile::tempdir().unwrap();
+        let event = |name: &str| root.path().join("events/module").join(name);
+        for name in ["a", "b"] {
+            fs::create_dir_all(event(name)).unwrap();
+            fs::write(event(name).join("format"), "").unwrap();
+        }
+        let host = Host::with_tracefs(Tracefs::at(root.path().to_owned()));
+        let mut planner = Planner { host, ..Planner::default() };
+        let specs = [spec.parse().unwrap()];
+        Selection::new(&specs, &Choice::default(), &mut planner, |planner, spec| {
+            let _ = fs::remove_dir_all(event("b"));
+            planner.plan(spec, &Filter::default())
+        })
+    }
+
+    #[test]
+    fn a_tracepoint_that_vanishes_is_left_out_of_a_pattern() {
+        let Selection { probes, groups, .. } = selected("tracepoint:module:*").unwrap();
+        assert_eq!(probes.len(), 1);
+        let Reason::Matched(left_out) = &groups[0].reason else { panic!("{groups:?}") };
+        let expected = "tracepoint:module:*: 1 tracepoint is left out: 1 was refused by the kernel";
+        assert_eq!(left_out.to_string(), expected);
+        for spec in ["tracepoint:module:b", "tracepoint:module:[b]"] {
+            let error = selected(spec).unwrap_err();
+            assert!(matches!(error, TraceError::UnknownTracepoint { .. }), "{error}");
+        }
     }
 }

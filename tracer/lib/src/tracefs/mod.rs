@@ -14,7 +14,6 @@ use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
 /// A mounted tracefs.
@@ -32,7 +31,8 @@ impl Tracefs {
         Ok(Self::at(root))
     }
 
-    fn at(root: PathBuf) -> Self {
+    /// The tracefs in this directory.
+    pub(crate) fn at(root: PathBuf) -> Self {
         Self { root, dynamic: OnceCell::new() }
     }
 
@@ -77,7 +77,8 @@ impl Tracefs {
         let path = self.root.join("events").join(category).join(&*name).join(file);
         match fs::read_to_string(&path) {
             Ok(text) => Ok((path, text)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            // ENODEV while its module is unloaded.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENODEV)) => {
                 let near = self.near(spec.name());
                 Err(TraceError::UnknownTracepoint { spec: spec.clone(), near })
             }
