@@ -312,6 +312,22 @@ pub enum TraceError {
         /// The limit.
         most: usize,
     },
+    /// The kernel refuses to attach functions that a pattern matches at once, and there are more than the limit allows
+    /// one by one.
+    #[error(
+        "the kernel refuses to attach {count} functions of {spec} at once ({source}), and more than {most} take long to \
+         attach one by one: narrow {spec} or leave some out (-x GLOB), or lift the limit (--no-limit)"
+    )]
+    RefusedAtOnce {
+        /// The pattern.
+        spec: ProbeSpec,
+        /// The number of functions.
+        count: usize,
+        /// The limit.
+        most: usize,
+        /// Why the kernel refuses them.
+        source: io::Error,
+    },
     /// The names of the kernel's functions could not be read.
     #[error("cannot read the names of the kernel's functions in /proc/kallsyms: {source}")]
     Symbols {

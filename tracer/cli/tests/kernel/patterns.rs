@@ -3,13 +3,16 @@
 use crate::bystanders::TracefsProbe;
 use crate::probe::commands::{Readable, shell};
 use crate::probe::{
-    self, all_json_lines, assert_failure, events, json_lines, probe, stderr, stdout, succeed, trace,
+    self, all_json_lines, assert_failure, binary, events, json_lines, probe, stderr, stdout,
+    succeed, trace,
 };
+use probe_testing::skip::skip;
 use probe_testing::version;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 use std::time::Instant;
 
 const TRACEFS: &str = "/sys/kernel/tracing";
@@ -114,6 +117,38 @@ fn only_hits_that_satisfy_the_condition_are_counted() {
     assert_failure(&mut probe(["count", "no_module:vfs_mkdir"]), "no module no_module is loaded");
     let expected = "nothing in the kernel matches this pattern";
     assert_failure(&mut probe(["count", "no_such_*"]), expected);
+}
+
+#[test]
+#[ignore = "needs root, BPF and kprobes: cargo xtask test"]
+fn a_name_that_the_kernel_does_not_know_does_not_keep_others_from_being_attached_at_once() {
+    if !has_kprobe_multi() {
+        return skip("this kernel attaches functions one by one");
+    }
+    let traceable = format!("{TRACEFS}/available_filter_functions");
+    let known = fs::read_to_string(&traceable).unwrap();
+    assert!(known.lines().filter(|line| line.starts_with('p')).count() > 1000);
+    let with_unknown = tempfile::NamedTempFile::new_in(".").unwrap();
+    fs::write(&with_unknown, known + "p_vanished [module]\n").unwrap();
+    let mount = format!(
+        "mount --bind '{}' {traceable} && exec \"$0\" \"$@\"",
+        with_unknown.path().display()
+    );
+    let output =
+        succeed(Command::new("unshare").args(["-m", "sh", "-c", &mount]).arg(binary()).args([
+            "count",
+            "p*",
+            "--",
+            "cat",
+            "/etc/hostname",
+        ]));
+    let (errors, counted) = (stderr(&output), stdout(&output));
+    assert!(errors.contains(" 1 was refused by the kernel"), "{errors}");
+    assert!(counted.contains(" path_openat"), "{counted}");
+    // In virtual machines, this module serves the file.
+    if Path::new("/sys/module/9pnet").exists() {
+        assert!(counted.contains(" p9_client_"), "{counted}");
+    }
 }
 
 #[test]

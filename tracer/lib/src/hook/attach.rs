@@ -1,4 +1,4 @@
-//! Attaching programs to hooks. The matches of a pattern are attached with one link where the kernel
+//! Attaching programs to hooks. The matches of a pattern are attached with few links where the kernel
 //! can (kprobe.multi, 5.18+), else one by one.
 
 use super::expand::{LeftOut, MOST_ONE_BY_ONE};
@@ -102,6 +102,34 @@ impl Link {
             Self::LegacyPerfEvent { .. } => Some(false),
             // Their programs are skipped only while they run themselves, and the kernel counts that.
             Self::Program { .. } => None,
+        }
+    }
+}
+
+/// Functions that were attached at once, as far as the kernel allows.
+#[derive(Debug, Default)]
+pub(crate) struct Together {
+    pub(super) links: Vec<Link>,
+    /// The numbers of the functions that remain to be attached one by one.
+    pub(super) others: Vec<usize>,
+    /// The kernel's reason, if it refused some of them.
+    pub(super) refusal: Option<io::Error>,
+}
+
+impl Together {
+    /// Adds the link of the functions of these numbers, if there are any, or the kernel's reason to refuse it.
+    pub(super) fn add(
+        &mut self,
+        numbers: impl ExactSizeIterator<Item = u64>,
+        link: io::Result<OwnedFd>,
+    ) {
+        match link {
+            _ if numbers.len() == 0 => {}
+            Ok(link) => self.links.push(Link::Multi { link }),
+            Err(error) => {
+                self.others.extend(numbers.map(|number| number as usize));
+                self.refusal = Some(error);
+            }
         }
     }
 }
@@ -257,31 +285,26 @@ impl<'o> Attacher<'o> {
         // Entry and return are matched by the stack pointer, which differs where kprobe.multi
         // reports the return.
         let is_call = probes.iter().any(Probe::is_call);
-        if !is_call && hook.bulk() == Bulk::AtOnce {
-            let number = probes.len();
-            match hook.attach_at_once(self, probes, first) {
-                Ok(Ok(link)) => {
-                    each(number)?;
-                    links.probes.push((None, link));
-                    return Ok(());
+        let numbers: Vec<_> = if !is_call && hook.bulk() == Bulk::AtOnce {
+            let Together { links: attached, others, refusal } =
+                hook.attach_at_once(self, probes, first)?;
+            if let Some(source) = refusal {
+                let (spec, count, most) = (left_out.pattern.clone(), others.len(), MOST_ONE_BY_ONE);
+                log::debug!("{spec}: {count} functions are attached one by one: {source}");
+                if count > most && !self.no_limit {
+                    return Err(TraceError::RefusedAtOnce { spec, count, most, source });
                 }
-                // The kernel refuses all of them if it refuses one. Attaching one by one finds out
-                // which.
-                Ok(Err(error)) => log::debug!("{number} functions at once: {error}"),
-                Err(why) if left_out.count_of(&why).is_some() => {
-                    log::debug!("{number} functions at once: {why}");
-                }
-                Err(why) => return Err(why),
             }
-            if number > MOST_ONE_BY_ONE && !self.no_limit {
-                let (spec, most) = (left_out.pattern.clone(), MOST_ONE_BY_ONE);
-                return Err(TraceError::TooManyMatches { spec, count: number, most });
-            }
-        }
-        make_room_for_descriptors(4 * probes.len() as u64);
+            each(probes.len() - others.len())?;
+            links.probes.extend(attached.into_iter().map(|link| (None, link)));
+            others
+        } else {
+            (first..first + probes.len()).collect()
+        };
+        make_room_for_descriptors(4 * numbers.len() as u64);
         let (mut refused, mut refusal) = (0, None);
-        for (number, probe) in (first..).zip(probes) {
-            match self.attach(probe, number as u32) {
+        for number in numbers {
+            match self.attach(&probes[number - first], number as u32) {
                 Ok(attached) => links.add(number, attached),
                 Err(why) => match left_out.count_of(&why) {
                     Some(count) => {

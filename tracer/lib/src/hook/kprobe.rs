@@ -1,6 +1,6 @@
 //! Kernel functions: a perf event for each, or one link for many.
 
-use super::attach::{Attacher, Link, Part, c_name};
+use super::attach::{Attacher, Link, Part, Together, c_name};
 use super::expand::{Choice, Expansion};
 use super::instead::instead;
 use super::{Bulk, Fields, Hook, Host};
@@ -8,7 +8,7 @@ use crate::error::{Result, TraceError};
 use crate::kernel::btf::NoPrototype;
 use crate::kernel::clones;
 use crate::kernel::features;
-use crate::kernel::symbols::{self, Extent, Lookup, NO_MODULE, Site};
+use crate::kernel::symbols::{self, Extent, Home, Lookup, NO_MODULE, Site};
 use crate::object::Side;
 use crate::resolve::probe::Probe;
 use crate::resolve::{BareFields, FieldSource, FunctionFields, Moment, UntypedFields};
@@ -17,7 +17,7 @@ use probe_perf::nearest::nearest;
 use probe_sys::bpf::multi::{FunctionList, link_kprobe_multi};
 use probe_sys::perf_event::{PerfEvent, ProbePoint};
 use std::collections::HashMap;
-use std::ffi::{CStr, CString};
+use std::ffi::CString;
 use std::io;
 
 /// The entry or the return of a kernel function.
@@ -154,25 +154,51 @@ impl Hook for Kprobe {
         attacher: &mut Attacher<'_>,
         probes: &[Probe],
         first: usize,
-    ) -> Result<io::Result<Link>> {
-        let cookies: Vec<u64> = (first as u64..).take(probes.len()).collect();
-        let (mut names, mut addresses) = (Vec::new(), Vec::new());
-        for spec in probes.iter().map(Probe::spec) {
-            match spec.module() {
-                // By its name, the kernel would look for it in all modules.
-                Some(module) => addresses.push(attacher.address(spec, module)?),
-                None => names.push(c_name(spec)?),
+    ) -> Result<Together> {
+        let (mut by_name, mut by_address) = (Vec::new(), Vec::new());
+        let mut together = Together::default();
+        for (number, spec) in (first..).zip(probes.iter().map(Probe::spec)) {
+            let Some(module) = spec.module() else {
+                by_name.push((number as u64, c_name(spec)?));
+                continue;
+            };
+            // By its name, the kernel would look for it in all modules.
+            match attacher.address(spec, module) {
+                Ok(address) => by_address.push((number as u64, address)),
+                Err(TraceError::UnknownFunction { .. } | TraceError::Ambiguous { .. }) => {
+                    together.others.push(number);
+                }
+                Err(why) => return Err(why),
             }
         }
-        let names: Vec<&CStr> = names.iter().map(CString::as_c_str).collect();
-        let functions = match names.as_slice() {
-            [] => FunctionList::Addresses(&addresses),
-            names => FunctionList::Names(names),
-        };
         let (programs, returns) = Part::Whole.of_function(self.returns);
         let program = attacher.object.multi_program(&format!("{programs}_by_cookie"))?;
+        let link_names = |functions: &[(u64, CString)]| {
+            let (cookies, names): (Vec<_>, Vec<_>) =
+                functions.iter().map(|(number, name)| (*number, name.as_c_str())).unzip();
+            link_kprobe_multi(program, FunctionList::Names(&names), &cookies, returns)
+        };
+        let mut link = link_names(&by_name);
+        // A name is not known. From 5.19 to 6.1, the kernel does not know those of functions in modules.
+        if matches!(&link, Err(error) if error.raw_os_error() == Some(libc::ESRCH)) {
+            let name_of = |number: u64| probes[number as usize - first].spec().name();
+            let homes = symbols::homes(by_name.iter().map(|(number, _)| name_of(*number)));
+            by_name.retain(|&(number, _)| {
+                match homes[name_of(number)] {
+                    Home::Kernel => return true,
+                    Home::Module(address) => by_address.push((number, address)),
+                    Home::Unclear => together.others.push(number as usize),
+                }
+                false
+            });
+            link = link_names(&by_name);
+        }
+        together.add(by_name.into_iter().map(|(number, _)| number), link);
+        let (cookies, addresses): (Vec<_>, Vec<_>) = by_address.into_iter().unzip();
+        let functions = FunctionList::Addresses(&addresses);
         let link = link_kprobe_multi(program, functions, &cookies, returns);
-        Ok(link.map(|link| Link::Multi { link }))
+        together.add(cookies.into_iter(), link);
+        Ok(together)
     }
 
     fn calls(&self) -> Option<Side> {

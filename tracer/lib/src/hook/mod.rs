@@ -32,12 +32,11 @@ use crate::resolve::FieldSource;
 use crate::resolve::probe::Probe;
 use crate::spec::{ProbeSpec, Provider};
 use crate::tracefs::Tracefs;
-use attach::{Attacher, Link, Part};
+use attach::{Attacher, Link, Part, Together};
 use expand::{Choice, Expansion, LeftOut};
 use info::FileOffset;
 use probe_perf::pattern::Glob;
 use std::collections::HashMap;
-use std::io;
 use std::path::PathBuf;
 
 /// The fields of a hook.
@@ -129,15 +128,15 @@ pub(crate) trait Hook: Sync {
         number: u32,
     ) -> Result<Link>;
 
-    /// Attaches many functions, numbered from `first` on, with one link. The inner error is the
-    /// kernel's.
+    /// Attaches many functions, numbered from `first` on, with few links. Only for providers whose probes are attached
+    /// [at once](Bulk::AtOnce).
     fn attach_at_once(
         &self,
         _attacher: &mut Attacher<'_>,
-        _probes: &[Probe],
-        _first: usize,
-    ) -> Result<io::Result<Link>> {
-        Ok(Err(io::ErrorKind::Unsupported.into()))
+        probes: &[Probe],
+        first: usize,
+    ) -> Result<Together> {
+        Ok(Together { others: (first..first + probes.len()).collect(), ..Together::default() })
     }
 
     /// Whether its calls are those of the kernel or of programs; `None` if its probes cannot be
@@ -150,7 +149,7 @@ pub(crate) trait Hook: Sync {
 /// How the matches of a pattern are attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bulk {
-    /// All with one link.
+    /// With as few links as the kernel allows.
     AtOnce,
     /// Each by itself, sharing one program where the kernel has attach cookies.
     OneByOne,

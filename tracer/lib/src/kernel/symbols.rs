@@ -49,6 +49,36 @@ pub(crate) fn addresses(module: &str) -> io::Result<HashMap<String, Vec<u64>>> {
     Ok(addresses)
 }
 
+/// Where the functions of a name are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Home {
+    /// All outside modules.
+    Kernel,
+    /// At this address, in a module; there is only one of the name.
+    Module(u64),
+    /// Nowhere, in several modules, both in a module and outside, or at an address that the kernel hides.
+    Unclear,
+}
+
+/// Looks up where the functions of these names are. None is known if the symbol table cannot be read.
+pub(crate) fn homes<'n>(names: impl Iterator<Item = &'n str>) -> HashMap<&'n str, Home> {
+    homes_in(&fs::read_to_string("/proc/kallsyms").unwrap_or_default(), names)
+}
+
+fn homes_in<'n>(symbols: &str, names: impl Iterator<Item = &'n str>) -> HashMap<&'n str, Home> {
+    let mut homes: HashMap<_, _> = names.map(|name| (name, None)).collect();
+    for Symbol { address, name, module, .. } in all(symbols) {
+        if let Some(home) = homes.get_mut(name) {
+            *home = Some(match (module, *home) {
+                (None, None | Some(Home::Kernel)) => Home::Kernel,
+                (Some(_), None) if address != 0 => Home::Module(address),
+                _ => Home::Unclear,
+            });
+        }
+    }
+    homes.into_iter().map(|(name, home)| (name, home.unwrap_or(Home::Unclear))).collect()
+}
+
 /// Where a function is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Extent {
@@ -230,6 +260,23 @@ mod tests {
         assert_eq!(found("other", Some("vmlinux")), (0, 0));
         assert_eq!(look_up_in(symbols, "othr", Some("m")).near, ["other"]);
         assert!(look_up_in(symbols, "othr", Some("vmlinux")).near.is_empty());
+    }
+
+    #[test]
+    fn functions_are_in_modules_or_outside() {
+        let symbols = "ffff1000 T twice\nffff1010 t twice\nffff1020 t both\nffff2000 t both\t[m]\nffff2010 t own\t[m]\n\
+            ffff2020 t shared\t[m]\nffff3000 t shared\t[n]\n0 t hidden\t[m]\n";
+        let names = ["twice", "both", "own", "shared", "hidden", "none"];
+        let homes = homes_in(symbols, names.into_iter());
+        let expected = [
+            Home::Kernel,
+            Home::Unclear,
+            Home::Module(0xffff_2010),
+            Home::Unclear,
+            Home::Unclear,
+            Home::Unclear,
+        ];
+        assert_eq!(names.map(|name| homes[name]), expected);
     }
 
     #[test]
