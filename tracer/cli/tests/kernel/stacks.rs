@@ -121,6 +121,40 @@ fn a_program_has_its_own_names_after_a_change_of_its_file() {
     run.finish();
 }
 
+#[cfg(target_arch = "x86_64")]
+const GENERATED: &str = r#"
+#include <string.h>
+#include <sys/mman.h>
+int main(void) {
+    /* mov $121, %eax; mov $-7, %rdi; syscall; ret */
+    char code[] = "\xb8\x79\0\0\0\x48\xc7\xc7\xf9\xff\xff\xff\x0f\x05\xc3";
+    void *page = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    for (int n = 0; n < 20; n++) {
+        mprotect(page, 4096, PROT_READ | PROT_WRITE);
+        memcpy(page, code, sizeof code);
+        mprotect(page, 4096, PROT_READ | PROT_EXEC);
+        ((void (*)(void)) page)();
+    }
+}
+"#;
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn addresses_of_code_that_was_generated_again_are_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let (source, program) = (dir.path().join("x.c"), dir.path().join("generated"));
+    fs::write(&source, GENERATED).unwrap();
+    succeed(Command::new("cc").arg("-o").arg(&program).arg(&source));
+    let output = succeed(probe(["trace", "-U", GETPGID, "--"]).arg(&program));
+    let shown = stderr(&output);
+    let counted = shown.lines().find_map(|line| {
+        line.split_once(" user addresses have no names, because it is not known what was mapped")
+    });
+    let number = counted.unwrap_or_else(|| panic!("{shown}")).0.rsplit(' ').next().unwrap();
+    assert!((1..=20).contains(&number.parse::<u32>().unwrap()), "{shown}");
+}
+
 const WITHOUT_MAIN_THREAD: &str = r#"
 #include <pthread.h>
 #include <unistd.h>

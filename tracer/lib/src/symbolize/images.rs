@@ -66,6 +66,14 @@ enum Begin {
     Exec,
 }
 
+/// Where code is.
+#[derive(Debug)]
+pub(crate) enum MappedCode<'i> {
+    /// At an offset in a file, in bytes.
+    InFile(&'i Arc<ElfFile>, u64),
+    InMemory,
+}
+
 #[derive(Debug)]
 struct Mapped {
     since: u64,
@@ -192,8 +200,8 @@ impl Images {
         process.begin(time).map(|(at, _)| at)
     }
 
-    /// The file that an address of a process belonged to at a time, and the offset in it.
-    pub(crate) fn find(&self, pid: u32, time: u64, address: u64) -> Option<(&Arc<ElfFile>, u64)> {
+    /// What an address of a process belonged to at a time.
+    pub(crate) fn find(&self, pid: u32, time: u64, address: u64) -> Option<MappedCode<'_>> {
         let (mut pid, mut time) = (pid, time);
         // Every iteration goes back in time, so the loop ends.
         while self.since(pid, time, address).is_some() {
@@ -201,8 +209,12 @@ impl Images {
             let begin = process.begin(time);
             let since = begin.map_or(0, |(at, _)| at);
             if let Some(found) = process.mapped_at(since..=time, address) {
-                let (file, offset) = found.file.as_ref()?;
-                return Some((file, address - found.begin + offset));
+                return Some(match &found.file {
+                    Some((file, offset)) => {
+                        MappedCode::InFile(file, address - found.begin + offset)
+                    }
+                    None => MappedCode::InMemory,
+                });
             }
             match begin {
                 Some((at, Begin::Fork(parent))) => (pid, time) = (parent, at.checked_sub(1)?),
@@ -268,9 +280,13 @@ mod tests {
     }
 
     fn find(images: &Images, pid: u32, time: u64, address: u64) -> Option<(&str, u64)> {
-        let (file, offset) = images.find(pid, time, address)?;
-        assert_eq!(file.inode, 9);
-        Some((file.path.to_str().unwrap(), offset))
+        match images.find(pid, time, address)? {
+            MappedCode::InFile(file, offset) => {
+                assert_eq!(file.inode, 9);
+                Some((file.path.to_str().unwrap(), offset))
+            }
+            MappedCode::InMemory => Some(("", 0)),
+        }
     }
 
     #[test]
@@ -284,9 +300,9 @@ mod tests {
         assert_eq!(find(&images, 1, 10, 1000), Some(("/old", 7)));
         assert_eq!(find(&images, 1, 19, 1099), Some(("/old", 106)));
         assert_eq!(find(&images, 1, 20, 1001), Some(("/new", 8)));
-        for address in [999, 1100, 2000, 3000] {
-            assert_eq!(find(&images, 1, 30, address), None);
-        }
+        let in_memory = Some(("", 0));
+        let found = [999, 1100, 2000, 3000].map(|address| find(&images, 1, 30, address));
+        assert_eq!(found, [None, None, in_memory, in_memory]);
         assert_eq!(find(&images, 2, 30, 1000), None);
     }
 
@@ -321,7 +337,7 @@ mod tests {
         let since = [4, 5, 10, 19, 20].map(|time| images.since(1, time, 1099));
         assert_eq!(since, [None, Some(5), Some(10), Some(10), Some(20)]);
         assert_eq!(images.all_since(1, 19), Some(15));
-        assert_eq!(find(&images, 1, 20, 1000), None);
+        assert_eq!(find(&images, 1, 20, 1000), Some(("", 0)));
         images.exec(1, 30);
         assert_eq!(images.since(1, 30, 1000), Some(30));
         assert_eq!(images.all_since(1, 30), Some(30));

@@ -21,6 +21,7 @@ use crate::kernel::symbols;
 use crate::object::namespaces::PidNamespace;
 use crate::session::interrupt::Interrupt;
 use crate::session::tracer::Tracer;
+use images::MappedCode;
 use kernel_changes::Code;
 use known::{Known, Retry, Space};
 use probe_perf::Target;
@@ -462,7 +463,7 @@ impl Symbols {
         else {
             return Vec::new();
         };
-        let mut in_files = Vec::new();
+        let (mut in_files, mut changed) = (Vec::new(), 0);
         {
             let mut watch = locked(watch);
             watch.catch_up();
@@ -470,15 +471,24 @@ impl Symbols {
             for (n, (&(since, time, address), frames)) in hits.iter().zip(&mut found).enumerate() {
                 let at = address.instruction();
                 let is_same = |&time| images.since(owner.pid, time, at) == Some(since);
-                if ![time, between[0], between[1]].iter().all(is_same) {
+                let is_same = [time, between[0], between[1]].iter().all(is_same);
+                if !is_same {
                     *frames = Arc::default();
                 }
-                if frames.is_empty()
-                    && let Some((file, offset)) = images.find(owner.pid, time, at)
-                {
-                    in_files.push((n, Arc::clone(file), address.in_file(offset)));
+                if frames.is_empty() {
+                    match images.find(owner.pid, time, at) {
+                        Some(MappedCode::InFile(file, offset)) => {
+                            in_files.push((n, Arc::clone(file), address.in_file(offset)));
+                        }
+                        // Other code may have been generated there since.
+                        Some(MappedCode::InMemory) if !is_same => changed += 1,
+                        _ => {}
+                    }
                 }
             }
+        }
+        if let Source::Service(service, _) = &mut self.source {
+            service.add_unknown(changed);
         }
         if !in_files.is_empty() {
             // Another version of a file may be there each time.
