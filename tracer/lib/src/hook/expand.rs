@@ -66,7 +66,7 @@ pub struct LeftOut {
     pub ambiguous: usize,
     /// Functions without the fields that the spec or its predicate names.
     pub unresolved: usize,
-    /// Functions that the kernel refused individually.
+    /// Functions or tracepoints that the kernel refused individually, or that are gone by now.
     pub refused: usize,
     /// Functions that return a second time, such as `setjmp`, or are not called, such as `_start`: a probe on the return would
     /// crash the program.
@@ -136,7 +136,7 @@ impl fmt::Display for LeftOut {
             (self.denied, "must not be probed", "must not be probed"),
             (self.ambiguous, "shares its name with others", "share their name with others"),
             (self.unresolved, "does not have the fields", "do not have the fields"),
-            (self.refused, "was refused by the kernel", "were refused by the kernel"),
+            (self.refused, "could not be probed", "could not be probed"),
             (
                 self.crashing,
                 "would crash the program with a probe on its return",

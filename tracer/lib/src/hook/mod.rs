@@ -190,7 +190,7 @@ pub(crate) struct Host {
     compat_calls: Option<CompatCalls>,
     /// The functions whose names do not tell everything, once they are needed.
     clones: Option<Clones>,
-    /// Those of them whose files may be others than this process sees, once they are looked at.
+    /// The targets whose files may differ from those that this process sees, once they have been inspected.
     processes: Option<Vec<Process>>,
 }
 
@@ -212,7 +212,7 @@ impl Host {
         let look = |&pid: &u32| {
             Process::of(pid).unwrap_or_else(|error| {
                 log::warn!(
-                    "cannot look at the files of process {pid} ({error}), so files are those that probe sees"
+                    "cannot inspect the files of process {pid} ({error}); paths and names are looked up as probe sees them, not as the process does"
                 );
                 None
             })

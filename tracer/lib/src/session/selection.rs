@@ -114,7 +114,7 @@ mod tests {
         let Selection { probes, groups, .. } = selected("tracepoint:module:*").unwrap();
         assert_eq!(probes.len(), 1);
         let Reason::Matched(left_out) = &groups[0].reason else { panic!("{groups:?}") };
-        let expected = "tracepoint:module:*: 1 tracepoint is left out: 1 was refused by the kernel";
+        let expected = "tracepoint:module:*: 1 tracepoint is left out: 1 could not be probed";
         assert_eq!(left_out.to_string(), expected);
         for spec in ["tracepoint:module:b", "tracepoint:module:[b]"] {
             let error = selected(spec).unwrap_err();
