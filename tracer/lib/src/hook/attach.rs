@@ -128,7 +128,7 @@ impl Together {
             Ok(link) => self.links.push(Link::Multi { link }),
             Err(error) => {
                 self.others.extend(numbers.map(|number| number as usize));
-                self.refusal = Some(error);
+                self.refusal.get_or_insert(error);
             }
         }
     }

@@ -2,7 +2,7 @@
 //! the kernel).
 
 use super::Host;
-use crate::binary::open_regular;
+use crate::binary::{id_with_memory, open_regular};
 use crate::kernel::features;
 use probe_sys::escape::Escaped;
 use std::fs;
@@ -46,7 +46,7 @@ fn note_on(targets: &[u32], program: Option<&Path>) -> Option<String> {
 }
 
 fn is_of_32_bits(pid: u32) -> bool {
-    is_32_bit(Path::new(&format!("/proc/{pid}/exe")))
+    is_32_bit(Path::new(&format!("/proc/{}/exe", id_with_memory(pid))))
 }
 
 fn is_32_bit(program: &Path) -> bool {

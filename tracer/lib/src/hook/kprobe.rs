@@ -180,7 +180,10 @@ impl Hook for Kprobe {
         };
         let mut link = link_names(&by_name);
         // A name is not known. From 5.19 to 6.1, the kernel does not know those of functions in modules.
-        if matches!(&link, Err(error) if error.raw_os_error() == Some(libc::ESRCH)) {
+        if let Err(error) = &link
+            && error.raw_os_error() == Some(libc::ESRCH)
+        {
+            let refusal = io::Error::from_raw_os_error(libc::ESRCH);
             let name_of = |number: u64| probes[number as usize - first].spec().name();
             let homes = symbols::homes(by_name.iter().map(|(number, _)| name_of(*number)));
             by_name.retain(|&(number, _)| {
@@ -191,6 +194,7 @@ impl Hook for Kprobe {
                 }
                 false
             });
+            together.refusal = (!together.others.is_empty()).then_some(refusal);
             link = link_names(&by_name);
         }
         together.add(by_name.into_iter().map(|(number, _)| number), link);

@@ -217,6 +217,7 @@ pub(crate) mod tests {
             TraceEvent::decode(self.cpu, self.record()).unwrap()
         }
     }
+
     #[test]
     fn what_is_wrong_with_a_record_is_said() {
         let hit = Hit::new(b"cat", 0, &[]);
