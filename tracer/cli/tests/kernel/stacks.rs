@@ -179,7 +179,7 @@ fn a_process_has_names_after_its_main_thread_has_ended() {
     let mut process =
         Command::new(&program).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let id = process.id().to_string();
-    while fs::read(format!("/proc/{id}/maps")).unwrap() != b"" {
+    while fs::read(format!("/proc/{id}/maps")).is_ok_and(|maps| !maps.is_empty()) {
         std::thread::yield_now();
     }
     let trace = |args: &[&str]| {
@@ -191,8 +191,8 @@ fn a_process_has_names_after_its_main_thread_has_ended() {
     let called = trace(&["uprobe:without-main:called"]);
     process.kill().unwrap();
     process.wait().unwrap();
-    let callers = stacks.iter().map(|event| functions(event, "ustack")[1]);
-    assert!(callers.eq(["other_thread"; 3]), "{stacks:#?}");
+    let is_named = |event| functions(event, "ustack").contains(&"other_thread");
+    assert!(stacks.len() == 3 && stacks.iter().all(is_named), "{stacks:#?}");
     assert_eq!(called.len(), 3);
 }
 

@@ -36,13 +36,17 @@ pub(crate) struct Opened {
 
 impl Opened {
     /// A program that is open, at this path.
-    pub(crate) fn new(file: File, root: &Arc<Root>, path: &Path) -> io::Result<Self> {
-        let (owner, root) = (file.metadata()?.uid(), Some(Arc::clone(root)));
+    pub(crate) fn new(file: File, root: Option<&Arc<Root>>, path: &Path) -> io::Result<Self> {
+        let (owner, root) = (file.metadata()?.uid(), root.cloned());
         Ok(Self { file, root, path: path.to_owned(), owner })
     }
 
     /// A program that was found, unless it is no regular file.
-    pub(crate) fn checked(file: OwnedFd, root: &Arc<Root>, path: &Path) -> io::Result<Self> {
+    pub(crate) fn checked(
+        file: OwnedFd,
+        root: Option<&Arc<Root>>,
+        path: &Path,
+    ) -> io::Result<Self> {
         Self::new(regular(file).map_err(io::Error::other)?, root, path)
     }
 
@@ -116,7 +120,7 @@ mod tests {
 
     fn program(path: &Path) -> io::Result<Opened> {
         let root = Root::own()?;
-        Opened::checked(root.find(path, Links::Followed)?, &root, path)
+        Opened::checked(root.find(path, Links::Followed)?, Some(&root), path)
     }
 
     #[test]

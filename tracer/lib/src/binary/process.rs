@@ -5,6 +5,7 @@ use super::root::{Links, Root};
 use super::{BinaryError, FileProblem};
 use probe_sys::escape::Escaped;
 use rustix::fs::{Mode, OFlags, open};
+use rustix::io::Errno;
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs::{self, File, Metadata};
@@ -21,6 +22,8 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) struct Process {
     pid: u32,
+    /// The [thread](id_with_memory) that shows its files.
+    with_memory: u32,
     root: Arc<Root>,
     code: Vec<Mapped>,
 }
@@ -76,8 +79,8 @@ pub(super) fn id(file: &Metadata) -> Id {
 impl Process {
     /// Looks at a process. `None` if it still runs this program: a command that has not begun yet.
     pub(crate) fn of(pid: u32) -> io::Result<Option<Self>> {
-        let pid = id_with_memory(pid);
-        let folder = PathBuf::from(format!("/proc/{pid}"));
+        let with_memory = id_with_memory(pid);
+        let folder = PathBuf::from(format!("/proc/{with_memory}"));
         let program = |folder: &Path| fs::metadata(folder.join("exe")).map(|found| id(&found));
         // A thread of the kernel has no program.
         if program(&folder)
@@ -85,12 +88,12 @@ impl Process {
         {
             return Ok(None);
         }
-        let root = Root::of(pid)?;
+        let root = Root::of(with_memory)?;
         // Users choose the names of files, which need not be UTF-8. Only what is before them is wanted.
         let maps = fs::read(folder.join("maps"))?;
         let maps = String::from_utf8_lossy(&maps);
         let mut known = HashSet::new();
-        let mut this = Self { pid, root, code: Vec::new() };
+        let mut this = Self { pid, with_memory, root, code: Vec::new() };
         let mapped = executable(&maps).filter_map(|(range, inode)| this.mapped(&range, inode));
         this.code = mapped.filter(|mapped| known.insert(mapped.id)).collect();
         Ok(Some(this))
@@ -99,7 +102,7 @@ impl Process {
     /// The file of a mapping. Without the privilege to follow the link, it is the one at its path, unless that was deleted.
     fn mapped(&self, range: &Range<u64>, inode: u64) -> Option<Mapped> {
         const DELETED: &[u8] = b" (deleted)";
-        let link = PathBuf::from(format!("/proc/{}/{}", self.pid, map_file(range)));
+        let link = PathBuf::from(format!("/proc/{}/{}", self.with_memory, map_file(range)));
         let seen = fs::read_link(&link).ok()?.into_os_string().into_vec();
         let (path, is_deleted) = match seen.strip_suffix(DELETED) {
             Some(path) => (path, true),
@@ -163,7 +166,7 @@ impl Process {
             }
             (true, []) => None,
             (true, _) => Some(format!(
-                "process {} also runs code of a file that this one has replaced, which is not probed",
+                "process {} also runs code from an earlier file at this path, which is not probed",
                 self.pid
             )),
             (false, []) => Some(format!(
@@ -234,7 +237,8 @@ pub(crate) fn open_regular(path: &Path) -> Result<File, FileProblem> {
     descriptor_of(path).map_err(FileProblem::Unreadable).and_then(regular)
 }
 
-/// Opens a file for reading, if it is one. If another process holds a lease of it, it is not waited for.
+/// Opens a file for reading, if it is one. If another process holds a lease on the file, this fails instead of
+/// waiting (`O_NONBLOCK`).
 pub(crate) fn regular(file: OwnedFd) -> Result<File, FileProblem> {
     let file = of_descriptor(&file);
     if !fs::metadata(&file).map_err(FileProblem::Unreadable)?.is_file() {
@@ -263,12 +267,13 @@ fn seen(file: &OwnedFd) -> Option<PathBuf> {
     fs::read_link(of_descriptor(file)).ok()
 }
 
-/// The id of a thread of a process that has its memory and its root directory. The thread with the id of the process has none
-/// of them if it has ended before the others.
+/// The id of a thread that shows the memory and the root directory of a process. The thread with the id of the process shows
+/// neither after it has ended before the others.
 pub(crate) fn id_with_memory(pid: u32) -> u32 {
-    let has_memory = |id: u32| {
-        let maps = File::open(format!("/proc/{id}/maps"));
-        maps.is_ok_and(|mut maps| matches!(maps.read(&mut [0]), Ok(1)))
+    let has_memory = |id: u32| match File::open(format!("/proc/{id}/maps")) {
+        Ok(mut maps) => maps.read(&mut [0]).is_ok_and(|len| len > 0),
+        // A privilege is missing for the other threads, too. Some kernels do not open an empty list.
+        Err(error) => error.raw_os_error() != Some(Errno::SRCH.raw_os_error()),
     };
     let others = || {
         let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?;

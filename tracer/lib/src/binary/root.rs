@@ -1,13 +1,15 @@
 //! The root directories of processes, in which their paths are looked up.
 
 use super::of_descriptor;
-use super::process::{Id, id};
-use rustix::fs::{Mode, OFlags, ResolveFlags, open, openat, openat2};
+use rustix::fs::{
+    AtFlags, Mode, OFlags, ResolveFlags, Statx, StatxFlags, open, openat, openat2, statx,
+};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -16,21 +18,30 @@ use std::sync::Arc;
 pub(crate) struct Root {
     directory: OwnedFd,
     id: RootId,
-    /// That of this process.
-    own: RootId,
+    /// Whether it is that of this process.
+    is_own: bool,
+    /// Whether the process has the mount namespace of this one.
+    shares_mounts: bool,
 }
 
-/// A root directory in its mount namespace. The same path leads to the same file there.
+/// A root directory. Its mount is in one mount namespace only, so it has the same paths as long as nothing is mounted there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct RootId {
-    mounts: Id,
-    directory: Id,
+    /// No other mount ever gets this number (6.8+), or none while there is this one.
+    mount: u64,
+    /// The major and the minor number.
+    device: (u32, u32),
+    inode: u64,
 }
 
 impl RootId {
-    fn of(process: &str) -> io::Result<Self> {
-        let id_of = |name| fs::metadata(format!("/proc/{process}/{name}")).map(|found| id(&found));
-        Ok(Self { mounts: id_of("ns/mnt")?, directory: id_of("root")? })
+    fn of(directory: &OwnedFd) -> io::Result<Self> {
+        /// From `linux/stat.h`.
+        const STATX_MNT_ID_UNIQUE: u32 = 0x4000;
+        let wanted = StatxFlags::from_bits_retain(STATX_MNT_ID_UNIQUE) | StatxFlags::MNT_ID;
+        let found: Statx = statx(directory, "", AtFlags::EMPTY_PATH, wanted | StatxFlags::INO)?;
+        let device = (found.stx_dev_major, found.stx_dev_minor);
+        Ok(Self { mount: found.stx_mnt_id, device, inode: found.stx_ino })
     }
 }
 
@@ -44,32 +55,40 @@ pub(crate) enum Links {
 }
 
 impl Root {
-    /// That of this process.
+    /// Opens the root directory of this process.
     pub(crate) fn own() -> io::Result<Arc<Self>> {
-        Self::open("self")
+        let directory = Self::open("self")?;
+        let id = RootId::of(&directory)?;
+        Ok(Arc::new(Self { directory, id, is_own: true, shares_mounts: true }))
     }
 
-    /// That of another process.
+    /// Opens the root directory of another process.
     pub(crate) fn of(pid: u32) -> io::Result<Arc<Self>> {
-        Self::open(&pid.to_string())
+        let (directory, own) = (Self::open(&pid.to_string())?, Self::own()?);
+        let id = RootId::of(&directory)?;
+        if id == own.id {
+            return Ok(own);
+        }
+        let mounts = |process: &str| {
+            fs::metadata(format!("/proc/{process}/ns/mnt")).map(|found| found.ino())
+        };
+        let shares_mounts = mounts(&pid.to_string())? == mounts("self")?;
+        Ok(Arc::new(Self { directory, id, is_own: false, shares_mounts }))
     }
 
-    fn open(process: &str) -> io::Result<Arc<Self>> {
-        let path = format!("/proc/{process}/root");
-        let directory =
-            open(path, OFlags::PATH | OFlags::CLOEXEC | OFlags::DIRECTORY, Mode::empty())?;
-        let (id, own) = (RootId::of(process)?, RootId::of("self")?);
-        Ok(Arc::new(Self { directory, id, own }))
+    fn open(process: &str) -> io::Result<OwnedFd> {
+        let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::DIRECTORY;
+        Ok(open(format!("/proc/{process}/root"), flags, Mode::empty())?)
     }
 
-    /// Which one it is.
+    /// Identifies this root directory.
     pub(crate) fn id(&self) -> RootId {
         self.id
     }
 
-    /// Whether paths lead to the same files as in this process.
+    /// Whether it is that of this process.
     pub(super) fn is_own(&self) -> bool {
-        self.id == self.own
+        self.is_own
     }
 
     /// Locates the file that this process sees at a path. Returns the root directory that contains it, and its path there. The
@@ -78,7 +97,7 @@ impl Root {
         let root = fs::read_link(of_descriptor(&self.directory))?;
         Ok(match seen.strip_prefix(root) {
             Ok(inside) => (Arc::clone(self), Path::new("/").join(inside)),
-            Err(_) if self.id.mounts == self.own.mounts => (Self::own()?, seen.to_owned()),
+            Err(_) if self.shares_mounts => (Self::own()?, seen.to_owned()),
             Err(_) => (Arc::clone(self), seen.to_owned()),
         })
     }

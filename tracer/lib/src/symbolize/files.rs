@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// to it.
 pub(super) fn mapped(
     pid: u32,
-    root: &Arc<Root>,
+    root: Option<&Arc<Root>>,
     range: &Range<u64>,
     path: &Path,
     inode: u64,
@@ -24,14 +24,14 @@ pub(super) fn mapped(
     let link = format!("/proc/{pid}/{}", map_file(range));
     match open(link, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
         Ok(file) => Opened::checked(file, root, path),
-        Err(_) => at(root, path, inode),
+        Err(error) => at(root.ok_or(error)?, path, inode),
     }
 }
 
 /// Opens the file that this process sees at a path, if it is this one.
 pub(super) fn at(root: &Arc<Root>, path: &Path, inode: u64) -> io::Result<Opened> {
     let (within, inside) = root.locate(path)?;
-    let opened = Opened::checked(within.find(&inside, Links::Followed)?, root, path)?;
+    let opened = Opened::checked(within.find(&inside, Links::Followed)?, Some(root), path)?;
     match opened.file.metadata()?.ino() == inode {
         true => Ok(opened),
         false => Err(io::Error::other("another file is in its place")),
@@ -77,7 +77,7 @@ mod tests {
             let inode = path.metadata().unwrap().ino();
             let seen = Root::of(process.pid()).unwrap();
             // There is no such mapping.
-            let open = |inode| mapped(process.pid(), &seen, &(0..0), &path, inode);
+            let open = |inode| mapped(process.pid(), Some(&seen), &(0..0), &path, inode);
             opened.push(open(inode).unwrap());
             assert!(open(inode + 1).is_err());
         }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// The number of ended processes that are remembered.
 const ENDED: usize = 1024;
 
-/// How many bytes the mappings of all processes take that are remembered, about. Users choose the lengths of their paths.
+/// Roughly how many bytes the remembered mappings of all processes may take. Users choose the lengths of their paths.
 const ROOM: usize = 16 << 20;
 
 /// How many mappings of a process are remembered. All of them are looked at for each address of a stack, and programs that protect

@@ -36,7 +36,8 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use watch::Watch;
 
-/// How long an address of a process has no functions at least once none were found, in nanoseconds. Code may be generated before it
+/// The minimum time before an address of a process is looked up again after no functions were found for it, in
+/// nanoseconds. Code may be generated before it
 /// is listed, and a file may be out of reach for a moment.
 const PAUSE: u64 = 1_000_000_000;
 
@@ -175,8 +176,8 @@ impl Symbols {
         Ok(Self { source: Source::Service(service, watched), warns, ..Self::default() })
     }
 
-    /// Lets a signal end the waiting for names, if one does not come for a second: the number of the signal, once there is one,
-    /// and 0 until then. Further names are unknown then.
+    /// Lets a signal end a look-up that has taken more than a second; from then on, further names are unknown. `signal` holds
+    /// the signal's number, and 0 until one arrives.
     #[must_use]
     pub fn interrupted_by(mut self, signal: Arc<AtomicUsize>) -> Self {
         if let Source::Service(service, _) = &mut self.source {
@@ -482,6 +483,8 @@ impl Symbols {
                         }
                         // Other code may have been generated there since.
                         Some(MappedCode::InMemory) if !is_same => changed += 1,
+                        // What was mapped at the time was forgotten meanwhile.
+                        None if images.since(owner.pid, time, at).is_none() => changed += 1,
                         _ => {}
                     }
                 }

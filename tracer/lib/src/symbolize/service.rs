@@ -17,6 +17,7 @@ use crate::session::interrupt::Interrupt;
 use crate::session::privileges::keep_only;
 use probe_sys::clock::monotonic;
 use rustix::fs::{MemfdFlags, memfd_create};
+use std::cell::LazyCell;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::{self, Write};
@@ -291,11 +292,7 @@ impl Names {
         let mut found = vec![Arc::default(); addresses.len()];
         let begun = Instant::now();
         let with_memory = id_with_memory(owner.pid);
-        let root = Root::of(with_memory).or_else(|error| match has_memory(owner.pid) {
-            true => Err(error),
-            // There is nothing in the directory of a process that has ended.
-            false => Root::own(),
-        });
+        let root = LazyCell::new(|| root_of(owner.pid, with_memory));
         // The positions of addresses, by what is mapped there.
         let mut by_file = BTreeMap::<(PathBuf, u64), (&Mapping, Vec<_>)>::new();
         let mut in_vdso = Vec::new();
@@ -317,11 +314,7 @@ impl Names {
             if begun.elapsed() > READING {
                 break;
             }
-            let opened = match &root {
-                Ok(root) => files::mapped(with_memory, root, &mapping.range, &path, inode),
-                Err(error) => Err(error.kind().into()),
-            };
-            match opened {
+            match files::mapped(with_memory, root.as_ref(), &mapping.range, &path, inode) {
                 Ok(opened) => self.in_program(&opened, &places, &mut found),
                 Err(error) => log::debug!("no names for {}: {error}", path.display()),
             }
@@ -339,7 +332,7 @@ impl Names {
         let unknown: Vec<_> = addresses.iter().copied().enumerate().filter(is_unknown).collect();
         if !unknown.is_empty()
             && begun.elapsed() <= READING
-            && let Ok(root) = &root
+            && let Some(root) = &*root
             && let Some(own_id) = self.own_id(owner.pid)
             && let Some(file) = files::perf_map(owner.pid, root, own_id)
         {
@@ -358,13 +351,13 @@ impl Names {
         for (file, place) in files.iter().zip(offsets.iter().copied().enumerate()) {
             by_file.entry(file).or_default().push(place);
         }
+        let Ok(root) = Root::own() else { return found };
         let begun = Instant::now();
         for (file, places) in by_file {
             if begun.elapsed() > READING {
                 break;
             }
-            let opened = Root::own().and_then(|root| files::at(&root, &file.path, file.inode));
-            match opened {
+            match files::at(&root, &file.path, file.inode) {
                 Ok(opened) => self.in_program(&opened, &places, &mut found),
                 Err(error) => log::debug!("no names for {}: {error}", file.path.display()),
             }
@@ -448,22 +441,13 @@ impl Names {
     /// Reads the mappings of a process, so that they are known after it has ended. Returns them, and the time before that.
     fn remember(&mut self, owner: Owner, watch: Option<&Mutex<Watch>>) -> (u64, Arc<[Mapping]>) {
         let since = monotonic();
-        match mappings::read(&id_with_memory(owner.pid).to_string()) {
-            Ok(mappings) if !mappings.is_empty() => {
-                let mappings: Arc<[_]> = mappings.into();
-                let new =
-                    Remembered { owner, own_id: None, since, mappings: Arc::clone(&mappings) };
-                self.forget(owner.pid);
-                if self.remembered.len() >= PROCESSES || self.taken + new.size() > ROOM {
-                    self.remembered.clear();
-                    self.taken = 0;
-                }
-                self.taken += new.size();
-                self.remembered.insert(owner.pid, new);
-                (since, mappings)
-            }
+        let mappings = match read_mappings(owner.pid) {
+            none if none.is_empty() => read_mappings(id_with_memory(owner.pid)),
+            some => some,
+        };
+        if mappings.is_empty() {
             // A process that is exiting has no mappings any more.
-            _ => match self.remembered.get(&owner.pid) {
+            return match self.remembered.get(&owner.pid) {
                 Some(known) if known.is_of(owner, watch) => {
                     (known.since, Arc::clone(&known.mappings))
                 }
@@ -472,8 +456,18 @@ impl Names {
                     self.forget(owner.pid);
                     (since, Arc::default())
                 }
-            },
+            };
         }
+        let mappings: Arc<[_]> = mappings.into();
+        let new = Remembered { owner, own_id: None, since, mappings: Arc::clone(&mappings) };
+        self.forget(owner.pid);
+        if self.remembered.len() >= PROCESSES || self.taken + new.size() > ROOM {
+            self.remembered.clear();
+            self.taken = 0;
+        }
+        self.taken += new.size();
+        self.remembered.insert(owner.pid, new);
+        (since, mappings)
     }
 
     /// The id of a process in its own PID namespace. The mappings of the process are remembered.
@@ -488,9 +482,20 @@ impl Names {
     }
 }
 
-/// Whether there is a process with this id that has not ended.
-fn has_memory(pid: u32) -> bool {
-    mappings::read(&id_with_memory(pid).to_string()).is_ok_and(|mappings| !mappings.is_empty())
+/// The mappings of a process; none if it has ended, or if they cannot be read.
+fn read_mappings(pid: u32) -> Vec<Mapping> {
+    mappings::read(&pid.to_string()).unwrap_or_default()
+}
+
+/// The root directory of a process, which this thread shows: after its end, that of this process.
+fn root_of(pid: u32, with_memory: u32) -> Option<Arc<Root>> {
+    let root = Root::of(with_memory).or_else(|error| {
+        match read_mappings(id_with_memory(pid)).is_empty() {
+            true => Root::own(),
+            false => Err(error),
+        }
+    });
+    root.inspect_err(|error| log::debug!("no root directory of process {pid}: {error}")).ok()
 }
 
 /// The library that the kernel maps, as a file.

@@ -4,7 +4,7 @@ use super::debug_info::DebugInfo;
 use super::message::{FUNCTIONS, Function, Wants, shortened};
 use super::texts::{Text, Texts};
 use crate::binary::debug::is_of_build;
-use crate::binary::{Parts, parts};
+use crate::binary::{FileVersion, Parts, parts};
 use object::{
     Object, ObjectSection, ObjectSegment, ObjectSymbol, SectionKind, SegmentFlags, SymbolKind,
 };
@@ -58,6 +58,14 @@ pub(crate) struct Files {
     /// Files that may have it.
     pub(super) candidates: Vec<File>,
     pub(super) package: Option<File>,
+}
+
+impl Files {
+    /// The versions of all of them.
+    pub(super) fn versions(&self) -> Vec<FileVersion> {
+        let all = self.candidates.iter().chain(&self.package);
+        all.filter_map(|file| FileVersion::of(file).ok()).collect()
+    }
 }
 
 impl From<(Vec<File>, Option<File>)> for Files {

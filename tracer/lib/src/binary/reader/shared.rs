@@ -114,7 +114,7 @@ impl Drop for SharedReader {
 
 /// A program at its path without links, beside which its symbols may be.
 fn program(file: &File, root: &Arc<Root>) -> io::Result<Opened> {
-    Opened::new(file.try_clone()?, root, &fs::read_link(of_descriptor(file))?)
+    Opened::new(file.try_clone()?, Some(root), &fs::read_link(of_descriptor(file))?)
 }
 
 #[cfg(test)]

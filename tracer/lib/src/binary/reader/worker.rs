@@ -25,6 +25,9 @@ const ROOM: usize = LARGEST - 64;
 /// The number of files that are kept.
 const FILES: usize = 512;
 
+/// The number of root directories that are remembered for a file.
+const ROOTS: usize = 1024;
+
 /// Answers until the tracer closes its end.
 pub(super) fn run(channel: &Channel) -> io::Result<()> {
     confine::reader()?;
@@ -177,19 +180,57 @@ impl Parsed {
     }
 }
 
-/// A version of a file that was read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Version {
-    of: FileVersion,
+/// The files beside one that is read, each of which is wanted once.
+struct Beside<'w> {
+    want: &'w mut dyn FnMut(Wants) -> Files,
+    /// What was wanted, the versions of these files, and the files until they are taken.
+    got: Vec<(Wants, Vec<FileVersion>, Option<Files>)>,
+}
+
+impl Beside<'_> {
+    fn get(&mut self, wants: &Wants) -> &mut (Wants, Vec<FileVersion>, Option<Files>) {
+        let at = self.got.iter().position(|(known, ..)| known == wants).unwrap_or_else(|| {
+            let files = (self.want)(wants.clone());
+            self.got.push((wants.clone(), files.versions(), Some(files)));
+            self.got.len() - 1
+        });
+        &mut self.got[at]
+    }
+
+    fn take(&mut self, wants: &Wants) -> Files {
+        self.get(wants).2.take().unwrap_or_else(|| files(Vec::new(), false))
+    }
+}
+
+/// A file that was read.
+struct KeptFile {
+    version: FileVersion,
     kind: Kind,
-    /// The root directory of the files beside it.
-    root: Option<RootId>,
     is_final: bool,
+    /// What was wanted beside it, and the versions of the files that were there.
+    beside: Vec<(Wants, Vec<FileVersion>)>,
+    /// The root directories in which these files are beside it.
+    roots: Vec<Option<RootId>>,
+    parsed: Parsed,
+}
+
+impl KeptFile {
+    /// Whether the same files are beside it in this root directory, which is then remembered.
+    fn is_same_in(&mut self, root: Option<RootId>, beside: &mut Beside<'_>) -> bool {
+        let is_same = self.beside.iter().all(|(wants, known)| beside.get(wants).1 == *known);
+        if is_same {
+            if self.roots.len() >= ROOTS {
+                self.roots.clear();
+            }
+            self.roots.push(root);
+        }
+        is_same
+    }
 }
 
 /// Files that were read, the one that was used last at the end.
 #[derive(Default)]
-struct Kept(Vec<(Version, Parsed)>);
+struct Kept(Vec<KeptFile>);
 
 impl Kept {
     fn get(
@@ -199,30 +240,82 @@ impl Kept {
         file: File,
         want: &mut dyn FnMut(Wants) -> Files,
     ) -> &Parsed {
-        let Ok(of) = FileVersion::of(&file) else { return &Parsed::Nothing };
-        let version = Version { of, kind, root, is_final: of.is_final() };
-        match self.0.iter().position(|(known, _)| *known == version && version.is_final) {
+        let Ok(version) = FileVersion::of(&file) else { return &Parsed::Nothing };
+        let mut beside = Beside { want, got: Vec::new() };
+        let is_it = |kept: &KeptFile| kept.is_final && (kept.version, kept.kind) == (version, kind);
+        let known = self.0.iter().position(|kept| is_it(kept) && kept.roots.contains(&root));
+        let known = known.or_else(|| {
+            self.0.iter_mut().position(|kept| is_it(kept) && kept.is_same_in(root, &mut beside))
+        });
+        match known {
             Some(at) => self.0[at..].rotate_left(1),
             None => {
                 // An older version of the same file is of no use any more.
-                self.0.retain(|(known, _)| {
-                    !known.of.is_of_same_file(&of) || known.is_final && known.of == of
+                self.0.retain(|kept| {
+                    !kept.version.is_of_same_file(&version)
+                        || kept.is_final && kept.version == version
                 });
-                self.0.push((version, Parsed::of(kind, &file, want)));
+                let is_final = version.is_final();
+                let parsed = Parsed::of(kind, &file, &mut |wants| beside.take(&wants));
+                let beside =
+                    beside.got.into_iter().map(|(wants, versions, _)| (wants, versions)).collect();
+                let roots = vec![root];
+                self.0.push(KeptFile { version, kind, is_final, beside, roots, parsed });
                 self.shrink();
             }
         }
-        self.0.last().map_or(&Parsed::Nothing, |(_, parsed)| parsed)
+        self.0.last().map_or(&Parsed::Nothing, |kept| &kept.parsed)
     }
 
     /// Forgets the files that were not used for the longest time, until the others are few and small.
     fn shrink(&mut self) {
-        let mut size: usize = self.0.iter().map(|(_, parsed)| parsed.size()).sum();
+        let mut size: usize = self.0.iter().map(|kept| kept.parsed.size()).sum();
         let mut forgotten = 0;
         while forgotten + 1 < self.0.len() && (size > KEPT || self.0.len() - forgotten > FILES) {
-            size -= self.0[forgotten].1.size();
+            size -= self.0[forgotten].parsed.size();
             forgotten += 1;
         }
         self.0.drain(..forgotten);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use probe_testing::crafted::elf;
+    use std::io::Write;
+    use std::thread::sleep;
+    use std::time::Duration;
+
+    #[test]
+    fn a_program_is_read_once_while_the_same_files_are_beside_it() {
+        let file = |sections: &[_]| {
+            let mut file = tempfile::tempfile().unwrap();
+            file.write_all(&elf(sections)).unwrap();
+            file
+        };
+        let program = file(&[(".gnu_debuglink", false, b"x\0\0\0sum!")]);
+        let [one, other] = [(); 2].map(|()| file(&[]));
+        // Versions are remembered once they are old enough to differ from the next ones.
+        sleep(Duration::from_millis(40));
+        let mut kept = Kept::default();
+        let mut number_after = |root: u64, beside: &File| {
+            let root = format!(r#"{{"mount":{root},"device":[0,0],"inode":2}}"#);
+            let root = Some(serde_json::from_str(&root).unwrap());
+            let mut wanted = 0;
+            let mut want = |_| {
+                wanted += 1;
+                files(vec![beside.try_clone().unwrap().into()], false)
+            };
+            kept.get(Kind::Program, root, program.try_clone().unwrap(), &mut want);
+            (wanted, kept.0.len())
+        };
+        assert_eq!(number_after(1, &one), (1, 1));
+        assert_eq!(number_after(2, &one), (1, 1));
+        assert_eq!(number_after(3, &other), (1, 2));
+        assert_eq!(number_after(4, &program), (1, 3));
+        for root in 1..=4 {
+            assert_eq!(number_after(root, &program), (0, 3));
+        }
     }
 }
