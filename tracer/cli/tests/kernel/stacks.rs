@@ -3,8 +3,8 @@
 use crate::probe::chain::{Chain, count, functions, is_from_a_system_call, through};
 use crate::probe::libraries::Libraries;
 use crate::probe::{
-    Run, assert_exit, events, json_line, json_lines, ledger, printed, probe, stderr, stdout,
-    succeed,
+    Run, assert_exit, compile, events, json_line, json_lines, ledger, printed, probe, stderr,
+    stdout, succeed,
 };
 use probe_testing::version::kernel;
 use rustix::process::{Pid, Signal, kill_process};
@@ -143,9 +143,8 @@ int main(void) {
 #[ignore = "needs root and BPF: cargo xtask test"]
 fn addresses_of_code_that_was_generated_again_are_counted() {
     let dir = tempfile::tempdir().unwrap();
-    let (source, program) = (dir.path().join("x.c"), dir.path().join("generated"));
-    fs::write(&source, GENERATED).unwrap();
-    succeed(Command::new("cc").arg("-o").arg(&program).arg(&source));
+    let program = dir.path().join("generated");
+    compile(GENERATED, &[], &program);
     let output = succeed(probe(["trace", "-U", GETPGID, "--"]).arg(&program));
     let shown = stderr(&output);
     let counted = shown.lines().find_map(|line| {
@@ -172,10 +171,8 @@ int main(void) {
 #[ignore = "needs root and BPF: cargo xtask test"]
 fn a_process_has_names_after_its_main_thread_has_ended() {
     let dir = tempfile::tempdir().unwrap();
-    let (source, program) = (dir.path().join("x.c"), dir.path().join("without-main"));
-    fs::write(&source, WITHOUT_MAIN_THREAD).unwrap();
-    let options = ["-O0", "-fno-omit-frame-pointer", "-pthread", "-o"];
-    succeed(Command::new("cc").args(options).arg(&program).arg(&source));
+    let program = dir.path().join("without-main");
+    compile(WITHOUT_MAIN_THREAD, &["-O0", "-fno-omit-frame-pointer", "-pthread"], &program);
     let mut process =
         Command::new(&program).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let id = process.id().to_string();

@@ -1,14 +1,14 @@
 //! Names with terminal control characters.
 
 use crate::probe::{
-    EXEC, Run, assert_exit, assert_failure, binary, json_lines, probe, stderr, stdout, succeed,
+    EXEC, Run, assert_exit, assert_failure, binary, compile, json_lines, probe, stderr, stdout,
+    succeed,
 };
 use probe_testing::set_on_drop::SetOnDrop;
 use probe_testing::skip::skip;
 use rustix::process::Signal;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Clears the screen, reverses the text direction, and is not UTF-8. A task name has at most 15
@@ -78,12 +78,11 @@ fn names_of_threads_are_escaped() {
 fn names_of_functions_are_escaped() {
     const FUNCTION: &str = "evil_function";
     let dir = tempfile::tempdir().unwrap();
-    let (source, program) = (dir.path().join("evil.c"), dir.path().join("evil"));
+    let program = dir.path().join("evil");
     let text = format!(
         "__attribute__((noinline)) int {FUNCTION}(int n) {{ return n; }} int main(void) {{ return {FUNCTION}(0); }}"
     );
-    std::fs::write(&source, text).unwrap();
-    succeed(Command::new("cc").args(["-O0", "-o"]).arg(&program).arg(&source));
+    compile(&text, &["-O0"], &program);
     let name = b"evil\x1b[2J\xe2\x80\xae\nx";
     let mut bytes = std::fs::read(&program).unwrap();
     let places: Vec<_> =

@@ -4,13 +4,12 @@
 use crate::absent;
 use crate::probe::commands::own;
 use crate::probe::{
-    self, Run, assert_exit, assert_failure, events, json_line, json_lines, ledger, printed, probe,
-    stderr, stdout, succeed, trace,
+    self, Run, assert_exit, assert_failure, compile, events, json_line, json_lines, ledger,
+    printed, probe, stderr, stdout, succeed, trace,
 };
 use crate::uprobe_fixtures::{SUM, TRIPLE, address_of_triple, calling, text};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::fs;
 use std::process::{Command, Stdio};
 
 /// The hits of each function during some work.
@@ -289,9 +288,8 @@ int main(int argc, char **argv) { return argc == 3 && work(42) == 42 ? 0 : 1; }
 #[ignore = "needs root, BPF and uprobes: cargo xtask test"]
 fn returns_of_code_that_is_not_called_are_not_probed() {
     let dir = tempfile::tempdir().unwrap();
-    let (source, program) = (dir.path().join("jump.c"), dir.path().join("jump"));
-    fs::write(&source, JUMPED_TO).unwrap();
-    succeed(Command::new("cc").arg("-o").arg(&program).arg(&source));
+    let program = dir.path().join("jump");
+    compile(JUMPED_TO, &[], &program);
     let program = program.to_str().unwrap();
 
     let command = [program, "one", "two"];
@@ -317,8 +315,7 @@ fn returns_of_code_that_is_not_called_are_not_probed() {
 
     // The entry point of a library that cannot be executed is any function.
     let library = dir.path().join("library.so");
-    let options = ["-shared", "-fPIC", "-Wl,-e,work", "-o"];
-    succeed(Command::new("cc").args(options).arg(&library).arg(&source));
+    compile(JUMPED_TO, &["-shared", "-fPIC", "-Wl,-e,work"], &library);
     let spec = format!("ur:{}:work", library.display());
     succeed(&mut probe(["trace", &spec, "-d", "1ms"]));
 }

@@ -4,7 +4,7 @@
 use crate::probe::chain::Chain;
 use crate::probe::commands::own;
 use crate::probe::strace::Calls;
-use crate::probe::{Run, assert_exit, json_line, probe, stderr, stdout, succeed};
+use crate::probe::{Run, assert_exit, compile, json_line, probe, stderr, stdout, succeed};
 use crate::uprobe_fixtures::{TRIPLE, calling};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -129,10 +129,8 @@ fn the_file_of_a_program_at_a_low_address_is_found() {
     const SOURCE: &str = "#include <stdio.h>\nvoid work(void) { __asm__ volatile(\"\"); }\n\
         int main(void) { while (getchar() != EOF) work(); return 0; }\n";
     let dir = tempfile::tempdir().unwrap();
-    let (source, program) = (dir.path().join("low.c"), dir.path().join("low"));
-    std::fs::write(&source, SOURCE).unwrap();
-    let compile = ["-O1", "-fno-inline", "-no-pie", "-fno-pie", "-o"];
-    succeed(Command::new("cc").args(compile).arg(&program).arg(&source));
+    let program = dir.path().join("low");
+    compile(SOURCE, &["-O1", "-fno-inline", "-no-pie", "-fno-pie"], &program);
     let mut low = Command::new(&program);
     let mut low = low.stdin(Stdio::piped()).spawn().unwrap();
     std::fs::remove_file(&program).unwrap();

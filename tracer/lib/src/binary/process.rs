@@ -70,7 +70,7 @@ struct Mapped {
 }
 
 /// The device and the inode of a file.
-pub(super) type Id = (u64, u64);
+type Id = (u64, u64);
 
 pub(super) fn id(file: &Metadata) -> Id {
     (file.dev(), file.ino())

@@ -291,8 +291,10 @@ impl Names {
         let (since, mappings) = self.mappings(owner, watch);
         let mut found = vec![Arc::default(); addresses.len()];
         let begun = Instant::now();
-        let with_memory = id_with_memory(owner.pid);
-        let root = LazyCell::new(|| root_of(owner.pid, with_memory));
+        let shown = LazyCell::new(|| {
+            let with_memory = id_with_memory(owner.pid);
+            (with_memory, root_of(owner.pid, with_memory))
+        });
         // The positions of addresses, by what is mapped there.
         let mut by_file = BTreeMap::<(PathBuf, u64), (&Mapping, Vec<_>)>::new();
         let mut in_vdso = Vec::new();
@@ -314,7 +316,8 @@ impl Names {
             if begun.elapsed() > READING {
                 break;
             }
-            match files::mapped(with_memory, root.as_ref(), &mapping.range, &path, inode) {
+            let (with_memory, root) = &*shown;
+            match files::mapped(*with_memory, root.as_ref(), &mapping.range, &path, inode) {
                 Ok(opened) => self.in_program(&opened, &places, &mut found),
                 Err(error) => log::debug!("no names for {}: {error}", path.display()),
             }
@@ -332,7 +335,7 @@ impl Names {
         let unknown: Vec<_> = addresses.iter().copied().enumerate().filter(is_unknown).collect();
         if !unknown.is_empty()
             && begun.elapsed() <= READING
-            && let Some(root) = &*root
+            && let Some(root) = &shown.1
             && let Some(own_id) = self.own_id(owner.pid)
             && let Some(file) = files::perf_map(owner.pid, root, own_id)
         {

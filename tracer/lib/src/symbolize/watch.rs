@@ -285,11 +285,10 @@ mod tests {
         watch.catch_up();
         assert!(!watch.has_warned);
         let execute = || assert!(Command::new("true").status().unwrap().success());
-        let lost =
-            |watch: &Watch| watch.of_processes.as_ref().unwrap().sampler.counts().unwrap().lost;
+        let feed = watch.of_processes.as_ref().unwrap();
         for _ in 0..300 {
             execute();
-            if lost(&watch) > 0 {
+            if feed.sampler.counts().unwrap().lost > 0 {
                 break;
             }
         }

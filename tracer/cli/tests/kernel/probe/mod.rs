@@ -63,6 +63,14 @@ pub fn probe(args: impl IntoIterator<Item: AsRef<OsStr>>) -> Command {
     command
 }
 
+/// Compiles a program of this name from this text, which is written beside it.
+#[track_caller]
+pub fn compile(text: &str, options: &[&str], program: &Path) {
+    let source = program.with_extension("c");
+    std::fs::write(&source, text).unwrap();
+    succeed(Command::new("cc").args(options).arg("-o").arg(program).arg(source));
+}
+
 /// Runs a command. Asserts that it succeeds.
 #[track_caller]
 pub fn succeed(command: &mut Command) -> Output {
