@@ -223,8 +223,8 @@ pub(crate) struct Attacher<'o> {
     /// Types of modules, loaded into the kernel's format, by module name.
     pub(super) module_types: HashMap<String, OwnedFd>,
     cookies: bool,
-    /// Start addresses of functions, for the modules that were looked up.
-    pub(super) addresses: HashMap<String, HashMap<String, Vec<u64>>>,
+    /// Start addresses of functions, for the modules that were looked up, or of all functions.
+    pub(super) addresses: HashMap<Option<String>, HashMap<String, Vec<u64>>>,
     /// Whether to probe returns even of functions where that crashes the program.
     pub(super) unsafe_returns: bool,
     /// Whether a pattern may match many probes.

@@ -17,6 +17,7 @@ use probe_perf::nearest::nearest;
 use probe_sys::bpf::multi::{FunctionList, link_kprobe_multi};
 use probe_sys::perf_event::{PerfEvent, ProbePoint};
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::ffi::CString;
 use std::io;
 
@@ -110,11 +111,7 @@ impl Hook for Kprobe {
             return Ok(());
         }
         match spec.module() {
-            Some(module) => {
-                let known =
-                    symbols::addresses(module).map_err(|source| TraceError::Symbols { source })?;
-                addresses_of(spec, module, &known).map(drop)
-            }
+            Some(module) => addresses_of(spec, Some(module), &addresses(Some(module))?).map(drop),
             None => match symbols::look_up(spec.name(), None) {
                 Lookup { count: 0, near, .. } => Err(unknown(spec, near)),
                 _ => Ok(()),
@@ -143,7 +140,12 @@ impl Hook for Kprobe {
             (None, Some(module)) => {
                 ProbePoint::Address(attacher.address(spec, module)? + spec.offset())
             }
-            (None, None) => ProbePoint::Function { name: &name, offset: spec.offset() },
+            (None, None) => {
+                if !features::refuses_shared_names() {
+                    attacher.function(spec, None)?;
+                }
+                ProbePoint::Function { name: &name, offset: spec.offset() }
+            }
         };
         let event = PerfEvent::kprobe(pmu, location, returns).map_err(|error| why(spec, error))?;
         attacher.perf_event(spec, event, Side::Kernel, programs, number)
@@ -295,35 +297,45 @@ fn fields_of_function(spec: &ProbeSpec, host: &mut Host, moment: Moment) -> Box<
 impl Attacher<'_> {
     /// The start address of a function of a module.
     fn address(&mut self, spec: &ProbeSpec, module: &str) -> Result<u64> {
-        if !self.addresses.contains_key(module) {
-            let read =
-                symbols::addresses(module).map_err(|source| TraceError::Symbols { source })?;
-            self.addresses.insert(module.to_owned(), read);
+        match self.function(spec, Some(module))? {
+            0 => Err(TraceError::HiddenAddress { spec: spec.clone() }),
+            address => Ok(address),
         }
-        let spec = || spec.clone();
-        match addresses_of(&spec(), module, &self.addresses[module])? {
-            [] | [0, ..] => Err(TraceError::HiddenAddress { spec: spec() }),
+    }
+
+    /// The start address of the only function of this name, in `module` only if it is given; 0 if the kernel hides it.
+    fn function(&mut self, spec: &ProbeSpec, module: Option<&str>) -> Result<u64> {
+        let known = match self.addresses.entry(module.map(str::to_owned)) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(unknown) => unknown.insert(addresses(module)?),
+        };
+        match addresses_of(spec, module, known)? {
             &[address] => Ok(address),
-            several @ &[first, ..] => {
-                Err(TraceError::Ambiguous { spec: spec(), count: several.len(), first })
+            several => {
+                let (count, first) = (several.len(), several.first().copied().unwrap_or_default());
+                Err(TraceError::Ambiguous { spec: spec.clone(), count, first })
             }
         }
     }
 }
 
-/// The addresses of a module's functions of this name, out of those of all its functions.
+fn addresses(module: Option<&str>) -> Result<HashMap<String, Vec<u64>>> {
+    symbols::addresses(module).map_err(|source| TraceError::Symbols { source })
+}
+
+/// The addresses of the functions of this name, out of those of all functions: of a module, if it is given.
 fn addresses_of<'k>(
     spec: &ProbeSpec,
-    module: &str,
+    module: Option<&str>,
     known: &'k HashMap<String, Vec<u64>>,
 ) -> Result<&'k [u64]> {
-    match known.get(spec.name()) {
-        Some(found) => Ok(found),
-        None if known.is_empty() => {
+    match (known.get(spec.name()), module) {
+        (Some(found), _) => Ok(found),
+        (None, Some(module)) if known.is_empty() => {
             let (spec, module, instead) = (spec.clone(), module.to_owned(), instead(spec));
             Err(TraceError::UnknownModule { spec, module, instead })
         }
-        None => Err(unknown(spec, nearest(spec.name(), known.keys().cloned()))),
+        (None, _) => Err(unknown(spec, nearest(spec.name(), known.keys().cloned()))),
     }
 }
 

@@ -253,7 +253,7 @@ impl Host {
             Ok(Some(_)) if !symbols::is_loaded(module) => false,
             Ok(Some(_)) if spec.is_glob() => true,
             Ok(Some(category)) => {
-                let functions = symbols::addresses(module).unwrap_or_default();
+                let functions = symbols::addresses(Some(module)).unwrap_or_default();
                 functions.contains_key(name) || !category.join(name).is_dir()
             }
         };

@@ -3,6 +3,7 @@
 use probe_perf::kind_of;
 use probe_sys::bpf;
 use probe_sys::bpf::load::Purpose;
+use probe_sys::perf_event::{PerfEvent, ProbePoint};
 use std::fs;
 use std::io;
 use std::os::fd::AsFd;
@@ -16,6 +17,19 @@ pub(crate) fn kprobe_pmu() -> Option<u32> {
 /// The type of the uprobe PMU, if this kernel has uprobes.
 pub(crate) fn uprobe_pmu() -> Option<u32> {
     kind_of("uprobe").ok()
+}
+
+/// Whether the kernel refuses to probe a function by a name that others share (6.6+, and later releases of older kernels).
+/// Others probe the first one of the name. If it cannot be found out, the answer is no.
+pub(crate) fn refuses_shared_names() -> bool {
+    static REFUSES: LazyLock<bool> = LazyLock::new(|| {
+        // Several files of the kernel iterate in a static function of this name.
+        let shared = ProbePoint::Function { name: c"s_next", offset: 0 };
+        let refusal = kprobe_pmu().map(|pmu| PerfEvent::kprobe(pmu, shared, false).err());
+        let errno = refusal.flatten().and_then(|error| error.raw_os_error());
+        errno == Some(libc::EADDRNOTAVAIL)
+    });
+    *REFUSES
 }
 
 /// Whether programs can be attached with a cookie (5.15+).

@@ -38,12 +38,12 @@ fn look_up_in(symbols: &str, name: &str, module: Option<&str>) -> Lookup {
     Lookup { count: own.len(), first: own.first().map_or(0, |one| one.address), near }
 }
 
-/// The addresses of a module's functions, by name; [`NO_MODULE`] selects functions outside modules. An address is 0
-/// if the kernel hides it from this process. A name that several functions share has several addresses.
-pub(crate) fn addresses(module: &str) -> io::Result<HashMap<String, Vec<u64>>> {
+/// The addresses of functions, by name, in `module` only if it is given; [`NO_MODULE`] selects functions outside modules. An
+/// address is 0 if the kernel hides it from this process. A name that several functions share has several addresses.
+pub(crate) fn addresses(module: Option<&str>) -> io::Result<HashMap<String, Vec<u64>>> {
     let symbols = fs::read_to_string("/proc/kallsyms")?;
     let mut addresses = HashMap::<_, Vec<_>>::new();
-    for symbol in all(&symbols).filter(|symbol| symbol.module.unwrap_or(NO_MODULE) == module) {
+    for symbol in all(&symbols).filter(|symbol| symbol.is_in(module)) {
         addresses.entry(symbol.name.to_owned()).or_default().push(symbol.address);
     }
     Ok(addresses)
