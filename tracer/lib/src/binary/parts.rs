@@ -27,7 +27,7 @@ pub(crate) fn parts(file: &File) -> Parts<'_> {
 pub(crate) struct Blocks<'f> {
     file: &'f File,
     position: u64,
-    /// By number. The last one of the file may be shorter than the others.
+    /// The blocks that were read, by number. The last one of the file may be shorter than the others.
     blocks: HashMap<u64, Box<[u8]>>,
 }
 

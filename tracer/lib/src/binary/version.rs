@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// How old a change must be before the next one is sure to have another time: more than a tick of the kernel's clock.
 const TICK: Duration = Duration::from_millis(20);
 
-/// The same for a file system that stores times in steps of one or two seconds.
+/// How old a change must be on a file system that stores times in steps of one or two seconds.
 const COARSE_TICK: Duration = Duration::from_secs(3);
 
 /// A file, and how it was when it last changed. A later file with the same inode has another version.

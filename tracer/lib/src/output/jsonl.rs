@@ -13,7 +13,7 @@ use crate::resolve::shape::Shape;
 /// Writes JSON lines.
 #[derive(Debug)]
 pub(super) struct Jsonl {
-    /// By probe number.
+    /// The keys of each probe, by its number.
     keys: Vec<Keys>,
 }
 

@@ -33,7 +33,7 @@ pub(crate) struct ClockChange {
 #[derive(Debug)]
 pub struct ClockChanges {
     noted: Arc<Noted>,
-    /// Those that count, by time.
+    /// The changes that count, in the order of time.
     known: Vec<ClockChange>,
     /// What notes them, if they are those of this machine.
     _watch: Option<ClockWatch>,
@@ -45,7 +45,7 @@ pub(crate) struct ClockNotes(Arc<Noted>);
 
 #[derive(Debug, Default)]
 struct Noted {
-    /// Those that were not taken yet.
+    /// The changes that were not taken yet.
     changes: Mutex<Vec<ClockChange>>,
     /// Their number, which is looked at for every event.
     count: AtomicUsize,
@@ -66,7 +66,7 @@ impl ClockChanges {
         (ClockNotes(Arc::clone(&noted)), Self { noted, known: Vec::new(), _watch: None })
     }
 
-    /// Those of this machine, for a trace that began when the wall clock had this offset. `None` if nothing can follow them,
+    /// The changes on this machine, for a trace that began when the wall clock had this offset. `None` if nothing can follow them,
     /// which is logged.
     pub(crate) fn of_this_machine(begun: i64) -> Option<Self> {
         let (notes, changes) = Self::channel();

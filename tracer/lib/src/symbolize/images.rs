@@ -18,10 +18,10 @@ const ROOM: usize = 16 << 20;
 /// their generated code again and again have many.
 const OF_PROCESS: usize = 4096;
 
-/// What a process takes for each of its programs, about.
+/// Roughly what a process takes for each of its programs.
 const OF_BEGIN: usize = 128;
 
-/// What the file of a mapping takes beside its path, about.
+/// Roughly what the file of a mapping takes beside its path.
 const OF_FILE: usize = 96;
 
 /// A file whose code was mapped.
@@ -51,7 +51,7 @@ pub(crate) struct Images {
 struct Process {
     /// The times at which the process got a new address space, in order.
     begins: Vec<(u64, Begin)>,
-    /// By time.
+    /// The mappings, in the order of time.
     mapped: Vec<Mapped>,
     /// What it had mapped up to this time is forgotten; 0 if nothing is.
     forgotten_until: u64,
@@ -60,9 +60,9 @@ struct Process {
 /// How an address space begins.
 #[derive(Clone, Copy, Debug)]
 enum Begin {
-    /// As a copy of the parent's.
+    /// It is a copy of the parent's.
     Fork(u32),
-    /// Empty, for a new program.
+    /// It is empty, for a new program.
     Exec,
 }
 
@@ -168,7 +168,7 @@ impl Images {
         self.since_as(pid, time, |process, range| process.mapped_at(range, address))
     }
 
-    /// The same for all addresses of a process.
+    /// Since when all addresses of a process have belonged to what they belonged to at a time.
     pub(crate) fn all_since(&self, pid: u32, time: u64) -> Option<u64> {
         self.since_as(pid, time, |process, range| process.mapped(range).last())
     }
@@ -250,7 +250,7 @@ impl Process {
         self.mapped(between).iter().rev().find(is_there)
     }
 
-    /// How many bytes it takes, about.
+    /// Roughly how many bytes it takes.
     fn size(&self) -> usize {
         let of_itself = if self.forgotten_until == 0 { 0 } else { OF_BEGIN };
         of_itself
@@ -260,7 +260,7 @@ impl Process {
 }
 
 impl Mapped {
-    /// How many bytes it takes, about.
+    /// Roughly how many bytes it takes.
     fn size(&self) -> usize {
         let path = self.file.as_ref().map(|(file, _)| file.path.as_os_str().len());
         size_of::<Self>() + path.map_or(0, |len| OF_FILE + len)

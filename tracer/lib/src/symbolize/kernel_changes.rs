@@ -16,7 +16,7 @@ const OLD: usize = 1024;
 /// Records come from several rings, so they may arrive out of order.
 #[derive(Debug, Default)]
 pub(super) struct KernelChanges {
-    /// By time.
+    /// The changes, in the order of time.
     changes: Vec<Change>,
     /// All addresses of `changes` are in this range. Most functions of the kernel are not.
     around: Range<u64>,

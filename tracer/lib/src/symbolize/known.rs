@@ -8,13 +8,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// How many bytes the names take that are remembered at a time, about. Users choose how long their names are.
+/// Roughly how many bytes the names take that are remembered at a time. Users choose how long their names are.
 const ROOM: usize = 16 << 20;
 
-/// What a name takes beside its frames, about.
+/// Roughly what a name takes beside its frames.
 const OF_NAME: usize = 200;
 
-/// What a process or file takes beside its names and its path, about.
+/// Roughly what a process or file takes beside its names and its path.
 const OF_SPACE: usize = 400;
 
 /// What addresses refer to.
@@ -163,7 +163,7 @@ impl<'k> SpaceNames<'k> {
     }
 }
 
-/// How many bytes a name takes, about.
+/// Roughly how many bytes a name takes.
 fn size(frames: &[Frame]) -> usize {
     let of_frame = |frame: &Frame| {
         let source = frame.source.as_ref().map_or(0, |(file, _)| file.len());

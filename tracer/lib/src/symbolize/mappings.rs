@@ -19,7 +19,7 @@ pub(super) struct Mapping {
 }
 
 impl Mapping {
-    /// How many bytes it takes, about.
+    /// Roughly how many bytes it takes.
     pub(super) fn size(&self) -> usize {
         let path = match &self.of {
             Mapped::File { path, .. } => path.as_os_str().len(),

@@ -74,9 +74,9 @@ enum Source {
 /// What is watched, so that names are of the times of hits.
 #[derive(Debug)]
 enum Watched {
-    /// Addresses of processes have no names.
+    /// Nothing: addresses of processes have no names.
     Nothing,
-    /// The same.
+    /// The kernel alone: addresses of processes have no names.
     Kernel(Arc<Mutex<Watch>>),
     Processes(Arc<Mutex<Watch>>),
 }
@@ -128,9 +128,9 @@ impl Learnt {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SymbolAccess {
-    /// Those of the kernel, and of processes that can be inspected without privileges.
+    /// Symbols of the kernel, and of processes that can be inspected without privileges.
     Kernel,
-    /// Also those of all other processes, with `CAP_SYS_PTRACE`, `CAP_DAC_READ_SEARCH` and
+    /// Also symbols of all other processes, with `CAP_SYS_PTRACE`, `CAP_DAC_READ_SEARCH` and
     /// `CAP_CHECKPOINT_RESTORE` as far as they are available. What processes map is also watched on CPUs that come online
     /// later, with the capabilities of [`keep_for_samples`](crate::privileges::keep_for_samples).
     Processes,
@@ -241,7 +241,7 @@ impl Symbols {
         }
     }
 
-    /// The same for the kernel's code.
+    /// A number that differs between two times only if the kernel's code may have changed meanwhile.
     pub(crate) fn kernel_since(&mut self, time: u64) -> u64 {
         self.receive();
         match &self.source {
@@ -297,7 +297,7 @@ impl Symbols {
         self.look_up_in_kernel(&hits(stacks));
     }
 
-    /// The same for stacks of a process.
+    /// Like [`expect_in_kernel`](Self::expect_in_kernel), for stacks of a process.
     pub(crate) fn expect_in_process<'s>(
         &mut self,
         task: &Task,

@@ -138,7 +138,7 @@ impl SampledStacks {
         self.counts.stacks()
     }
 
-    /// The same, with the stacks of each event apart: each begins with the name of its event. `names` has those of the
+    /// Like [`stacks`](Self::stacks), with the stacks of each event apart: each begins with the name of its event. `names` has those of the
     /// ids of events ([`Sampler::ids`](probe_perf::Sampler::ids)).
     pub fn stacks_by_event(&mut self, names: &HashMap<u64, String>) -> Vec<(Stack, u64)> {
         self.settle();

@@ -70,10 +70,10 @@ const AFTER_SIGNAL: Duration = Duration::from_secs(1);
 /// others.
 const READING: Duration = Duration::from_secs(15);
 
-/// How many bytes the names in one answer take, about. Further addresses of the question have no names.
+/// Roughly how many bytes the names in one answer take. Further addresses of the question have no names.
 const ANSWER: usize = 16 << 20;
 
-/// The number of processes whose mappings are remembered at a time, and how many bytes these take, about.
+/// The number of processes whose mappings are remembered at a time, and roughly how many bytes these take.
 const PROCESSES: usize = 1024;
 const ROOM: usize = 16 << 20;
 
@@ -240,7 +240,7 @@ impl Remembered {
         }
     }
 
-    /// How many bytes it takes, about.
+    /// Roughly how many bytes it takes.
     fn size(&self) -> usize {
         self.mappings.iter().map(Mapping::size).sum()
     }

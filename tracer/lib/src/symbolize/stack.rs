@@ -78,7 +78,7 @@ type Others = fn(&[Arc<[Frame]>]) -> usize;
 /// How many words of addresses are remembered, with their tasks: 16 MiB.
 const KNOWN: usize = 2 << 20;
 
-/// How many bytes the stacks and their names take, about.
+/// Roughly how many bytes the stacks and their names take.
 const ROOM: usize = 64 << 20;
 
 /// The only entry of stacks that there is no room for.
@@ -159,7 +159,7 @@ impl StackTable {
         self.stacks_by(|_| None)
     }
 
-    /// The same, with the stacks of each event apart from those of events of another name.
+    /// Like [`stacks`](Self::stacks), with the stacks of each event apart from those of events of another name.
     pub(crate) fn stacks_by<'n>(
         &mut self,
         event: impl Fn(u64) -> Option<&'n str>,
@@ -310,10 +310,10 @@ impl StackTable {
     }
 }
 
-/// What the places of a stack in the maps take beside its entries, about.
+/// Roughly what the places of a stack in the maps take beside its entries.
 const OF_STACK: usize = 128;
 
-/// What the place of a name takes beside its text, about.
+/// Roughly what the place of a name takes beside its text.
 const OF_NAME: usize = 64;
 
 /// The names of a table, each once: many stacks contain the same functions.

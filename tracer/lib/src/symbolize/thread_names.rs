@@ -26,7 +26,7 @@ const NAMES: usize = 16;
 /// The names that threads have had.
 #[derive(Debug)]
 pub(super) struct ThreadNames {
-    /// By thread id: since when it has had each name, in the order of these times.
+    /// The names of each thread, by its id, and since when it has had each of them, in the order of these times.
     threads: HashMap<u32, Vec<(u64, Comm)>>,
     /// The last threads that have ended.
     ended: VecDeque<u32>,

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// The size of each ring with records of processes, in bytes. A process that starts needs about 2 KiB.
 const RING: usize = 256 << 10;
 
-/// The same for the kernel's own changes. An eBPF program that is loaded needs about 100 bytes.
+/// The size of each ring with the kernel's own changes, in bytes. An eBPF program that is loaded needs about 100 bytes.
 const KERNEL_RING: usize = 64 << 10;
 
 /// Fewer records than these never fill a ring: a record has a path of up to 4 KiB, or the name of a symbol.

@@ -108,7 +108,7 @@ impl ReaderState {
 /// Why there is no answer about a file.
 enum Unanswered {
     Unreadable(io::Error),
-    /// It ended a reader before.
+    /// The file ended a reader before.
     Refused,
     /// There is no reader any more, for this reason.
     NoReader(String),
@@ -160,7 +160,7 @@ impl Reader {
     ///
     /// # Errors
     ///
-    /// As above.
+    /// As for [`start`](Self::start).
     pub(super) fn idle() -> io::Result<Self> {
         let mut command = command().ok_or_else(|| {
             io::Error::other(

@@ -20,7 +20,7 @@ const FUNCTIONS: usize = 1 << 22;
 pub(crate) struct PerfMap {
     /// In the order of the list.
     functions: Vec<Generated>,
-    /// By address. Each one ends where the next one begins.
+    /// The ranges of functions, by address. Each one ends where the next one begins.
     ranges: Vec<AddressRange>,
     names: Texts,
 }

@@ -27,7 +27,7 @@ pub(crate) struct Program {
     segments: Vec<Segment>,
     /// The addresses of sections with code.
     sections: Vec<Range<u64>>,
-    /// By address.
+    /// The symbols, by address.
     symbols: Vec<Symbol>,
     names: Texts,
     debug_info: Option<DebugInfo>,

@@ -74,7 +74,7 @@ impl SharedReader {
         }
     }
 
-    /// Those symbols of a program that have a name in the source.
+    /// The symbols of a program that have a name in the source.
     pub(in crate::binary) fn symbols_of<'n>(
         &self,
         name: &str,

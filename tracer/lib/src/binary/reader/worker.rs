@@ -150,7 +150,7 @@ fn fitting(mut functions: Vec<Function>) -> io::Result<Box<RawValue>> {
 pub(crate) enum Parsed {
     Program(Box<Program>),
     PerfMap(PerfMap),
-    /// It is none, or malformed.
+    /// The file is neither, or it is malformed.
     Nothing,
 }
 
