@@ -79,7 +79,7 @@ impl Criteria<'_> {
     }
 }
 
-/// Parses the lines of `available_filter_functions`: "name" or "name [module]".
+/// Parses the lines of `available_filter_functions`: `name` or `name [module]`.
 fn traceable_functions(text: &str) -> impl Iterator<Item = (&str, Option<&str>)> {
     text.lines().filter_map(|line| {
         let mut words = line.split_ascii_whitespace();
