@@ -29,7 +29,7 @@ struct Goal {
     peers: &'static [(Tool, f64)],
 }
 
-const GOALS: [Goal; 12] = [
+const GOALS: [Goal; 13] = [
     Goal {
         what: "slowdown of the traced program",
         of: |row| row.slowdown_s,
@@ -53,6 +53,11 @@ const GOALS: [Goal; 12] = [
         what: "run time of a counted hit",
         of: |row| row.count_ns,
         peers: &[(Tool::Bpftrace, 0.8)],
+    },
+    Goal {
+        what: "run time of a hit, kprobe",
+        of: |row| row.dereference_ns,
+        peers: &[(Tool::Bpftrace, 0.5)],
     },
     Goal { what: "beyond an empty program", of: |row| row.count_alone_ns, peers: &[] },
     Goal { what: "first event", of: |row| row.first_s, peers: &[(Tool::Bpftrace, 1.0 / 3.0)] },

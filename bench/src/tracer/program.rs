@@ -27,6 +27,8 @@ pub(super) struct Program {
     pub(super) paced: Hits,
     /// By a flood that is counted, if the tracer can.
     pub(super) counting: Option<Hits>,
+    /// By a flood in which a kprobe reads what a pointer leads to, if the kernel has kprobes and the tracer counts.
+    pub(super) dereferencing: Option<Hits>,
     /// By a flood about which the program does nothing: the least that a hit takes. `None` without bpftrace.
     pub(super) nothing: Option<Hits>,
 }
@@ -49,12 +51,16 @@ impl Program {
         let command = |task| tools.command(tool, task, &scratch.join("record"));
         let follow = |pid| command(Task::Follow { pid });
         let count = |pid| command(Task::Count { pid });
+        let dereference = |pid| command(Task::Dereference { pid });
         let flood = dd::endless();
         Ok(Self {
             flood: Hits::measure(follow, lines, &flood, scratch)?,
             paced: Hits::measure(follow, lines, &pace::command()?, scratch)?,
             counting: (tool.counts())
                 .then(|| Hits::measure(count, lines, &flood, scratch))
+                .transpose()?,
+            dereferencing: (tool.counts() && tool::has_kprobes())
+                .then(|| Hits::measure(dereference, lines, &flood, scratch))
                 .transpose()?,
             nothing: Hits::measure(|_| tool::nothing(), lines, &flood, scratch).ok(),
         })

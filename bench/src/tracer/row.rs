@@ -40,6 +40,8 @@ pub(super) struct Row {
     /// Nanoseconds to count a hit, in all and beyond what an empty program takes.
     pub(super) count_ns: Option<Figure>,
     pub(super) count_alone_ns: Option<Figure>,
+    /// Nanoseconds for a hit of a kprobe that reads what a pointer leads to.
+    pub(super) dereference_ns: Option<Figure>,
     /// Nanoseconds that an empty program takes for a hit.
     pub(super) nothing_ns: Option<Figure>,
     /// Summed over all rounds.
@@ -84,6 +86,7 @@ impl Row {
             paced_losses: losses(|one| one.paced.losses),
             count_ns: of_programs(|one| Some(one.counting?.ns)),
             count_alone_ns: of_programs(|one| Some(one.counting?.ns - one.nothing?.ns)),
+            dereference_ns: of_programs(|one| Some(one.dereferencing?.ns)),
             nothing_ns: of_programs(|one| Some(one.nothing?.ns)),
             printed: floods.iter().map(|one| one.printed).sum(),
             missing: floods.iter().map(|one| one.missing).sum(),

@@ -31,6 +31,9 @@ pub(super) enum Task {
     Follow { pid: u32 },
     /// Count the writes of a running process, with tools that [count](Tool::counts).
     Count { pid: u32 },
+    /// Trace the kernel's function for writes in a running process, with a field of what an argument points to. For the same
+    /// tools, on kernels with kprobes.
+    Dereference { pid: u32 },
 }
 
 /// The locations of the tracers.
@@ -123,17 +126,27 @@ impl Tools {
             let pid = pid.to_string();
             return with(command, &["count", "tracepoint:syscalls:sys_enter_write", "-p", &pid]);
         }
-        let spec = format!("tracepoint:syscalls:sys_enter_write(fd, {buf}, count)");
+        let spec = match task {
+            Task::Dereference { .. } => "kprobe:vfs_write(file->f_flags)".to_owned(),
+            _ => format!("tracepoint:syscalls:sys_enter_write(fd, {buf}, count)"),
+        };
         command.arg("trace").arg(spec).args(options);
         if let Some(bytes) = self.ring {
             command.args(["-B", &bytes.to_string()]);
         }
         match task {
             Task::Run { writes } => command.arg("--").args(dd::command(writes)),
-            Task::Follow { pid } | Task::Count { pid } => command.args(["-p", &pid.to_string()]),
+            Task::Follow { pid } | Task::Count { pid } | Task::Dereference { pid } => {
+                command.args(["-p", &pid.to_string()])
+            }
         };
         command
     }
+}
+
+/// Whether this machine's kernel has kprobes.
+pub(super) fn has_kprobes() -> bool {
+    Path::new("/sys/bus/event_source/devices/kprobe").exists()
 }
 
 /// An empty program on the same tracepoint, by bpftrace.
@@ -144,14 +157,30 @@ pub(super) fn nothing() -> Command {
 fn bpftrace(task: Task) -> Command {
     let filter = match task {
         Task::Run { .. } => "pid == cpid".to_owned(),
-        Task::Follow { pid } | Task::Count { pid } => format!("pid == {pid}"),
+        Task::Follow { pid } | Task::Count { pid } | Task::Dereference { pid } => {
+            format!("pid == {pid}")
+        }
     };
     if let Task::Count { .. } = task {
         let program = format!("tracepoint:syscalls:sys_enter_write /{filter}/ {{ @ = count() }}");
         return with(Command::new("bpftrace"), &["-e", &program]);
     }
+    let (kind, hook, format, args) = match task {
+        Task::Dereference { .. } => (
+            "kprobe",
+            "kprobe:vfs_write",
+            r#"\"file->f_flags\":%u"#,
+            "((struct file *)arg0)->f_flags",
+        ),
+        _ => (
+            "tracepoint",
+            "tracepoint:syscalls:sys_enter_write",
+            r#"\"fd\":%d,\"buf\":\"0x%llx\",\"count\":%d"#,
+            "args->fd, args->buf, args->count",
+        ),
+    };
     let program = format!(
-        r#"tracepoint:syscalls:sys_enter_write /{filter}/ {{ printf("{{\"type\":\"tracepoint\",\"time\":%llu,\"cpu\":%d,\"pid\":%d,\"tid\":%d,\"comm\":\"%s\",\"probe\":\"%s\",\"args\":{{\"fd\":%d,\"buf\":\"0x%llx\",\"count\":%d}}}}\n", nsecs, cpu, pid, tid, comm, probe, args->fd, args->buf, args->count) }}"#
+        r#"{hook} /{filter}/ {{ printf("{{\"type\":\"{kind}\",\"time\":%llu,\"cpu\":%d,\"pid\":%d,\"tid\":%d,\"comm\":\"%s\",\"probe\":\"%s\",\"args\":{{{format}}}}}\n", nsecs, cpu, pid, tid, comm, probe, {args}) }}"#
     );
     let mut command = with(Command::new("bpftrace"), &["-e", &program]);
     if let Task::Run { writes } = task {
@@ -165,7 +194,9 @@ fn perf(task: Task, record: &Path) -> Command {
     command.arg("-o").arg(record);
     match task {
         Task::Run { writes } => command.arg("--").args(dd::command(writes)),
-        Task::Follow { pid } | Task::Count { pid } => command.args(["-p", &pid.to_string()]),
+        Task::Follow { pid } | Task::Count { pid } | Task::Dereference { pid } => {
+            command.args(["-p", &pid.to_string()])
+        }
     };
     command
 }
@@ -175,7 +206,9 @@ fn bcc(task: Task) -> Command {
         r#"t:syscalls:sys_enter_write "fd=%d buf=%lx count=%d", args->fd, args->buf, args->count"#;
     let filter = match task {
         Task::Run { .. } => ["-n".to_owned(), "dd".to_owned()],
-        Task::Follow { pid } | Task::Count { pid } => ["-p".to_owned(), pid.to_string()],
+        Task::Follow { pid } | Task::Count { pid } | Task::Dereference { pid } => {
+            ["-p".to_owned(), pid.to_string()]
+        }
     };
     let mut command = Command::new("trace-bpfcc");
     command.args(filter).arg(spec);
@@ -211,6 +244,10 @@ mod tests {
                 let count = words(&tools.command(tool, Task::Count { pid: 4711 }, record));
                 assert!(count.contains("4711") && !count.contains("printf"), "{count}");
                 assert!(["/p count ", "count()"].iter().any(|one| count.contains(one)), "{count}");
+                let dereference =
+                    words(&tools.command(tool, Task::Dereference { pid: 4711 }, record));
+                let expected = ["4711", "kprobe:vfs_write", "->f_flags"];
+                assert!(expected.iter().all(|one| dereference.contains(one)), "{dereference}");
             }
         }
     }
