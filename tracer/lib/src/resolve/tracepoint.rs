@@ -150,22 +150,33 @@ impl TracepointFields {
 
     /// The fields, except those that only repeat other parts of the event or the tracepoint's name, and padding.
     fn informative(&self) -> impl Iterator<Item = &FormatField> {
-        let is_redundant =
-            |name: &str| is_common(name) || is_padding(name) || name == "__syscall_nr";
+        let is_redundant = |name: &str| is_common(name) || is_padding(name) || name == CALL_NUMBER;
         let fields = self.format.fields.iter().filter(move |field| !is_redundant(&field.name));
         fields.filter(|field| self.is_seen(field))
     }
 
-    /// Whether eBPF programs see a field. Of a system call, the kernel passes them only the arguments or the result,
-    /// and not the copies of strings that newer kernels add to the format (`struct syscall_tp_t` in
-    /// `kernel/trace/trace_syscalls.c`).
+    /// Whether eBPF programs see a field. Of a system call, the kernel passes them only its number and the arguments or the
+    /// result, and not the copies of strings that newer kernels add to the format (`struct syscall_tp_t` in
+    /// `kernel/trace/trace_syscalls.c`). Where the fields that all tracepoints have are longer, as with some real-time kernels,
+    /// not all kernels pass the others at the offsets of the format.
     fn is_seen(&self, field: &FormatField) -> bool {
         let end = match self.meaning {
             Meaning::SyscallEntry => FIRST_ARGUMENT + 8 * fetch::ARGUMENTS as u32,
             Meaning::SyscallExit => FIRST_ARGUMENT + 8,
             Meaning::AnySyscall | Meaning::Other => return true,
         };
-        field.location == FieldLocation::Here && field.offset.saturating_add(field.size) <= end
+        let is_in_place = match field.name.as_str() {
+            CALL_NUMBER => field.offset == OVERWRITTEN,
+            _ => field.offset >= FIRST_ARGUMENT && self.first_argument() == Some(FIRST_ARGUMENT),
+        };
+        let is_within = field.offset.saturating_add(field.size) <= end;
+        field.location == FieldLocation::Here && is_in_place && is_within
+    }
+
+    /// The offset of the first field that belongs to the system call itself.
+    fn first_argument(&self) -> Option<u32> {
+        let is_own = |field: &&FormatField| !is_common(&field.name) && field.name != CALL_NUMBER;
+        self.format.fields.iter().filter(is_own).map(|field| field.offset).min()
     }
 
     /// The error for a field that eBPF programs do not see.
@@ -398,6 +409,9 @@ impl FieldSource for TracepointFields {
         Some((in_c(self.format.field(name)?), Vec::new()))
     }
 }
+
+/// The field of a system call's tracepoint with the number of the call.
+const CALL_NUMBER: &str = "__syscall_nr";
 
 /// The length of the address that the kernel writes over the start of the data before it runs programs, in bytes
 /// (`perf_trace_run_bpf_submit` in `kernel/events/core.c`).
@@ -774,6 +788,26 @@ pub(super) mod tests {
         let expected =
             "the kernel does not pass __filename_val to eBPF programs; read filename instead";
         assert_eq!(error, expected);
+    }
+
+    /// The real-time kernels of Debian 12 have a common field more. They pass the number of the call at offset 8, whatever the
+    /// format says.
+    #[test]
+    fn offsets_that_kernels_may_not_keep_are_refused() {
+        let refusal =
+            |name: &str| Some(format!("the kernel does not pass {name} to eBPF programs"));
+        let at = |number: u32, first: u32| {
+            let fields = format!(
+                "\tfield:int __syscall_nr;\toffset:{number};\tsize:4;\tsigned:1;\n\
+                 \tfield:int dfd;\toffset:{first};\tsize:8;\tsigned:0;\n"
+            );
+            let source = source("syscalls", "sys_enter_x", &fields);
+            let refusal = |name| resolve(&source, name).err().map(|error| error.what);
+            (refusal("__syscall_nr"), refusal("dfd"), names(&source.defaults()).join(" "))
+        };
+        assert_eq!(at(8, 16), (None, None, "dfd".to_owned()));
+        assert_eq!(at(12, 16), (refusal("__syscall_nr"), None, "dfd".to_owned()));
+        assert_eq!(at(16, 24), (refusal("__syscall_nr"), refusal("dfd"), String::new()));
     }
 
     #[test]
