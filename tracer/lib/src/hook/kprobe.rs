@@ -141,10 +141,14 @@ impl Hook for Kprobe {
                 ProbePoint::Address(attacher.address(spec, module)? + spec.offset())
             }
             (None, None) => {
-                if !features::refuses_shared_names() {
-                    attacher.function(spec, None)?;
+                let by_name = ProbePoint::Function { name: &name, offset: spec.offset() };
+                match features::refuses_shared_names() {
+                    true => by_name,
+                    false => match attacher.function(spec, None)? {
+                        0 => by_name,
+                        address => ProbePoint::Address(address + spec.offset()),
+                    },
                 }
-                ProbePoint::Function { name: &name, offset: spec.offset() }
             }
         };
         let event = PerfEvent::kprobe(pmu, location, returns).map_err(|error| why(spec, error))?;
@@ -200,6 +204,9 @@ impl Hook for Kprobe {
             link = link_names(&by_name);
         }
         together.add(by_name.into_iter().map(|(number, _)| number), link);
+        if !by_address.is_empty() && !features::passes_cookies_of_addresses() {
+            together.others.extend(by_address.drain(..).map(|(number, _)| number as usize));
+        }
         let (cookies, addresses): (Vec<_>, Vec<_>) = by_address.into_iter().unzip();
         let functions = FunctionList::Addresses(&addresses);
         let link = link_kprobe_multi(program, functions, &cookies, returns);

@@ -1,5 +1,8 @@
 //! Features of the kernel that decide how probes are attached.
 
+use crate::kernel::symbols;
+use aya::maps::MapType;
+use aya::sys::is_map_supported;
 use probe_perf::kind_of;
 use probe_sys::bpf;
 use probe_sys::bpf::load::Purpose;
@@ -19,17 +22,33 @@ pub(crate) fn uprobe_pmu() -> Option<u32> {
     kind_of("uprobe").ok()
 }
 
-/// Whether the kernel refuses to probe a function by a name that others share (6.6+, and later releases of older kernels).
-/// Others probe the first one of the name. If it cannot be found out, the answer is no.
+/// Whether the kernel refuses to probe a function by a name that others share, in modules as well (6.7+, and later releases of
+/// older kernels). Others probe the first one of the name, and releases in between do not find functions of modules. If it
+/// cannot be found out, the answer is no.
 pub(crate) fn refuses_shared_names() -> bool {
     static REFUSES: LazyLock<bool> = LazyLock::new(|| {
-        // Several files of the kernel iterate in a static function of this name.
-        let shared = ProbePoint::Function { name: c"s_next", offset: 0 };
-        let refusal = kprobe_pmu().map(|pmu| PerfEvent::kprobe(pmu, shared, false).err());
-        let errno = refusal.flatten().and_then(|error| error.raw_os_error());
-        errno == Some(libc::EADDRNOTAVAIL)
+        let is_refused = |name| {
+            let shared = ProbePoint::Function { name, offset: 0 };
+            let refusal = kprobe_pmu().and_then(|pmu| PerfEvent::kprobe(pmu, shared, false).err());
+            refusal.is_some_and(|error| error.raw_os_error() == Some(libc::EADDRNOTAVAIL))
+        };
+        // Nearly every module has the one function. Several files of the kernel have the other.
+        let has_no_modules =
+            || fs::read_to_string("/proc/modules").is_ok_and(|modules| modules.is_empty());
+        is_refused(c"cleanup_module") || has_no_modules() && is_refused(c"s_next")
     });
     *REFUSES
+}
+
+/// Whether programs that kprobe.multi attaches to addresses get their cookies. Before 6.1, they get 0 if the kernel was compiled with
+/// `CONFIG_X86_KERNEL_IBT`.
+pub(crate) fn passes_cookies_of_addresses() -> bool {
+    static PASSES: LazyLock<bool> = LazyLock::new(|| {
+        // This type of map is as old as the mend.
+        let is_mended = is_map_supported(MapType::UserRingBuf).unwrap_or(false);
+        is_mended || symbols::look_up("ibt_save", Some(symbols::NO_MODULE)).count == 0
+    });
+    *PASSES
 }
 
 /// Whether programs can be attached with a cookie (5.15+).

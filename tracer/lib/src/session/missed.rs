@@ -123,7 +123,8 @@ type Key = [u64; size_of::<CallKey>() / 8];
 /// another program was running on the CPU, or at functions that share a link. `None` if the kernel may have skipped
 /// some and does not count them.
 ///
-/// Functions of programs are never hit while a program runs. Raw tracepoints and trampolines have a program each.
+/// Functions of programs are never hit while a program runs; kernels with full preemption from 5.11 to 5.19 nevertheless skip some
+/// of their hits in silence. Raw tracepoints and trampolines have a program each.
 pub(crate) fn skipped(
     object: &Object,
     probes: &[Probe],
