@@ -46,6 +46,10 @@ impl Hook for Fentry {
         Expansion::of_pattern(&names, left_out)
     }
 
+    fn precedes_frame(&self, _spec: &ProbeSpec) -> bool {
+        true
+    }
+
     fn bulk(&self) -> Bulk {
         Bulk::OwnPrograms
     }

@@ -42,6 +42,10 @@ impl Hook for Kprobe {
         true
     }
 
+    fn precedes_frame(&self, spec: &ProbeSpec) -> bool {
+        !self.returns && spec.offset() == 0
+    }
+
     fn default_prefix(&self) -> Option<&'static str> {
         (!self.returns).then_some("kprobe:")
     }

@@ -98,6 +98,12 @@ pub(crate) trait Hook: Sync {
         false
     }
 
+    /// Whether a hit comes before the kernel's function has a frame on the stack. Its caller is missing in the stack if the kernel
+    /// [follows frame pointers](crate::kernel::types::KernelTypes::follow_frame_pointers).
+    fn precedes_frame(&self, _spec: &ProbeSpec) -> bool {
+        false
+    }
+
     /// Why no probe of this hook would be hit, and how to change that.
     fn switched_off(&self, _spec: &ProbeSpec) -> Option<&'static str> {
         None

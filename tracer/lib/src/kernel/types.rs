@@ -53,6 +53,12 @@ impl KernelTypes {
         self.kernel.get_or_insert_with(read).clone()
     }
 
+    /// Whether the kernel follows frame pointers to unwind its own stack (`CONFIG_UNWINDER_FRAME_POINTER` on x86, which
+    /// Ubuntu's kernels have). Without BTF, that is not known.
+    pub(crate) fn follow_frame_pointers(&mut self) -> bool {
+        self.kernel().is_some_and(|types| follow_frame_pointers(&types))
+    }
+
     /// Where a task and its memory have what tells waiting hits whether they may go on. Without BTF, that is not known.
     pub(crate) fn layout(&mut self) -> Layout {
         let layout = |types: Arc<Btf>| {
@@ -120,5 +126,30 @@ impl KernelTypes {
             };
         }
         found
+    }
+}
+
+/// The members of the unwinder's state differ (`arch/x86/include/asm/unwind.h`).
+fn follow_frame_pointers(types: &Btf) -> bool {
+    let states = types.named(Kind::Struct, "unwind_state");
+    states.first().is_some_and(|&state| types.member(state, "orig_sp").is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::btf::builder::Builder;
+
+    #[test]
+    fn unwinders_are_told_apart() {
+        let types = |member| {
+            let mut types = Builder::new();
+            let long = types.int("long unsigned int", 8, 0);
+            types.structure("unwind_state", 16, &[("sp", long, 0, 0), (member, long, 64, 0)]);
+            types.build()
+        };
+        assert!(follow_frame_pointers(&types("orig_sp")));
+        assert!(!follow_frame_pointers(&types("prev_regs")));
+        assert!(!follow_frame_pointers(&Builder::new().build()));
     }
 }

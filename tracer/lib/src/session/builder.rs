@@ -450,9 +450,21 @@ impl TracerBuilder {
         if object::may_lack_memory(&selection.tables) {
             config.layout = planner.host.types.layout();
         }
-        let has_user_stack =
-            |probe: &Probe| probe.fields().any(|field| field.shape == Shape::UserStack);
+        let has = |probe: &Probe, shape| probe.fields().any(|field| field.shape == shape);
+        let has_user_stack = |probe: &Probe| has(probe, Shape::UserStack);
         config.leave_out_readers = self.is_held && selection.probes.iter().any(has_user_stack);
+        let may_lack_caller = |probe: &Probe| {
+            let spec = probe.spec();
+            has(probe, Shape::KernelStack) && hook::of(spec.provider()).precedes_frame(spec)
+        };
+        if selection.probes.iter().any(may_lack_caller)
+            && planner.host.types.follow_frame_pointers()
+        {
+            log::warn!(
+                "the stacks of kernel functions lack the function's caller, because this kernel follows frame pointers \
+                 (CONFIG_UNWINDER_FRAME_POINTER)"
+            );
+        }
         let mut object = Object::load(&config, &selection.tables)?;
         if let Some(cgroup) = &self.cgroup {
             only_in(&mut object, cgroup)?;
