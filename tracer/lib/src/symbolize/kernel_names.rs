@@ -27,9 +27,9 @@ pub(super) struct KernelNames {
     table: PathBuf,
     /// Where `table` is, unless it is the kernel's own file.
     _copy: Option<File>,
-    /// The kernel's own file, and its list of modules. They show what they would have shown when they were opened: addresses,
-    /// which take privileges.
-    files: io::Result<[File; 2]>,
+    /// The kernel's own file, and its list of modules, if it can have any. They show what they would have shown when they were
+    /// opened: addresses, which take privileges.
+    files: io::Result<(File, Option<File>)>,
     /// The modules in the table.
     loaded: Vec<Module>,
     /// When the list of modules is read again.
@@ -43,7 +43,7 @@ impl KernelNames {
     }
 
     fn of(table: PathBuf, modules: PathBuf) -> Self {
-        let files = File::open(&table).and_then(|symbols| Ok([symbols, File::open(modules)?]));
+        let files = File::open(&table).map(|symbols| (symbols, File::open(modules).ok()));
         let (symbolizer, loaded, next_look) = (symbolizer(), Vec::new(), Instant::now() + LOOK);
         let since = monotonic();
         let mut this = Self { symbolizer, since, table, _copy: None, files, loaded, next_look };
@@ -56,7 +56,7 @@ impl KernelNames {
 
     /// The modules that are loaded now.
     fn modules(&mut self) -> io::Result<Vec<Module>> {
-        let Ok([_, modules]) = &mut self.files else { return Ok(Vec::new()) };
+        let Ok((_, Some(modules))) = &mut self.files else { return Ok(Vec::new()) };
         let mut text = String::new();
         modules.rewind()?;
         modules.read_to_string(&mut text)?;
@@ -92,7 +92,7 @@ impl KernelNames {
         if !is_other && !is_old {
             return Ok(());
         }
-        if let Ok([symbols, _]) = &mut self.files {
+        if let Ok((symbols, _)) = &mut self.files {
             symbols.rewind()?;
             let mut copy = File::from(memfd_create("kallsyms", MemfdFlags::CLOEXEC)?);
             io::copy(symbols, &mut copy)?;
@@ -222,6 +222,24 @@ mod tests {
         fs::write(&modules, live(2) + "new 4096 7 - Live 0xffffffffc0002000 (OE)\n").unwrap();
         assert_eq!(name(&mut names, at + 1).as_deref(), Some("second"));
         assert_eq!(names.table, copy, "its uses do not change the table");
+    }
+
+    /// eBPF programs and what is made for them come and go there, too.
+    #[test]
+    fn the_table_of_a_kernel_without_modules_is_read_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let [table, modules] = ["kallsyms", "modules"].map(|name| dir.path().join(name));
+        fs::write(&table, "ffffffff81000000 T start\nffffffffc0001000 t first\t[bpf]\n").unwrap();
+        let mut names = KernelNames::of(table.clone(), modules);
+        assert_eq!(names.table, table);
+        let at = Address { at: 0xffff_ffff_c000_1004, is_return: false };
+        assert_eq!(names.look_up(&[at], None)[0][0].name, "first");
+        fs::write(&table, "ffffffff81000000 T start\nffffffffc0001000 t second\t[bpf]\n").unwrap();
+        let watch = Mutex::new(Watch::of_processes(&Target::ThisProcess).unwrap());
+        locked(&watch).kernel().renew_table(monotonic());
+        assert_eq!(names.look_up(&[at], Some(&watch))[0][0].name, "second");
+        // The kernel's own file does not show that it has changed, so that it would not be read again.
+        assert_ne!(names.table, table);
     }
 
     #[test]
