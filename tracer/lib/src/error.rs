@@ -435,8 +435,8 @@ pub enum TraceError {
     )]
     NestedProcess(u32),
     /// The cgroup does not exist, or is not in the cgroup v2 file system.
-    #[error("cannot trace the cgroup {}: {}; it has to be a directory of the cgroup v2 file system, like \
-             /sys/fs/cgroup/user.slice", Escaped(path.as_os_str().as_bytes()), chain(source.as_ref()))]
+    #[error("cannot trace the cgroup {}: {}; it has to be a directory of the cgroup v2 file system \
+             (findmnt -t cgroup2 shows where that is mounted)", Escaped(path.as_os_str().as_bytes()), chain(source.as_ref()))]
     NoCgroup {
         /// Its directory.
         path: PathBuf,

@@ -21,7 +21,7 @@ pub(crate) struct TargetArgs {
     #[arg(long, requires = "pid")]
     pub(crate) children: bool,
 
-    /// Trace only this cgroup and its descendants, like /sys/fs/cgroup/user.slice
+    /// Trace only this cgroup (v2) and its descendants, like /sys/fs/cgroup/user.slice
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) cgroup: Option<PathBuf>,
 

@@ -336,7 +336,9 @@ fn capabilities(held: Capabilities) -> Outcome {
 
 /// How to get the missing capabilities.
 fn lacking(missing: Capabilities) -> String {
-    format!("{missing}: run as root, or setcap cap_bpf,cap_perfmon+ep on the binary")
+    let level = sysctl::<i32>("kernel/perf_event_paranoid").filter(|level| *level > HIGHEST);
+    let lower = level.map_or("", |_| ", and sysctl kernel.perf_event_paranoid=2");
+    format!("{missing}: run as root, or setcap cap_bpf,cap_perfmon+ep on the binary{lower}")
 }
 
 /// What the kernel's lockdown and its security modules forbid.
@@ -360,16 +362,23 @@ fn lockdown() -> Outcome {
 
 /// What this process needs to open perf events.
 fn paranoia(held: Capabilities) -> String {
-    let level: i32 = sysctl("kernel/perf_event_paranoid").unwrap_or(2);
-    match held.contains(Capabilities::PERFMON) && level > 2 {
-        // Upstream's levels end at 2.
-        true => format!(
-            "CAP_SYS_ADMIN, or sysctl kernel.perf_event_paranoid=2: at {level}, which is a patch \
-             of distributions, CAP_PERFMON is not enough"
+    let level = sysctl("kernel/perf_event_paranoid").unwrap_or(HIGHEST);
+    match held.contains(Capabilities::PERFMON) {
+        _ if level > HIGHEST => format!(
+            "CAP_SYS_ADMIN, or CAP_PERFMON and sysctl kernel.perf_event_paranoid=2: {level} is a patch of \
+             distributions, where CAP_PERFMON is not enough"
         ),
         false => "CAP_PERFMON".to_owned(),
+        true => {
+            "a seccomp profile and a security module that allow perf_event_open: this process has \
+                 CAP_PERFMON"
+                .to_owned()
+        }
     }
 }
+
+/// The highest level of `kernel.perf_event_paranoid`, apart from those of distributions.
+const HIGHEST: i32 = 2;
 
 /// The setting of `kernel.perf_event_paranoid`, in words.
 fn paranoid_level() -> String {
