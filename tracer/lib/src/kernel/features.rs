@@ -44,9 +44,9 @@ pub(crate) fn refuses_shared_names() -> bool {
 /// `CONFIG_X86_KERNEL_IBT`.
 pub(crate) fn passes_cookies_of_addresses() -> bool {
     static PASSES: LazyLock<bool> = LazyLock::new(|| {
-        // This type of map is as old as the mend.
-        let is_mended = is_map_supported(MapType::UserRingBuf).unwrap_or(false);
-        is_mended || symbols::look_up("ibt_save", Some(symbols::NO_MODULE)).count == 0
+        // This type of map came with the same version as the fix.
+        let is_fixed = is_map_supported(MapType::UserRingBuf).unwrap_or(false);
+        is_fixed || symbols::look_up("ibt_save", Some(symbols::NO_MODULE)).count == 0
     });
     *PASSES
 }
