@@ -113,11 +113,11 @@ impl Hook for Ksyscall {
         Ok(Box::new(SyscallFields::compat(name, format, as_call)))
     }
 
-    /// Where the kernel hides addresses, it cannot be told which functions serve both 64-bit and 32-bit programs.
     fn precedes_frame(&self, _spec: &ProbeSpec) -> bool {
         true
     }
 
+    /// Where the kernel hides addresses, it cannot be told which functions serve both 64-bit and 32-bit programs.
     fn note(&self, spec: &ProbeSpec, _host: &mut Host) -> Option<String> {
         let is_unsure = spec.compat_call().is_none() && symbols::are_hidden();
         is_unsure.then(|| {

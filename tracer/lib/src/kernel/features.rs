@@ -40,13 +40,14 @@ pub(crate) fn refuses_shared_names() -> bool {
     *REFUSES
 }
 
-/// Whether programs that kprobe.multi attaches to addresses get their cookies. Before 6.1, they get 0 if the kernel was compiled with
-/// `CONFIG_X86_KERNEL_IBT`.
+/// Whether programs that kprobe.multi attaches to addresses get their cookies. Before 6.1, they get 0 if the kernel was
+/// compiled with `CONFIG_X86_KERNEL_IBT`.
 pub(crate) fn passes_cookies_of_addresses() -> bool {
     static PASSES: LazyLock<bool> = LazyLock::new(|| {
         // This type of map came with the same version as the fix.
         let is_fixed = is_map_supported(MapType::UserRingBuf).unwrap_or(false);
-        is_fixed || symbols::look_up("ibt_save", Some(symbols::NO_MODULE)).count == 0
+        let of_ibt = || symbols::extents("ibt_save", Some(symbols::NO_MODULE)).unwrap_or_default();
+        is_fixed || of_ibt().is_empty()
     });
     *PASSES
 }

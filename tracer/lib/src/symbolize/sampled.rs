@@ -138,8 +138,8 @@ impl SampledStacks {
         self.counts.stacks()
     }
 
-    /// Like [`stacks`](Self::stacks), with the stacks of each event apart: each begins with the name of its event. `names` has those of the
-    /// ids of events ([`Sampler::ids`](probe_perf::Sampler::ids)).
+    /// Like [`stacks`](Self::stacks), with the stacks of each event apart: each begins with the name of its event. `names`
+    /// has those of the ids of events ([`Sampler::ids`](probe_perf::Sampler::ids)).
     pub fn stacks_by_event(&mut self, names: &HashMap<u64, String>) -> Vec<(Stack, u64)> {
         self.settle();
         self.counts.stacks_by(|id| names.get(&id).map(String::as_str))
