@@ -119,6 +119,8 @@ pub mod flag {
     pub const PARTIAL: u8 = 8;
     /// The [length](super::FetchField::length) of a string or array is unsigned. A negative length is 0.
     pub const UNSIGNED_LENGTH: u8 = 16;
+    /// A stack that the kernel reads without the caller of the function that was entered. The program inserts it.
+    pub const CALLER: u8 = 32;
 }
 
 /// How one field is read.

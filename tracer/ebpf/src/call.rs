@@ -74,7 +74,7 @@ pub(crate) fn entered<H: Hook, C: EbpfContext>(ctx: &C, probe: u32, stack: u64) 
             Some(mut hit) => {
                 let said = hit::read_into::<H, C>(ctx, &mut hit, sieved);
                 said != fetch::REJECTED && may_be_decided(probe, &hit, said) && {
-                    stack::read(ctx, probe, &hit);
+                    stack::read::<H, C>(ctx, probe, &hit);
                     keep(&mut hit, probe, stack)
                 }
             }

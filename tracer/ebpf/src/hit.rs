@@ -73,6 +73,13 @@ pub(crate) unsafe fn reserved<'r>(depth: u32) -> Option<(&'r mut ProbeHit, &'r m
 pub(crate) trait Hook {
     /// Fills in at least the registers that the probe's table uses.
     fn fill_in(ctx: *mut c_void, registers: &mut Registers, table: &FetchTable);
+
+    /// What leads to the caller of the function that was entered: on x86-64 the stack pointer, on arm64 the return address
+    /// itself. 0 if the hook does not know it.
+    #[inline(always)]
+    fn link(_ctx: *mut c_void) -> u64 {
+        0
+    }
 }
 
 /// Reports or counts a hit of a probe.
@@ -112,7 +119,7 @@ pub(crate) fn report<H: Hook, C: EbpfContext>(ctx: &C, probe: u32) -> u32 {
         return 0;
     }
     if !counts {
-        stack::read(ctx, probe, &hit);
+        stack::read::<H, C>(ctx, probe, &hit);
     }
     let mut next = wait::SEND;
     if !is_final && (hit.faults != 0 || !is_accepted) {

@@ -2,13 +2,15 @@
 //! are read apart from the other fields, once it is certain that the hit is reported.
 
 use super::fetch::Fetch;
-use super::hit::LAST_SHORT;
+use super::hit::{Hook, LAST_SHORT};
 use aya_ebpf::{
-    EbpfContext, Global, bindings::BPF_F_USER_STACK, helpers::generated::bpf_get_stack,
+    EbpfContext, Global,
+    bindings::BPF_F_USER_STACK,
+    helpers::{bpf_probe_read_kernel, bpf_probe_read_user, generated::bpf_get_stack},
 };
 use core::ffi::c_void;
 use probe_ebpf::Reservation;
-use probe_tracer_common::fetch::{FIELDS, SHORT, kind};
+use probe_tracer_common::fetch::{FIELDS, SHORT, flag, kind};
 use probe_tracer_common::trace::ProbeHit;
 
 /// 1: some of the probes read stacks. User space sets this before it loads the programs, so that the verifier
@@ -16,20 +18,25 @@ use probe_tracer_common::trace::ProbeHit;
 #[unsafe(no_mangle)]
 static READ_STACKS: Global<u8> = Global::new(0);
 
+/// 1: some of these stacks [lack a caller](flag::CALLER).
+#[unsafe(no_mangle)]
+static READ_CALLERS: Global<u8> = Global::new(0);
+
 /// The most stacks of a hit: the kernel's and the process's.
 const STACKS: usize = 2;
 
 /// Reads the stacks that a probe's table asks for into its hit.
 #[inline(always)]
-pub(crate) fn read<C: EbpfContext>(ctx: &C, probe: u32, hit: &Reservation<ProbeHit>) {
+pub(crate) fn read<H: Hook, C: EbpfContext>(ctx: &C, probe: u32, hit: &Reservation<ProbeHit>) {
     if READ_STACKS.load() != 0 {
-        read_all(ctx.as_ptr(), probe, hit.depth());
+        let link = if READ_CALLERS.load() != 0 { H::link(ctx.as_ptr()) } else { 0 };
+        read_all(ctx.as_ptr(), probe, hit.depth(), link);
     }
 }
 
 /// A function of its own, in which no number has to be spilled to the stack: old verifiers forget its bounds there.
 #[inline(never)]
-fn read_all(ctx: *mut c_void, probe: u32, depth: u32) -> u32 {
+fn read_all(ctx: *mut c_void, probe: u32, depth: u32, link: u64) -> u32 {
     let Some(mut fetch) = Fetch::of(probe, depth) else { return 0 };
     let count = usize::from(fetch.table.stack_count);
     let first = usize::from(fetch.table.field_count).wrapping_sub(count);
@@ -38,25 +45,33 @@ fn read_all(ctx: *mut c_void, probe: u32, depth: u32) -> u32 {
         if n >= count || at >= FIELDS {
             break;
         }
-        read_one(ctx, &mut fetch, at);
+        read_one(ctx, &mut fetch, at, link);
     }
     0
 }
 
 #[inline(always)]
-fn read_one(ctx: *mut c_void, fetch: &mut Fetch<'_>, at: usize) {
+fn read_one(ctx: *mut c_void, fetch: &mut Fetch<'_>, at: usize, link: u64) {
     fetch.set_word(at, 0);
     // SAFETY: the frame is ours.
     let begin = unsafe { (&raw const fetch.frame.len).read_volatile() };
     if begin > LAST_SHORT {
         return fetch.fault(at);
     }
-    let is_user = fetch.table.fields[at].kind == kind::USER_STACK;
+    let field = &fetch.table.fields[at];
+    let is_user = field.kind == kind::USER_STACK;
+    let lacks_caller = READ_CALLERS.load() != 0 && field.flags & flag::CALLER != 0;
+    let caller = if lacks_caller { return_address(link, is_user) } else { 0 };
     let flags = if is_user { BPF_F_USER_STACK.into() } else { 0 };
     // SAFETY: SHORT bytes of the tail are behind it.
     let to = unsafe { fetch.frame.tail.as_mut_ptr().add(begin) };
-    // SAFETY: as above.
-    let len = unsafe { bpf_get_stack(ctx, to.cast(), SHORT as u32, flags) };
+    let len = if caller == 0 {
+        // SAFETY: as above.
+        unsafe { bpf_get_stack(ctx, to.cast(), SHORT as u32, flags) }
+    } else {
+        // SAFETY: as above.
+        unsafe { stack_with(caller, ctx, to, flags) }
+    };
     if len < 0 || len > SHORT as i64 {
         return fetch.fault(at);
     }
@@ -64,3 +79,45 @@ fn read_one(ctx: *mut c_void, fetch: &mut Fetch<'_>, at: usize) {
     // SAFETY: the frame is ours.
     unsafe { (&raw mut fetch.frame.len).write_volatile(begin + len as usize) };
 }
+
+/// Reads a stack, and inserts the caller behind the innermost address.
+///
+/// # Safety
+///
+/// `to` has room for [`SHORT`] bytes.
+#[inline(always)]
+unsafe fn stack_with(caller: u64, ctx: *mut c_void, to: *mut u8, flags: u64) -> i64 {
+    // SAFETY: the caller's promise.
+    let rest = unsafe { to.add(ADDRESS) };
+    // SAFETY: as above.
+    let len = unsafe { bpf_get_stack(ctx, rest.cast(), (SHORT - ADDRESS) as u32, flags) };
+    if len < ADDRESS as i64 {
+        return len;
+    }
+    // SAFETY: as above, and the helper has written an address there.
+    let innermost = unsafe { rest.cast::<u64>().read_unaligned() };
+    // SAFETY: as above.
+    unsafe { to.cast::<u64>().write_unaligned(innermost) };
+    // SAFETY: as above.
+    unsafe { rest.cast::<u64>().write_unaligned(caller) };
+    len + ADDRESS as i64
+}
+
+/// The return address of a function that was entered, or 0 if there is none.
+#[inline(always)]
+fn return_address(link: u64, is_user: bool) -> u64 {
+    let address = if cfg!(bpf_target_arch = "aarch64") {
+        link
+    } else if is_user {
+        // SAFETY: the helper checks the address that is read.
+        unsafe { bpf_probe_read_user(link as *const u64) }.unwrap_or(0)
+    } else {
+        // SAFETY: as above.
+        unsafe { bpf_probe_read_kernel(link as *const u64) }.unwrap_or(0)
+    };
+    // The kernel has the upper half of the addresses.
+    if is_user == (address as i64 >= 0) { address } else { 0 }
+}
+
+/// The size of an address in a stack, in bytes.
+const ADDRESS: usize = 8;

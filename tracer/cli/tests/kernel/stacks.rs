@@ -98,6 +98,39 @@ fn a_program_has_no_names_of_the_next_one_in_its_process() {
     }
 }
 
+/// At the entry of a function, there is no frame of it yet.
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn the_caller_of_a_probed_function_is_in_its_stack() {
+    let chain = Chain::compile();
+    let program = chain.program.display();
+    let callers = |function: &str| match function {
+        "innermost" => vec!["left", "left", "right"],
+        _ => vec!["main"],
+    };
+    for (function, args) in [
+        ("innermost", &[][..]),
+        ("frameless", &[]),
+        ("innermost", &["--ret"]),
+        ("frameless", &["--ret"]),
+    ] {
+        let spec = format!("u:{program}:{function}(ustack)");
+        let mut events = in_order(chain.trace(&[args, &[&spec]].concat(), 2, 1));
+        for caller in callers(function) {
+            let event = events.remove(0);
+            let stack = functions(&event, "ustack");
+            let expected = if caller == "main" {
+                &[function, caller][..]
+            } else {
+                &[function, caller, "main"]
+            };
+            assert!(stack.starts_with(expected), "{args:?}: {event}");
+            assert_eq!(stack.iter().filter(|name| **name == caller).count(), 1, "{event}");
+        }
+        assert!(events.is_empty(), "{events:#?}");
+    }
+}
+
 /// A program is often built in place of its previous version, and may have ended when its functions are looked up.
 #[test]
 #[ignore = "needs root and BPF: cargo xtask test"]

@@ -132,6 +132,11 @@ impl Hook for Entry {
         registers[4] = ctx.arg(4).unwrap_or(0);
         registers[5] = ctx.arg(5).unwrap_or(0);
     }
+
+    #[inline(always)]
+    fn link(ctx: *mut c_void) -> u64 {
+        link(ProbeContext::new(ctx).regs)
+    }
 }
 
 /// The return of a function.
@@ -155,4 +160,25 @@ fn stack_pointer(regs: *mut pt_regs) -> u64 {
     #[cfg(not(bpf_target_arch = "aarch64"))]
     // SAFETY: as above.
     return unsafe { (*regs).rsp };
+}
+
+/// What [`Hook::link`] returns at an entry. It is not known for 32-bit programs, whose addresses are shorter.
+#[inline(always)]
+fn link(regs: *mut pt_regs) -> u64 {
+    #[cfg(bpf_target_arch = "aarch64")]
+    {
+        /// The mode of 32-bit programs (`PSR_MODE32_BIT` in `arch/arm64/include/asm/ptrace.h`).
+        const IS_32_BIT: u64 = 0x10;
+        // SAFETY: the context is the one that the kernel gave this program.
+        let (link, mode) = unsafe { ((*regs).regs[30], (*regs).pstate) };
+        if mode & IS_32_BIT == 0 { link } else { 0 }
+    }
+    #[cfg(not(bpf_target_arch = "aarch64"))]
+    {
+        /// The code segment of 32-bit programs (`__USER32_CS` in `arch/x86/include/asm/segment.h`).
+        const OF_32_BITS: u64 = 0x23;
+        // SAFETY: the context is the one that the kernel gave this program.
+        let segment = unsafe { (*regs).cs };
+        if segment == OF_32_BITS { 0 } else { stack_pointer(regs) }
+    }
 }

@@ -230,6 +230,14 @@ impl Binary {
         }
     }
 
+    /// Whether the instruction at an offset in the file is one by which the kernel recognizes the entry of a function
+    /// (`is_uprobe_at_func_entry` in `arch/x86/events/core.c`): `push %rbp` or `endbr64`.
+    pub(crate) fn begins_function(&self, offset: u64) -> bool {
+        let mut instruction = [0; 4];
+        self.file.read_exact_at(&mut instruction, offset).is_ok()
+            && (instruction[0] == 0x55 || instruction == [0xf3, 0x0f, 0x1e, 0xfa])
+    }
+
     /// Checks that the function at an offset in the file is called, so that there is a return address at its entry.
     pub(crate) fn check_called(&self, offset: u64) -> Result<(), BinaryError> {
         let jumped_to = self.jumped_to.get_or_init(|| {

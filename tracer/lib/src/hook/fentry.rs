@@ -4,7 +4,7 @@ use super::attach::{Attacher, Link, Part};
 use super::expand::{Choice, Expansion, LeftOut};
 use super::instead::instead;
 use super::kprobe::in_module;
-use super::{Bulk, Fields, Hook, Host};
+use super::{Bulk, Caller, Fields, Hook, Host};
 use crate::error::{Result, TraceError};
 use crate::kernel::btf::NoPrototype;
 use crate::kernel::clones;
@@ -46,8 +46,9 @@ impl Hook for Fentry {
         Expansion::of_pattern(&names, left_out)
     }
 
-    fn precedes_frame(&self, _spec: &ProbeSpec) -> bool {
-        true
+    /// The programs have no registers.
+    fn caller(&self, _spec: &ProbeSpec, host: &mut Host) -> Caller {
+        if host.types.follow_frame_pointers() { Caller::Lost } else { Caller::InStack }
     }
 
     fn bulk(&self) -> Bulk {

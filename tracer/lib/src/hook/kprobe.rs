@@ -3,7 +3,7 @@
 use super::attach::{Attacher, Link, Part, Together, c_name};
 use super::expand::{Choice, Expansion};
 use super::instead::instead;
-use super::{Bulk, Fields, Hook, Host};
+use super::{Bulk, Caller, Fields, Hook, Host};
 use crate::error::{Result, TraceError};
 use crate::kernel::btf::NoPrototype;
 use crate::kernel::clones;
@@ -42,8 +42,16 @@ impl Hook for Kprobe {
         true
     }
 
-    fn precedes_frame(&self, spec: &ProbeSpec) -> bool {
-        !self.returns && spec.offset() == 0
+    fn caller(&self, spec: &ProbeSpec, host: &mut Host) -> Caller {
+        let is_entry = || match site_of(spec, false) {
+            Ok(Some(site)) => site.offset == 0 && !symbols::is_cold(&site.function),
+            Ok(None) => spec.offset() == 0 && !symbols::is_cold(spec.name()),
+            Err(_) => false,
+        };
+        match !self.returns && host.types.follow_frame_pointers() && is_entry() {
+            true => Caller::AtEntry,
+            false => Caller::InStack,
+        }
     }
 
     fn default_prefix(&self) -> Option<&'static str> {

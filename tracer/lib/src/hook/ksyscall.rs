@@ -4,7 +4,7 @@
 use super::attach::{Attacher, Link, Part};
 use super::expand::{Choice, Expansion};
 use super::kprobe::{self, Kprobe};
-use super::{Fields, Hook, Host};
+use super::{Caller, Fields, Hook, Host};
 use crate::error::{Result, TraceError};
 use crate::kernel::compat_calls::like;
 use crate::kernel::features;
@@ -113,8 +113,8 @@ impl Hook for Ksyscall {
         Ok(Box::new(SyscallFields::compat(name, format, as_call)))
     }
 
-    fn precedes_frame(&self, _spec: &ProbeSpec) -> bool {
-        true
+    fn caller(&self, _spec: &ProbeSpec, host: &mut Host) -> Caller {
+        if host.types.follow_frame_pointers() { Caller::AtEntry } else { Caller::InStack }
     }
 
     /// Where the kernel hides addresses, it cannot be told which functions serve both 64-bit and 32-bit programs.

@@ -42,6 +42,18 @@ use std::path::PathBuf;
 /// The fields of a hook.
 type Fields = Result<Box<dyn FieldSource>>;
 
+/// Where the caller of a probed function is found when the stack of a hit is read. At its entry, the function has no frame
+/// yet, and frame pointers lead from it to its caller's caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Caller {
+    /// In the stack that the kernel reads, or no function was entered.
+    InStack,
+    /// In the registers or on top of the stack, where the programs find it.
+    AtEntry,
+    /// Nowhere.
+    Lost,
+}
+
 /// What a provider does.
 pub(crate) trait Hook: Sync {
     /// The prefix of a spec under which this provider lists a name without a provider. `None` if
@@ -98,10 +110,9 @@ pub(crate) trait Hook: Sync {
         false
     }
 
-    /// Whether a hit comes before the kernel's function has a frame on the stack. Its caller is missing in the stack if the kernel
-    /// [follows frame pointers](crate::kernel::types::KernelTypes::follow_frame_pointers).
-    fn precedes_frame(&self, _spec: &ProbeSpec) -> bool {
-        false
+    /// Where the caller of the probed function is found when the probe is hit.
+    fn caller(&self, _spec: &ProbeSpec, _host: &mut Host) -> Caller {
+        Caller::InStack
     }
 
     /// Why no probe of this hook would be hit, and how to change that.

@@ -4,7 +4,7 @@
 use super::attach::{Attacher, Link, Part};
 use super::expand::{Choice, Expansion, LeftOut};
 use super::info::FileOffset;
-use super::{Fields, Hook, Host};
+use super::{Caller, Fields, Hook, Host};
 use crate::binary::{Binary, BinaryError, FileProblem, Matching};
 use crate::error::{Result, TraceError};
 use crate::kernel::features;
@@ -71,6 +71,25 @@ impl Hook for Uprobe {
         }
         let left_out = LeftOut { ambiguous, indirect, ..LeftOut::new(pattern) };
         Expansion::of_pattern(&names, left_out)
+    }
+
+    fn caller(&self, spec: &ProbeSpec, host: &mut Host) -> Caller {
+        let finds_callers = host.types.find_callers_of_uprobes();
+        let is_at_entry = |binary: &Binary| {
+            let offset = offset(spec, binary).ok()?;
+            let is_entry = match spec.address() {
+                Some(address) => binary.check_entry(address.saturating_add(spec.offset())).is_ok(),
+                None => spec.offset() == 0,
+            };
+            let is_found = finds_callers && binary.begins_function(offset);
+            Some(is_entry && !is_found && binary.check_called(offset).is_ok())
+        };
+        match !self.returns
+            && open(spec, host).ok().and_then(|binary| is_at_entry(binary)) == Some(true)
+        {
+            true => Caller::AtEntry,
+            false => Caller::InStack,
+        }
     }
 
     fn fields(&self, spec: &ProbeSpec, as_call: bool, host: &mut Host) -> Fields {

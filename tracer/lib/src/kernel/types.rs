@@ -53,10 +53,17 @@ impl KernelTypes {
         self.kernel.get_or_insert_with(read).clone()
     }
 
-    /// Whether the kernel follows frame pointers to unwind its own stack (`CONFIG_UNWINDER_FRAME_POINTER` on x86, which
-    /// Ubuntu's kernels have). Without BTF, that is not known.
+    /// Whether the kernel follows frame pointers to unwind its own stack: always on arm64, and on x86-64 with
+    /// `CONFIG_UNWINDER_FRAME_POINTER`, which Ubuntu's kernels have. Without BTF, that is not known.
     pub(crate) fn follow_frame_pointers(&mut self) -> bool {
-        self.kernel().is_some_and(|types| follow_frame_pointers(&types))
+        cfg!(target_arch = "aarch64")
+            || self.kernel().is_some_and(|types| follow_frame_pointers(&types))
+    }
+
+    /// Whether the kernel finds the callers of functions in programs at whose entry a probe was hit (x86-64, from Linux
+    /// 6.12 on): the handler of the probe leaves a pointer to the instruction for it. Without BTF, that is not known.
+    pub(crate) fn find_callers_of_uprobes(&mut self) -> bool {
+        self.kernel().is_some_and(|types| has_member(&types, "uprobe_task", "auprobe"))
     }
 
     /// Where a task and its memory have what tells waiting hits whether they may go on. Without BTF, that is not known.
@@ -131,8 +138,12 @@ impl KernelTypes {
 
 /// The members of the unwinder's state differ (`arch/x86/include/asm/unwind.h`).
 fn follow_frame_pointers(types: &Btf) -> bool {
-    let states = types.named(Kind::Struct, "unwind_state");
-    states.first().is_some_and(|&state| types.member(state, "orig_sp").is_some())
+    has_member(types, "unwind_state", "orig_sp")
+}
+
+fn has_member(types: &Btf, structure: &str, member: &str) -> bool {
+    let found = types.named(Kind::Struct, structure);
+    found.first().is_some_and(|&structure| types.member(structure, member).is_some())
 }
 
 #[cfg(test)]

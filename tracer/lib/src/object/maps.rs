@@ -10,7 +10,7 @@ use probe_sys::cpus;
 use probe_tracer_common::call::{CALL_COUNTS, CALLS, USER_CALLS};
 use probe_tracer_common::count::COUNTS;
 use probe_tracer_common::counter::GENERATIONS;
-use probe_tracer_common::fetch::{FetchTable, PROBES, operator};
+use probe_tracer_common::fetch::{FetchTable, PROBES, flag, operator};
 use probe_tracer_common::histogram::HISTOGRAMS;
 use probe_tracer_common::sampling::{self, LATEST, SAMPLED, SECONDS};
 use probe_tracer_common::wait::{Layout, UNDECIDED, WAITING, WAITING_HELD};
@@ -143,6 +143,7 @@ pub(super) fn configure(
     let hits_wait = hits_wait(config, tables);
     let compare_strings = tables.iter().any(compares_strings);
     let fields = tables.iter().flat_map(|table| &table.fields[..table.field_count.into()]);
+    let read_callers = fields.clone().any(|field| field.flags & flag::CALLER != 0);
     let most = |counts: &mut dyn Iterator<Item = u8>| counts.max().unwrap_or(0);
     let small = [
         ("MOST_FIELDS", most(&mut tables.iter().map(|table| table.field_count))),
@@ -151,6 +152,7 @@ pub(super) fn configure(
         ("IN_CGROUP", config.in_cgroup),
         ("LEAVE_OUT_READERS", config.leave_out_readers.into()),
         ("READ_STACKS", reads_stacks.into()),
+        ("READ_CALLERS", read_callers.into()),
         ("HITS_WAIT", hits_wait.into()),
         ("COMPARE_STRINGS", compare_strings.into()),
         ("READ_COUNTERS", config.counters),

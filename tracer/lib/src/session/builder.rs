@@ -441,7 +441,7 @@ impl TracerBuilder {
     ) -> Result<Attached<O>, TraceError> {
         let fields = self.fields.clone();
         let host = Host::of_targets(self.targets(), self.program.clone());
-        let mut planner = Planner { calls: self.calls, fields, host };
+        let mut planner = Planner { calls: self.calls, fields, host, ..Planner::default() };
         let mut selection =
             Selection::new(&self.specs, &self.choice, &mut planner, |planner, spec| {
                 self.interrupted.check()?;
@@ -453,16 +453,10 @@ impl TracerBuilder {
         let has = |probe: &Probe, shape| probe.fields().any(|field| field.shape == shape);
         let has_user_stack = |probe: &Probe| has(probe, Shape::UserStack);
         config.leave_out_readers = self.is_held && selection.probes.iter().any(has_user_stack);
-        let may_lack_caller = |probe: &Probe| {
-            let spec = probe.spec();
-            has(probe, Shape::KernelStack) && hook::of(spec.provider()).precedes_frame(spec)
-        };
-        if selection.probes.iter().any(may_lack_caller)
-            && planner.host.types.follow_frame_pointers()
-        {
+        if planner.lacks_callers {
             log::warn!(
-                "the stacks of kernel functions lack the function's caller, because this kernel follows frame pointers \
-                 (CONFIG_UNWINDER_FRAME_POINTER)"
+                "the stacks at fentry: and fexit: lack the function's caller, because this kernel follows frame pointers; \
+                 those at kprobe: have it"
             );
         }
         let mut object = Object::load(&config, &selection.tables)?;

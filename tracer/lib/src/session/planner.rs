@@ -1,12 +1,12 @@
 //! Plans what each probe reads, and finds the types of its fields.
 
 use crate::error::TraceError;
-use crate::hook::{self, Host};
+use crate::hook::{self, Caller, Host};
 use crate::resolve::probe::Probe;
 use crate::resolve::{CountedFields, Plan, PlannedField, fields_of, plan};
 use crate::spec::{At, Comparison, FieldBase, FieldSpec, Operand, Operator, Predicate, ProbeSpec};
 use probe_perf::Event;
-use probe_tracer_common::fetch::FetchTable;
+use probe_tracer_common::fetch::{FetchTable, flag, kind};
 
 /// The fields of events, beside those that specs request.
 #[derive(Clone, Debug, Default)]
@@ -62,6 +62,8 @@ pub(crate) struct Planner {
     /// Whether functions are planned as calls, not as their provider defines.
     pub(super) calls: bool,
     pub(super) fields: Fields,
+    /// Whether stacks of planned probes lack the caller of the probed function.
+    pub(super) lacks_callers: bool,
     /// The lookups of hooks.
     pub(super) host: Host,
 }
@@ -115,7 +117,23 @@ impl Planner {
             .map_err(|error| TraceError::Field(spec.error(error.at, error.what)))?;
         let is_in_process = spec.provider().is_in_program();
         plan.table.is_in_process = is_in_process.into();
+        self.find_caller(spec, &mut plan.table);
         Ok(plan)
+    }
+
+    /// Has the stacks of the side that is probed, the kernel's or the process's, completed if they lack a caller.
+    fn find_caller(&mut self, spec: &ProbeSpec, table: &mut FetchTable) {
+        let own = if table.is_in_process == 1 { kind::USER_STACK } else { kind::KERNEL_STACK };
+        let fields = table.fields[..table.field_count.into()].iter_mut();
+        let mut stacks = fields.filter(|field| field.kind == own).peekable();
+        if stacks.peek().is_none() {
+            return;
+        }
+        match hook::of(spec.provider()).caller(spec, &mut self.host) {
+            Caller::InStack => {}
+            Caller::AtEntry => stacks.for_each(|stack| stack.flags |= flag::CALLER),
+            Caller::Lost => self.lacks_callers = true,
+        }
     }
 }
 
