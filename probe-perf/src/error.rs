@@ -35,6 +35,18 @@ pub enum PerfError {
         /// The CPUs on which it can be observed.
         cpus: Vec<u32>,
     },
+    /// The cores are of several kinds, and the event would be observed on one of them only.
+    #[error(
+        "{event} would be observed on one kind of core only, and this machine has several; name an event of one kind, as \
+         in {}",
+        examples(pmus)
+    )]
+    KindsOfCores {
+        /// The event.
+        event: String,
+        /// The PMUs of the kinds of cores.
+        pmus: Vec<String>,
+    },
     /// There is no process with this id.
     #[error("there is no process {0}")]
     NoProcess(u32),
@@ -170,6 +182,11 @@ impl PerfError {
         let (Self::Open { cause, .. } | Self::Member { cause, .. }) = self else { return false };
         cause.raw_os_error() == Some(errno)
     }
+}
+
+/// Events of these PMUs.
+fn examples(pmus: &[String]) -> String {
+    pmus.iter().map(|pmu| format!("{pmu}/cpu-cycles/")).collect::<Vec<_>>().join(" or ")
 }
 
 /// What to do about an errno of mapping an AUX area.

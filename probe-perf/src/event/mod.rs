@@ -14,7 +14,8 @@ use crate::tracefs;
 use pmu::DEVICES;
 use probe_sys::perf_event::{Attr, Flags};
 use source::{
-    PERF_TYPE_HARDWARE, PERF_TYPE_HW_CACHE, PERF_TYPE_SOFTWARE, PERF_TYPE_TRACEPOINT, cache_name,
+    PERF_TYPE_HARDWARE, PERF_TYPE_HW_CACHE, PERF_TYPE_RAW, PERF_TYPE_SOFTWARE,
+    PERF_TYPE_TRACEPOINT, cache_name,
 };
 use std::fmt;
 use std::io;
@@ -192,6 +193,24 @@ impl Event {
         self.pmu()?.rate
     }
 
+    /// Whether the kernel looks for the PMU of the event among those of the cores.
+    pub(crate) fn is_of_cores(&self) -> bool {
+        match self.source {
+            Source::Hardware(_) | Source::Cache(..) => true,
+            // The upper half of other configurations names the PMU (`PERF_PMU_TYPE_SHIFT`).
+            Source::Raw { kind: PERF_TYPE_HARDWARE | PERF_TYPE_HW_CACHE, config, .. } => {
+                config >> 32 == 0
+            }
+            Source::Raw { kind, .. } => kind == PERF_TYPE_RAW,
+            _ => false,
+        }
+    }
+
+    /// Whether the event is a code of the cores' PMUs.
+    pub(crate) fn is_raw(&self) -> bool {
+        matches!(self.source, Source::Raw { kind: PERF_TYPE_RAW, .. })
+    }
+
     /// The CPUs on which the event can be observed; `None` for all.
     pub(crate) fn cpus(&self) -> Option<&[u32]> {
         self.pmu()?.cpus.as_deref()
@@ -277,6 +296,11 @@ impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name().unwrap_or(&self.notation()))
     }
+}
+
+/// The names of the PMUs of the cores that are told apart: one for each kind of core.
+pub(crate) fn pmus_of_cores() -> Result<Vec<String>, EventError> {
+    Ok(pmu::of_cores(DEVICES.as_ref())?)
 }
 
 /// The names of all events.

@@ -7,7 +7,7 @@ pub(super) const PERF_TYPE_HARDWARE: u32 = 0;
 pub(super) const PERF_TYPE_SOFTWARE: u32 = 1;
 pub(super) const PERF_TYPE_TRACEPOINT: u32 = 2;
 pub(super) const PERF_TYPE_HW_CACHE: u32 = 3;
-const PERF_TYPE_RAW: u32 = 4;
+pub(super) const PERF_TYPE_RAW: u32 = 4;
 
 /// Defines an enumeration with the values of the ABI and the names of each. The first name is displayed.
 macro_rules! named {

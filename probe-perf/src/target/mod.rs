@@ -1,5 +1,6 @@
 //! The threads or CPUs on which an event is observed.
 
+mod cores;
 mod site;
 
 pub(crate) use site::{OpenSites, Site, open_each};
@@ -12,6 +13,11 @@ use std::fs;
 use std::io;
 
 /// The threads or CPUs on which an event is observed.
+///
+/// Some machines have cores of several kinds, such as performance and efficiency cores. There, the kernel counts `cycles` and
+/// other events of the cores for a thread on one kind only, so that this is refused
+/// ([`KindsOfCores`](PerfError::KindsOfCores)); name an event of one kind instead, such as `cpu_core/cpu-cycles/`. A
+/// [`Sampler`](super::Sampler) observes them on all CPUs.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Target {
@@ -43,13 +49,16 @@ impl Target {
     /// The [sites](Self::sites) where all of these events can be observed.
     pub(crate) fn sites_of(&self, events: &[Event], by_cpu: bool) -> Result<Vec<Site>, PerfError> {
         let sites = self.sites(by_cpu)?;
-        events.iter().try_fold(sites, |sites, event| self.observed(sites, event))
+        events.iter().try_fold(sites, |sites, event| {
+            self.observed(cores::cover(sites, event, by_cpu)?, event)
+        })
     }
 
     /// The sites of each of these events separately, one per CPU for inherited events.
     pub(crate) fn sites_of_each(&self, events: &[Event]) -> Result<Vec<Vec<Site>>, PerfError> {
         let sites = self.sites(true)?;
-        events.iter().map(|event| self.observed(sites.clone(), event)).collect()
+        let sites_of = |event| self.observed(cores::cover(sites.clone(), event, true)?, event);
+        events.iter().map(sites_of).collect()
     }
 
     /// Removes the sites where an event cannot be observed. One CPU that is named is kept: the kernel may observe an event of
@@ -114,9 +123,8 @@ impl Target {
                 let cpus = by_cpu.then(present).transpose()?;
                 let sites = |thread| {
                     let whole = Site { inherits: true, ..Site::of_thread(thread) };
-                    let on = move |(cpu, is_offline)| Site { cpu: Some(cpu), is_offline, ..whole };
                     match &cpus {
-                        Some(cpus) => cpus.iter().copied().map(on).collect(),
+                        Some(cpus) => cpus.iter().map(|&cpu| whole.on(cpu)).collect(),
                         None => vec![whole],
                     }
                 };

@@ -33,6 +33,11 @@ impl Site {
         Self { cpu: Some(cpu), ..Self::default() }
     }
 
+    /// This site, but only on one CPU, which may be offline.
+    pub(crate) fn on(self, (cpu, is_offline): (u32, bool)) -> Self {
+        Self { cpu: Some(cpu), is_offline, ..self }
+    }
+
     /// The `pid` argument of the call.
     pub(crate) fn pid(&self) -> libc::pid_t {
         self.thread.map_or(-1, |thread| thread.cast_signed())

@@ -161,6 +161,13 @@ pub fn kind_of(pmu: &str) -> Result<u32, PmuError> {
     Pmu::of(DEVICES.as_ref(), pmu).kind()
 }
 
+/// The PMUs in `devices` of cores that are told apart: those with a list of the CPUs that have them.
+pub(super) fn of_cores(devices: &Path) -> Result<Vec<String>, PmuError> {
+    let mut all = names(devices)?;
+    all.retain(|name| Pmu::of(devices, name).is_of_cores());
+    Ok(all)
+}
+
 /// The PMUs in `devices`, up to the slash, and their named events; also the common names of PMUs that differ by a number.
 /// Skips what cannot be read.
 pub(super) fn known(devices: &Path) -> Vec<String> {

@@ -43,6 +43,11 @@ impl Pmu {
         text.trim().parse().map_err(|_| PmuError::Malformed { path, text })
     }
 
+    /// Whether it is the PMU of some cores. Others have a list of CPUs that represent all (`cpumask`), if any.
+    pub(super) fn is_of_cores(&self) -> bool {
+        self.folder.join("cpus").exists()
+    }
+
     /// The CPUs on which the PMU can be observed: those that represent others, or those that have it.
     pub(super) fn cpus(&self) -> Result<Option<Vec<u32>>, PmuError> {
         for name in ["cpumask", "cpus"] {

@@ -213,6 +213,15 @@ fn the_cpus_of_an_event_are_read_again_after_hotplug() {
 }
 
 #[test]
+fn pmus_of_cores_list_their_cpus() {
+    let machine = machine();
+    assert_eq!(of_cores(machine.path()).unwrap(), ["cpu_atom"]);
+    fs::create_dir(machine.path().join("cpu_core")).unwrap();
+    fs::write(machine.path().join("cpu_core/cpus"), "0-1\n").unwrap();
+    assert_eq!(of_cores(machine.path()).unwrap(), ["cpu_atom", "cpu_core"]);
+}
+
+#[test]
 fn some_events_are_observed_on_some_cpus_only() {
     for (text, cpus) in [
         ("power/event=1/", Some(&[0, 4, 5][..])),
