@@ -17,9 +17,13 @@ fn workload() {
     }
     // SAFETY: it is a string.
     unsafe { libc::prctl(libc::PR_SET_NAME, c"values".as_ptr()) };
-    connect(b"\0abstract");
-    connect(&[0; 20]);
-    connect(&FULL);
+    // SAFETY: no pointers are passed.
+    let sockets = [(); 4].map(|()| unsafe { libc::socket(libc::AF_UNIX, libc::SOCK_STREAM, 0) });
+    // The first name clears the kernel's memory behind the next one, which has no zero at its end.
+    for (socket, name) in sockets.into_iter().zip([&[0; 108], &b"\0abstract"[..], &[0; 20], &FULL])
+    {
+        connect(socket, name);
+    }
     let (one, other) = UnixStream::pair().unwrap();
     // On memory that is resident.
     let text = b"hello world".to_vec();
@@ -38,15 +42,13 @@ fn workload() {
 }
 
 /// Tries to connect to a socket of this name, which nobody has.
-fn connect(name: &[u8]) {
+fn connect(socket: libc::c_int, name: &[u8]) {
     // SAFETY: a socket address may have any bytes.
     let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
     address.sun_family = libc::AF_UNIX as u16;
     for (to, byte) in address.sun_path.iter_mut().zip(name) {
         *to = *byte as libc::c_char;
     }
-    // SAFETY: no pointers are passed.
-    let socket = unsafe { libc::socket(libc::AF_UNIX, libc::SOCK_STREAM, 0) };
     let length = 2 + name.len() as libc::socklen_t;
     // SAFETY: the address has that length.
     let result = unsafe { libc::connect(socket, (&raw const address).cast(), length) };
@@ -75,7 +77,7 @@ fn names_and_buffers_are_whole() {
         named.map(|event| &event["args"][name]).filter(|value| !value.is_null()).collect()
     };
     let full = str::from_utf8(&FULL).unwrap();
-    let names = [&json!("\0abstract"), &json!(""), &json!(full)];
+    let names = [&json!(""), &json!("\0abstract"), &json!(""), &json!(full)];
     assert_eq!(values("name"), names, "{events:#?}");
     assert_eq!(values("only"), [&json!("\0abstract")], "{events:#?}");
     let written = events.iter().find(|event| event["probe"] == "vfs_write");
