@@ -75,20 +75,11 @@ impl Hook for Uprobe {
 
     fn caller(&self, spec: &ProbeSpec, host: &mut Host) -> Caller {
         let finds_callers = host.types.find_callers_of_uprobes();
-        let is_at_entry = |binary: &Binary| {
-            let offset = offset(spec, binary).ok()?;
-            let is_entry = match spec.address() {
-                Some(address) => binary.check_entry(address.saturating_add(spec.offset())).is_ok(),
-                None => spec.offset() == 0,
-            };
-            let is_found = finds_callers && binary.begins_function(offset);
-            Some(is_entry && !is_found && binary.check_called(offset).is_ok())
-        };
-        match !self.returns
-            && open(spec, host).ok().and_then(|binary| is_at_entry(binary)) == Some(true)
-        {
-            true => Caller::AtEntry,
-            false => Caller::InStack,
+        match open(spec, host) {
+            Ok(binary) if !self.returns && lacks_caller(spec, binary, finds_callers) => {
+                Caller::AtEntry
+            }
+            _ => Caller::InStack,
         }
     }
 
@@ -159,6 +150,19 @@ impl Hook for Uprobe {
     fn calls(&self) -> Option<Side> {
         (!self.returns).then_some(Side::Process)
     }
+}
+
+/// Whether the kernel reads stacks without the caller where a spec's instruction is hit: at the entry of a function, unless it
+/// `finds_callers` and recognizes the entry.
+fn lacks_caller(spec: &ProbeSpec, binary: &Binary, finds_callers: bool) -> bool {
+    let Ok(offset) = offset(spec, binary) else { return false };
+    let is_entry = match spec.address() {
+        Some(address) => binary.check_entry(address.saturating_add(spec.offset())).is_ok(),
+        None => spec.offset() == 0,
+    };
+    is_entry
+        && binary.check_called(offset).is_ok()
+        && !(finds_callers && binary.begins_function(offset))
 }
 
 /// Checks that a return from what begins at this offset of the file can be probed. With `is_unsafe`, that may crash the program.

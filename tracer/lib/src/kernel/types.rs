@@ -60,10 +60,12 @@ impl KernelTypes {
             || self.kernel().is_some_and(|types| follow_frame_pointers(&types))
     }
 
-    /// Whether the kernel finds the callers of functions in programs at whose entry a probe was hit (x86-64, from Linux
-    /// 6.12 on): the handler of the probe leaves a pointer to the instruction for it. Without BTF, that is not known.
+    /// Whether the kernel finds the caller of a function in a program when it is probed at an instruction that is
+    /// [typical](crate::binary::Binary::begins_function) of an entry (x86-64, from Linux 6.12 on). For that, the probe
+    /// leaves a pointer to the instruction. Without BTF, this is assumed.
     pub(crate) fn find_callers_of_uprobes(&mut self) -> bool {
-        self.kernel().is_some_and(|types| has_member(&types, "uprobe_task", "auprobe"))
+        cfg!(target_arch = "x86_64")
+            && self.kernel().is_none_or(|types| has_member(&types, "uprobe_task", "auprobe"))
     }
 
     /// Where a task and its memory have what tells waiting hits whether they may go on. Without BTF, that is not known.
