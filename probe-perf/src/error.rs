@@ -37,8 +37,7 @@ pub enum PerfError {
     },
     /// The cores are of several kinds, and the event would be observed on one of them only.
     #[error(
-        "{event} would be observed on one kind of core only, and this machine has several; name an event of one kind, as \
-         in {}",
+        "{event} would be observed on one kind of core only, and this machine has several; name the PMU of one kind, as in {}",
         examples(pmus)
     )]
     KindsOfCores {
@@ -186,7 +185,7 @@ impl PerfError {
 
 /// Events of these PMUs.
 fn examples(pmus: &[String]) -> String {
-    pmus.iter().map(|pmu| format!("{pmu}/cpu-cycles/")).collect::<Vec<_>>().join(" or ")
+    pmus.iter().map(|pmu| format!("{pmu}/EVENT/")).collect::<Vec<_>>().join(" or ")
 }
 
 /// What to do about an errno of mapping an AUX area.
@@ -212,8 +211,8 @@ fn open_hint(error: &io::Error) -> String {
             );
         }
         libc::ENOENT => {
-            ". This machine has no such event: virtual machines often lack the CPU's counters, but always \
-             have cpu-clock"
+            ". This machine has no such event, or not on this CPU: virtual machines often lack the CPU's counters, \
+             but always have cpu-clock"
         }
         libc::EOPNOTSUPP => {
             ". This machine cannot do that: some events can only be counted, and virtual machines often lack \

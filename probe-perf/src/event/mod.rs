@@ -206,11 +206,6 @@ impl Event {
         }
     }
 
-    /// Whether the event is a code of the cores' PMUs.
-    pub(crate) fn is_raw(&self) -> bool {
-        matches!(self.source, Source::Raw { kind: PERF_TYPE_RAW, .. })
-    }
-
     /// The CPUs on which the event can be observed; `None` for all.
     pub(crate) fn cpus(&self) -> Option<&[u32]> {
         self.pmu()?.cpus.as_deref()

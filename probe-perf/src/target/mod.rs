@@ -17,7 +17,7 @@ use std::io;
 /// Some machines have cores of several kinds, such as performance and efficiency cores. There, the kernel counts `cycles` and
 /// other events of the cores for a thread on one kind only, so that this is refused
 /// ([`KindsOfCores`](PerfError::KindsOfCores)); name an event of one kind instead, such as `cpu_core/cpu-cycles/`. A
-/// [`Sampler`](super::Sampler) observes them on all CPUs.
+/// [`Sampler`](super::Sampler) opens such an event on each CPU for each thread.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Target {
