@@ -74,11 +74,11 @@ pub(crate) trait Hook {
     /// Fills in at least the registers that the probe's table uses.
     fn fill_in(ctx: *mut c_void, registers: &mut Registers, table: &FetchTable);
 
-    /// What leads to the caller of the function that was entered: on x86-64 the stack pointer, on arm64 the return address
-    /// itself. 0 if the hook does not know it.
+    /// The address that was hit, and what leads to the caller of the function that was entered: on x86-64 the stack pointer, on
+    /// arm64 the return address itself. 0 if the hook does not know them.
     #[inline(always)]
-    fn link(_ctx: *mut c_void) -> u64 {
-        0
+    fn address_and_link(_ctx: *mut c_void) -> (u64, u64) {
+        (0, 0)
     }
 }
 

@@ -29,14 +29,17 @@ const STACKS: usize = 2;
 #[inline(always)]
 pub(crate) fn read<H: Hook, C: EbpfContext>(ctx: &C, probe: u32, hit: &Reservation<ProbeHit>) {
     if READ_STACKS.load() != 0 {
-        let link = if READ_CALLERS.load() != 0 { H::link(ctx.as_ptr()) } else { 0 };
-        read_all(ctx.as_ptr(), probe, hit.depth(), link);
+        let mut hook = (0, 0);
+        if READ_CALLERS.load() != 0 {
+            hook = H::address_and_link(ctx.as_ptr());
+        }
+        read_all(ctx.as_ptr(), probe, hit.depth(), hook.0, hook.1);
     }
 }
 
 /// A function of its own, in which no number has to be spilled to the stack: old verifiers forget its bounds there.
 #[inline(never)]
-fn read_all(ctx: *mut c_void, probe: u32, depth: u32, link: u64) -> u32 {
+fn read_all(ctx: *mut c_void, probe: u32, depth: u32, address: u64, link: u64) -> u32 {
     let Some(mut fetch) = Fetch::of(probe, depth) else { return 0 };
     let count = usize::from(fetch.table.stack_count);
     let first = usize::from(fetch.table.field_count).wrapping_sub(count);
@@ -45,13 +48,13 @@ fn read_all(ctx: *mut c_void, probe: u32, depth: u32, link: u64) -> u32 {
         if n >= count || at >= FIELDS {
             break;
         }
-        read_one(ctx, &mut fetch, at, link);
+        read_one(ctx, &mut fetch, at, address, link);
     }
     0
 }
 
 #[inline(always)]
-fn read_one(ctx: *mut c_void, fetch: &mut Fetch<'_>, at: usize, link: u64) {
+fn read_one(ctx: *mut c_void, fetch: &mut Fetch<'_>, at: usize, address: u64, link: u64) {
     fetch.set_word(at, 0);
     // SAFETY: the frame is ours.
     let begin = unsafe { (&raw const fetch.frame.len).read_volatile() };
@@ -65,42 +68,41 @@ fn read_one(ctx: *mut c_void, fetch: &mut Fetch<'_>, at: usize, link: u64) {
     let flags = if is_user { BPF_F_USER_STACK.into() } else { 0 };
     // SAFETY: SHORT bytes of the tail are behind it.
     let to = unsafe { fetch.frame.tail.as_mut_ptr().add(begin) };
-    let len = if caller == 0 {
+    if caller == 0 {
         // SAFETY: as above.
-        unsafe { bpf_get_stack(ctx, to.cast(), SHORT as u32, flags) }
+        let len = unsafe { bpf_get_stack(ctx, to.cast(), SHORT as u32, flags) };
+        return keep(fetch, at, begin, len);
+    }
+    // SAFETY: as above.
+    let rest = unsafe { to.add(2 * ADDRESS) };
+    // SAFETY: as above.
+    let len = unsafe { bpf_get_stack(ctx, rest.cast(), (SHORT - 2 * ADDRESS) as u32, flags) };
+    if len < ADDRESS as i64 {
+        return keep(fetch, at, begin, len);
+    }
+    // SAFETY: as above.
+    let innermost = unsafe { rest.cast::<u64>().read_unaligned() };
+    // Some kernels leave out the function itself at the probes of many functions.
+    if innermost == address {
+        // SAFETY: as above.
+        unsafe { to.cast::<[u64; 3]>().write_unaligned([0, address, caller]) };
+        keep(fetch, at, begin + ADDRESS, len + ADDRESS as i64);
     } else {
         // SAFETY: as above.
-        unsafe { stack_with(caller, ctx, to, flags) }
-    };
+        unsafe { to.cast::<[u64; 2]>().write_unaligned([address, caller]) };
+        keep(fetch, at, begin, len + 2 * ADDRESS as i64);
+    }
+}
+
+/// Sets a field to a stack of `len` bytes at the end of the tail. A negative length is an error.
+#[inline(always)]
+fn keep(fetch: &mut Fetch<'_>, at: usize, begin: usize, len: i64) {
     if len < 0 || len > SHORT as i64 {
         return fetch.fault(at);
     }
     fetch.set_word(at, begin as u64 | (len as u64) << 32);
     // SAFETY: the frame is ours.
     unsafe { (&raw mut fetch.frame.len).write_volatile(begin + len as usize) };
-}
-
-/// Reads a stack, and inserts the caller behind the innermost address.
-///
-/// # Safety
-///
-/// `to` has room for [`SHORT`] bytes.
-#[inline(always)]
-unsafe fn stack_with(caller: u64, ctx: *mut c_void, to: *mut u8, flags: u64) -> i64 {
-    // SAFETY: the caller's promise.
-    let rest = unsafe { to.add(ADDRESS) };
-    // SAFETY: as above.
-    let len = unsafe { bpf_get_stack(ctx, rest.cast(), (SHORT - ADDRESS) as u32, flags) };
-    if len < ADDRESS as i64 {
-        return len;
-    }
-    // SAFETY: as above, and the helper has written an address there.
-    let innermost = unsafe { rest.cast::<u64>().read_unaligned() };
-    // SAFETY: as above.
-    unsafe { to.cast::<u64>().write_unaligned(innermost) };
-    // SAFETY: as above.
-    unsafe { rest.cast::<u64>().write_unaligned(caller) };
-    len + ADDRESS as i64
 }
 
 /// The return address of a function that was entered, or 0 if there is none.

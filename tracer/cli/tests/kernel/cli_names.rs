@@ -91,12 +91,12 @@ fn files_with_odd_paths_without_symbols_and_by_address() {
     let trace = ["trace", &format!("uprobe:{stripped}:innermost")];
     assert_exit(&mut probe(trace), 1, "has no function of this name");
     fs::rename(&moved, &debug).unwrap();
-    // Symbols of another build have other addresses.
+    // Symbols of another build have other addresses. The function begins with an instruction of 4 bytes.
     succeed(Command::new("objcopy").args(["--remove-section=.note.gnu.build-id", &debug]));
     for (spec, expected) in [
         (format!("uprobe:{stripped}:innermost"), "has no function of this name"),
         (format!("uprobe:{original}:{:#x}", innermost + 2), "no instruction that begins at"),
-        (format!("uretprobe:{original}:{:#x}", innermost + 1), "no function that begins at"),
+        (format!("uretprobe:{original}:{:#x}", innermost + 4), "no function that begins at"),
         (format!("uprobe:{original}:0x10"), "has no executable segment at this address"),
         (format!("uprobe:{original}:0xyz"), "expected an address, like 0x1139"),
         (format!("uprobe:{original}:a::b"), "a name with colons is written in quotes"),

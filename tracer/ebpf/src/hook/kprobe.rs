@@ -134,8 +134,8 @@ impl Hook for Entry {
     }
 
     #[inline(always)]
-    fn link(ctx: *mut c_void) -> u64 {
-        link(ProbeContext::new(ctx).regs)
+    fn address_and_link(ctx: *mut c_void) -> (u64, u64) {
+        address_and_link(ProbeContext::new(ctx).regs)
     }
 }
 
@@ -162,23 +162,23 @@ fn stack_pointer(regs: *mut pt_regs) -> u64 {
     return unsafe { (*regs).rsp };
 }
 
-/// What [`Hook::link`] returns at an entry. It is not known for 32-bit programs, whose addresses are shorter.
+/// What [`Hook::address_and_link`] returns at an entry. The link of 32-bit programs, whose addresses are shorter, is not known.
 #[inline(always)]
-fn link(regs: *mut pt_regs) -> u64 {
+fn address_and_link(regs: *mut pt_regs) -> (u64, u64) {
+    // SAFETY: the context is the one that the kernel gave this program.
+    let registers = unsafe { &*regs };
     #[cfg(bpf_target_arch = "aarch64")]
     {
         /// The mode of 32-bit programs (`PSR_MODE32_BIT` in `arch/arm64/include/asm/ptrace.h`).
         const IS_32_BIT: u64 = 0x10;
-        // SAFETY: the context is the one that the kernel gave this program.
-        let (link, mode) = unsafe { ((*regs).regs[30], (*regs).pstate) };
-        if mode & IS_32_BIT == 0 { link } else { 0 }
+        let is_long = registers.pstate & IS_32_BIT == 0;
+        (registers.pc, if is_long { registers.regs[30] } else { 0 })
     }
     #[cfg(not(bpf_target_arch = "aarch64"))]
     {
         /// The code segment of 32-bit programs (`__USER32_CS` in `arch/x86/include/asm/segment.h`).
         const OF_32_BITS: u64 = 0x23;
-        // SAFETY: the context is the one that the kernel gave this program.
-        let segment = unsafe { (*regs).cs };
-        if segment == OF_32_BITS { 0 } else { stack_pointer(regs) }
+        let is_long = registers.cs != OF_32_BITS;
+        (registers.rip, if is_long { registers.rsp } else { 0 })
     }
 }

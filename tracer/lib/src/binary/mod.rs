@@ -230,12 +230,11 @@ impl Binary {
         }
     }
 
-    /// Whether the instruction at an offset in the file is one by which the kernel recognizes the entry of a function
-    /// (`is_uprobe_at_func_entry` in `arch/x86/events/core.c`): `push %rbp` or `endbr64`.
-    pub(crate) fn begins_function(&self, offset: u64) -> bool {
-        let mut instruction = [0; 4];
-        self.file.read_exact_at(&mut instruction, offset).is_ok()
-            && (instruction[0] == 0x55 || instruction == [0xf3, 0x0f, 0x1e, 0xfa])
+    /// Whether one of these instructions, of up to 4 bytes, is at an offset in the file.
+    pub(crate) fn has_one_at(&self, offset: u64, instructions: &[&[u8]]) -> bool {
+        let mut code = [0; 4];
+        self.file.read_exact_at(&mut code, offset).is_ok()
+            && instructions.iter().any(|instruction| code.starts_with(instruction))
     }
 
     /// Checks that the function at an offset in the file is called, so that there is a return address at its entry.
@@ -380,7 +379,13 @@ fn looks_for_its_caller(name: &str) -> bool {
 fn is_jumped_to(name: &str, is_go: bool) -> bool {
     const NAMES: [&str; 6] =
         ["_start", "_dlstart", "_dl_start_user", "__restore", "__restore_rt", "__start_context"];
-    const OF_GO: [&str; 3] = ["runtime.rt0_go", "runtime.goexit", "runtime.mstart"];
+    const OF_GO: [&str; 5] = [
+        "runtime.rt0_go",
+        "runtime.goexit",
+        "runtime.mstart",
+        "runtime.sigreturn",
+        "runtime.sigreturn__sigaction",
+    ];
     let prefixes: &[&str] = match is_go {
         true => &["_rt0_"],
         false => &["_dl_runtime_resolve", "_dl_runtime_profile"],

@@ -46,9 +46,12 @@ impl Hook for Fentry {
         Expansion::of_pattern(&names, left_out)
     }
 
-    /// The programs have no registers.
+    /// The programs have no registers. On arm64, trampolines make a frame for the function.
     fn caller(&self, _spec: &ProbeSpec, host: &mut Host) -> Caller {
-        if host.types.follow_frame_pointers() { Caller::Lost } else { Caller::InStack }
+        match cfg!(target_arch = "x86_64") && host.types.follow_frame_pointers() {
+            true => Caller::Lost,
+            false => Caller::InStack,
+        }
     }
 
     fn bulk(&self) -> Bulk {

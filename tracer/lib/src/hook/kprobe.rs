@@ -42,6 +42,10 @@ impl Hook for Kprobe {
         true
     }
 
+    fn replaces_return_address(&self) -> bool {
+        self.returns
+    }
+
     fn caller(&self, spec: &ProbeSpec, host: &mut Host) -> Caller {
         let is_entry = || match site_of(spec, false) {
             Ok(Some(site)) => site.offset == 0 && !symbols::is_cold(&site.function),

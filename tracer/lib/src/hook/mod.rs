@@ -110,6 +110,11 @@ pub(crate) trait Hook: Sync {
         false
     }
 
+    /// Whether the kernel puts another return address in place of a kernel function's own when a probe is hit.
+    fn replaces_return_address(&self) -> bool {
+        false
+    }
+
     /// Where the caller of the probed function is found when the probe is hit.
     fn caller(&self, _spec: &ProbeSpec, _host: &mut Host) -> Caller {
         Caller::InStack

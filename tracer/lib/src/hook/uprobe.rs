@@ -74,11 +74,12 @@ impl Hook for Uprobe {
     }
 
     fn caller(&self, spec: &ProbeSpec, host: &mut Host) -> Caller {
-        let finds_callers = host.types.find_callers_of_uprobes();
+        if self.returns {
+            return Caller::InStack;
+        }
+        let entries = host.types.recognized_entries();
         match open(spec, host) {
-            Ok(binary) if !self.returns && lacks_caller(spec, binary, finds_callers) => {
-                Caller::AtEntry
-            }
+            Ok(binary) if lacks_caller(spec, binary, entries) => Caller::AtEntry,
             _ => Caller::InStack,
         }
     }
@@ -153,16 +154,14 @@ impl Hook for Uprobe {
 }
 
 /// Whether the kernel reads stacks without the caller where a spec's instruction is hit: at the entry of a function, unless it
-/// `finds_callers` and recognizes the entry.
-fn lacks_caller(spec: &ProbeSpec, binary: &Binary, finds_callers: bool) -> bool {
+/// is one of the `recognized` instructions.
+fn lacks_caller(spec: &ProbeSpec, binary: &Binary, recognized: &[&[u8]]) -> bool {
     let Ok(offset) = offset(spec, binary) else { return false };
     let is_entry = match spec.address() {
         Some(address) => binary.check_entry(address.saturating_add(spec.offset())).is_ok(),
         None => spec.offset() == 0,
     };
-    is_entry
-        && binary.check_called(offset).is_ok()
-        && !(finds_callers && binary.begins_function(offset))
+    is_entry && binary.check_called(offset).is_ok() && !binary.has_one_at(offset, recognized)
 }
 
 /// Checks that a return from what begins at this offset of the file can be probed. With `is_unsafe`, that may crash the program.

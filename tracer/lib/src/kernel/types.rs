@@ -60,12 +60,15 @@ impl KernelTypes {
             || self.kernel().is_some_and(|types| follow_frame_pointers(&types))
     }
 
-    /// Whether the kernel finds the caller of a function in a program when it is probed at an instruction that is
-    /// [typical](crate::binary::Binary::begins_function) of an entry (x86-64, from Linux 6.12 on). For that, the probe
-    /// leaves a pointer to the instruction. Without BTF, this is assumed.
-    pub(crate) fn find_callers_of_uprobes(&mut self) -> bool {
-        cfg!(target_arch = "x86_64")
-            && self.kernel().is_none_or(|types| has_member(&types, "uprobe_task", "auprobe"))
+    /// The instructions by which the kernel recognizes that a probe is at the entry of a function in a program, so that it finds
+    /// the caller (`is_uprobe_at_func_entry` in `arch/x86/events/core.c`, from Linux 6.12 on): `push %rbp` and, with
+    /// `CONFIG_X86_KERNEL_IBT`, `endbr64`. Without BTF, it is assumed that it recognizes them.
+    pub(crate) fn recognized_entries(&mut self) -> &'static [&'static [u8]] {
+        if cfg!(target_arch = "x86_64") {
+            self.kernel().map_or(&ENTRIES, |types| recognized_entries(&types))
+        } else {
+            &[]
+        }
     }
 
     /// Where a task and its memory have what tells waiting hits whether they may go on. Without BTF, that is not known.
@@ -143,6 +146,18 @@ fn follow_frame_pointers(types: &Btf) -> bool {
     has_member(types, "unwind_state", "orig_sp")
 }
 
+/// `push %rbp` and `endbr64`.
+const ENTRIES: [&[u8]; 2] = [&[0x55], &[0xf3, 0x0f, 0x1e, 0xfa]];
+
+/// The kernel leaves a pointer to the instruction for it, and has functions to switch IBT off and on.
+fn recognized_entries(types: &Btf) -> &'static [&'static [u8]] {
+    match has_member(types, "uprobe_task", "auprobe") {
+        true if types.named(Kind::Func, "ibt_save").is_empty() => &ENTRIES[..1],
+        true => &ENTRIES,
+        false => &[],
+    }
+}
+
 fn has_member(types: &Btf, structure: &str, member: &str) -> bool {
     let found = types.named(Kind::Struct, structure);
     found.first().is_some_and(|&structure| types.member(structure, member).is_some())
@@ -164,5 +179,19 @@ mod tests {
         assert!(follow_frame_pointers(&types("orig_sp")));
         assert!(!follow_frame_pointers(&types("prev_regs")));
         assert!(!follow_frame_pointers(&Builder::new().build()));
+    }
+
+    #[test]
+    fn kernels_recognize_different_entries() {
+        let recognized = |member, function| {
+            let mut types = Builder::new();
+            let long = types.int("long unsigned int", 8, 0);
+            types.structure("uprobe_task", 16, &[("state", long, 0, 0), (member, long, 64, 0)]);
+            types.function(function, long, &[]);
+            recognized_entries(&types.build()).len()
+        };
+        assert_eq!(recognized("xol_vaddr", "ibt_save"), 0);
+        assert_eq!(recognized("auprobe", "other"), 1);
+        assert_eq!(recognized("auprobe", "ibt_save"), 2);
     }
 }

@@ -582,7 +582,14 @@ impl TracerBuilder {
             progress(Attaching { done, total: probes.len() });
             self.interrupted.check()
         };
-        for Group { numbers, reason } in &mut selection.groups {
+        // Of several probes of a function, the kernel runs the last one first, and stacks need the return address.
+        let replaces = |group: &&mut Group| {
+            let probe = probes.get(group.numbers.start);
+            probe.is_some_and(|one| hook::of(one.spec().provider()).replaces_return_address())
+        };
+        let mut groups = selection.groups.iter_mut().collect::<Vec<_>>();
+        groups.sort_by_key(|group| !replaces(group));
+        for Group { numbers, reason } in groups {
             let probes = &probes[numbers.clone()];
             match reason {
                 Reason::Matched(left_out) => {

@@ -61,7 +61,9 @@ fn compile() -> Vec<u8> {
     let program = dir.path().join("chain");
     // Static linking keeps the C library's debug information out.
     let options = ["-O0", "-fno-omit-frame-pointer", "-static"];
-    succeed(Command::new("cc").args(options).arg("-o").arg(&program).arg(source));
+    // Functions begin with `endbr64`, except where the source says otherwise.
+    let of_entries = cfg!(target_arch = "x86_64").then_some("-fcf-protection=branch");
+    succeed(Command::new("cc").args(options).args(of_entries).arg("-o").arg(&program).arg(source));
     let bytes = fs::read(program).unwrap();
     // Replaces the file atomically, because other tests may read or write it. Without a writable
     // directory, each run compiles.
