@@ -8,14 +8,20 @@ use probe_testing::version::kernel as kernel_version;
 fn a_function_is_the_innermost_of_its_own_stack() {
     let chain = Chain::compile();
     // The entry function of the system call on every kernel.
-    for args in [&["-K", "-U"][..], &["-K", "-U", "--ret"]] {
-        let spec = "__x64_sys_getpgid";
-        let events = chain.trace(&[args, &[spec]].concat(), 5, 6);
+    let function = "__x64_sys_getpgid";
+    for args in [
+        &[function][..],
+        &[function, "--ret"],
+        // Together with others, if the kernel can do that.
+        &["kprobe:__x64_sys_getpgi*"],
+        &["ksyscall:getpgid"],
+    ] {
+        let events = chain.trace(&[&["-K", "-U"], args].concat(), 5, 6);
         assert_eq!(events.len(), 11, "{args:?}");
         assert_eq!((through(&events, "left"), through(&events, "right")), (5, 6), "{args:?}");
         for event in &events {
             let kernel = functions(event, "kstack");
-            assert_eq!(kernel.first(), Some(&spec), "{event}");
+            assert_eq!(kernel.first(), Some(&function), "{event}");
             assert!(kernel.contains(&"do_syscall_64"), "{event}");
             // Newer kernels have a function in between.
             assert!(["do_syscall_64", "x64_sys_call"].contains(&kernel[1]), "{event}");
