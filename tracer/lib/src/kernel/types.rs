@@ -1,6 +1,6 @@
 //! The types of the kernel and of its modules, loaded on demand.
 
-use super::btf::{Btf, Kind, NoPrototype, TypeId};
+use super::btf::{Btf, Found, Kind, NoPrototype, TypeId};
 use super::symbols::NO_MODULE;
 use probe_tracer_common::wait::Layout;
 use std::sync::Arc;
@@ -74,10 +74,8 @@ impl KernelTypes {
     /// Where a task and its memory have what tells waiting hits whether they may go on. Without BTF, that is not known.
     pub(crate) fn layout(&mut self) -> Layout {
         let layout = |types: Arc<Btf>| {
-            let offset = |of: &str, name: &str| {
-                let structure = *types.named(Kind::Struct, of).first()?;
-                u32::try_from(types.member(structure, name)?.bit_offset / 8).ok()
-            };
+            let offset =
+                |of: &str, name: &str| u32::try_from(member(&types, of, name)?.bit_offset / 8).ok();
             Some(Layout {
                 memory: offset("task_struct", "mm")?,
                 stack: offset("task_struct", "stack")?,
@@ -143,7 +141,7 @@ impl KernelTypes {
 
 /// The members of the unwinder's state differ (`arch/x86/include/asm/unwind.h`).
 fn follow_frame_pointers(types: &Btf) -> bool {
-    has_member(types, "unwind_state", "orig_sp")
+    member(types, "unwind_state", "orig_sp").is_some()
 }
 
 /// `push %rbp` and `endbr64`.
@@ -151,16 +149,16 @@ const ENTRIES: [&[u8]; 2] = [&[0x55], &[0xf3, 0x0f, 0x1e, 0xfa]];
 
 /// The kernel leaves a pointer to the instruction for it, and has functions to switch IBT off and on.
 fn recognized_entries(types: &Btf) -> &'static [&'static [u8]] {
-    match has_member(types, "uprobe_task", "auprobe") {
+    match member(types, "uprobe_task", "auprobe").is_some() {
         true if types.named(Kind::Func, "ibt_save").is_empty() => &ENTRIES[..1],
         true => &ENTRIES,
         false => &[],
     }
 }
 
-fn has_member(types: &Btf, structure: &str, member: &str) -> bool {
-    let found = types.named(Kind::Struct, structure);
-    found.first().is_some_and(|&structure| types.member(structure, member).is_some())
+/// The member of a structure.
+fn member(types: &Btf, structure: &str, name: &str) -> Option<Found> {
+    types.member(*types.named(Kind::Struct, structure).first()?, name)
 }
 
 #[cfg(test)]
