@@ -293,7 +293,7 @@ impl fmt::Display for Event {
     }
 }
 
-/// The names of the PMUs of the cores that are told apart: one for each kind of core.
+/// The names of the cores' PMUs, on machines with a separate PMU for each kind of core.
 pub(crate) fn pmus_of_cores() -> Result<Vec<String>, EventError> {
     Ok(pmu::of_cores(DEVICES.as_ref())?)
 }

@@ -161,7 +161,7 @@ pub fn kind_of(pmu: &str) -> Result<u32, PmuError> {
     Pmu::of(DEVICES.as_ref(), pmu).kind()
 }
 
-/// The PMUs in `devices` of cores that are told apart: those with a list of the CPUs that have them.
+/// The PMUs in `devices` that count for some of the cores, and list the CPUs of these.
 pub(super) fn of_cores(devices: &Path) -> Result<Vec<String>, PmuError> {
     let mut all = names(devices)?;
     all.retain(|name| Pmu::of(devices, name).is_of_cores());
