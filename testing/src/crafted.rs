@@ -1,15 +1,34 @@
 //! Programs that are crafted by hand.
 
+use lzma_rust2::{XzOptions, XzWriter};
+use std::io::Write;
+
 /// A section: its name, whether it is compressed, and its bytes.
 pub type Section<'s> = (&'s str, bool, &'s [u8]);
 
 /// A program that is loaded at address 0, with a symbol `f` there.
 pub fn elf(sections: &[Section<'_>]) -> Vec<u8> {
-    const SIZE: u64 = 64 + 56;
     let mut symbols = vec![0; 24];
     symbols.extend([1, 0, 0, 0, 0x12, 0, 1, 0]);
     symbols.extend([0u64, 64].map(u64::to_le_bytes).concat());
-    let (table, strings) = ((".symtab", false, &*symbols), (".strtab", false, &b"\0f\0"[..]));
+    with_symbols(&symbols, sections)
+}
+
+/// The same without the symbol.
+pub fn stripped(sections: &[Section<'_>]) -> Vec<u8> {
+    with_symbols(&[], sections)
+}
+
+/// What `xz` makes of a file.
+pub fn xz(file: &[u8]) -> Vec<u8> {
+    let mut writer = XzWriter::new(Vec::new(), XzOptions::with_preset(0)).expect("a writer");
+    writer.write_all(file).expect("memory takes everything");
+    writer.finish().expect("as above")
+}
+
+fn with_symbols(symbols: &[u8], sections: &[Section<'_>]) -> Vec<u8> {
+    const SIZE: u64 = 64 + 56;
+    let (table, strings) = ((".symtab", false, symbols), (".strtab", false, &b"\0f\0"[..]));
     let mut all: Vec<Section<'_>> = vec![("", false, &[]), table, strings];
     all.extend(sections);
     let mut names = Vec::new();

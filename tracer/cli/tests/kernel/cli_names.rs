@@ -3,6 +3,7 @@
 use crate::probe::chain::Chain;
 use crate::probe::commands::{self, own, shell};
 use crate::probe::{assert_exit, counts, events, probe, stderr, stdout, succeed};
+use probe_testing::crafted::xz;
 use probe_tracer::{Info, ProbeSpec, Provider, list};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -125,6 +126,35 @@ fn symbols_without_a_build_id_have_the_checksum_of_the_link() {
     fs::write(&debug, other).unwrap();
     let mut trace = probe(["trace", &spec, "-d", "10ms"]);
     assert_exit(&mut trace, 1, "has no function of this name");
+}
+
+/// As in the packages of Fedora.
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn functions_of_a_stripped_file_have_the_names_embedded_in_it() {
+    let chain = Chain::compile();
+    let folder = chain.program.parent().unwrap();
+    let at = |name: &str| folder.join(name).display().to_string();
+    let (original, stripped, debug, packed) = (at("chain"), at("stripped"), at("x"), at("x.xz"));
+    let objcopy = |args: &[&str]| succeed(Command::new("objcopy").args(args));
+    objcopy(&["--only-keep-debug", "--remove-section=.debug_*", &original, &debug]);
+    fs::write(&packed, xz(&fs::read(&debug).unwrap())).unwrap();
+    let section = format!("--add-section=.gnu_debugdata={packed}");
+    objcopy(&[
+        "--strip-all",
+        "--remove-section=.note.gnu.build-id",
+        &section,
+        &original,
+        &stripped,
+    ]);
+    let spec = format!("uprobe:{stripped}:innermost(ustack)");
+    let events = events(&[&spec], [stripped, "2".into(), "0".into(), "0".into()]);
+    assert_eq!(events.len(), 2);
+    for event in &events {
+        let stack = event["args"]["ustack"].as_array().unwrap();
+        let names = stack.iter().map(|frame| frame["symbol"].as_str().unwrap_or_default());
+        assert!(names.take(3).eq(["innermost", "left", "main"]), "{event}");
+    }
 }
 
 /// Whatever is listed on this machine is a spec that stands for itself, and can be attached.

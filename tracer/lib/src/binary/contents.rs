@@ -2,6 +2,7 @@
 
 use super::code;
 use super::debug::is_of_build;
+use super::embedded::embedded;
 use super::functions::Functions;
 use super::parts::{Parts, parts};
 use super::reader::Wants;
@@ -127,6 +128,9 @@ impl Contents {
         let mut functions =
             Functions::of(&elf).map_err(|error| format!("its symbols cannot be read: {error}"))?;
         if functions.is_stripped() {
+            add_embedded(&elf, &mut functions);
+        }
+        if functions.is_stripped() {
             add_symbols(&elf, &mut functions, want);
         }
         let layout = Layout {
@@ -137,6 +141,15 @@ impl Contents {
             is_stripped: functions.is_stripped(),
         };
         Ok(Self { layout, functions })
+    }
+}
+
+/// Adds the functions of the file that is embedded in a stripped one, if there is one.
+fn add_embedded(elf: &Elf<'_>, functions: &mut Functions) {
+    let Some(file) = embedded(elf) else { return };
+    if let Ok(embedded) = ElfFile64::<Endianness>::parse(&*file) {
+        // As in a file of its own, what precedes a malformed part is of use.
+        let _ = functions.add_all(&embedded);
     }
 }
 
@@ -176,4 +189,25 @@ pub(super) fn is_boundary(file: &File, start: u64, size: u64) -> Result<bool, St
     let mut bytes = vec![0; size as usize];
     file.read_exact_at(&mut bytes, start).map_err(|error| error.to_string())?;
     Ok(code::ends_with_instruction(&bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use probe_testing::crafted::{elf, stripped, xz};
+    use std::io::Write;
+
+    #[test]
+    fn a_stripped_file_has_the_functions_of_the_embedded_one() {
+        let read = |program: &[u8]| {
+            let mut file = tempfile::tempfile().unwrap();
+            file.write_all(program).unwrap();
+            Contents::read(&file, &mut |_| Vec::new()).unwrap()
+        };
+        let embedded = stripped(&[(".gnu_debugdata", false, &xz(&elf(&[])))]);
+        let Contents { layout, functions } = read(&embedded);
+        assert_eq!((layout.is_stripped, functions.names().collect::<Vec<_>>()), (false, vec!["f"]));
+        let Contents { layout, functions } = read(&stripped(&[]));
+        assert_eq!((layout.is_stripped, functions.names().count()), (true, 0));
+    }
 }

@@ -38,9 +38,12 @@ impl Functions {
         Ok(this)
     }
 
-    /// Adds the functions of a file's full symbol table, if it has one: of this file, or of the file with the symbols
-    /// that were stripped from this one.
-    pub(super) fn add_all(&mut self, elf: &Elf<'_>) -> object::read::Result<()> {
+    /// Adds the functions of a file's full symbol table, if it has one: of this file, or of a file with the symbols that
+    /// were stripped from this one.
+    pub(super) fn add_all<'d, R: ReadRef<'d>>(
+        &mut self,
+        elf: &ElfFile64<'d, Endianness, R>,
+    ) -> object::read::Result<()> {
         let (endian, all) = (elf.endian(), elf.elf_symbol_table());
         let names = names(elf, all)?;
         for symbol in all.iter() {

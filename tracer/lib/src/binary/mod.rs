@@ -5,6 +5,7 @@ mod code;
 mod contents;
 mod debug;
 mod demangle;
+mod embedded;
 mod error;
 mod functions;
 mod parts;

@@ -4,15 +4,17 @@ use super::debug_info::DebugInfo;
 use super::message::{FUNCTIONS, Function, Wants, shortened};
 use super::texts::{Text, Texts};
 use crate::binary::debug::is_of_build;
+use crate::binary::embedded::embedded;
 use crate::binary::{FileVersion, Parts, parts};
 use object::{
-    Object, ObjectSection, ObjectSegment, ObjectSymbol, SectionKind, SegmentFlags, SymbolKind,
+    Object, ObjectSection, ObjectSegment, ObjectSymbol, ReadRef, SectionKind, SegmentFlags,
+    SymbolKind,
 };
 use std::fs::File;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 
-/// The number of symbols that are kept. More belong to no sensible program.
+/// The number of symbols that are kept. No real program has more.
 const SYMBOLS: usize = 1 << 22;
 
 /// The number of symbols before an address that are tried: functions rarely contain others.
@@ -92,6 +94,11 @@ impl Program {
             ..Self::default()
         };
         this.add_symbols(&elf);
+        if let Some(file) = embedded(&elf)
+            && let Ok(embedded) = object::File::parse(&*file)
+        {
+            this.add_symbols(&embedded);
+        }
         // The symbols are of use even if a note or the link is malformed.
         let id = elf.build_id().ok().flatten().unwrap_or_default().to_vec();
         let link = elf.gnu_debuglink().ok().flatten();
@@ -135,7 +142,7 @@ impl Program {
         Ok(this)
     }
 
-    fn add_symbols(&mut self, elf: &ElfFile<'_>) {
+    fn add_symbols<'d, R: ReadRef<'d>>(&mut self, elf: &object::File<'d, R>) {
         for symbol in elf.symbols().chain(elf.dynamic_symbols()).take(SYMBOLS) {
             if symbol.kind() != SymbolKind::Text || symbol.is_undefined() {
                 continue;
@@ -238,8 +245,17 @@ pub(super) fn files(mut files: Vec<OwnedFd>, has_package: bool) -> Files {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use probe_testing::crafted::elf;
+    use probe_testing::crafted::{elf, stripped, xz};
     use std::io::Write;
+
+    #[test]
+    fn a_stripped_file_has_the_functions_of_the_embedded_one() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&stripped(&[(".gnu_debugdata", false, &xz(&elf(&[])))])).unwrap();
+        let program = Program::read(&file, &mut |_| (Vec::new(), None).into()).unwrap();
+        let found = Function { name: "f".to_owned(), offset: Some(7), source: None };
+        assert_eq!(program.functions(7), [found]);
+    }
 
     #[test]
     fn a_shared_file_is_wanted_by_its_build_id_and_name() {
