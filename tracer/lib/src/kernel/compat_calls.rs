@@ -105,7 +105,7 @@ mod tests {
         1030 T __x64_sys_getpid\n1030 T __ia32_sys_getpid\n1040 T __x64_sys_futex\n1050 T __ia32_sys_futex\n\
         1060 T __ia32_sys_futex_time32\n1070 T __ia32_compat_sys_socketcall\n1080 T __ia32_sys_ia32_pread64\n\
         1090 T __x64_sys_pread64\n1000 t __pfx___ia32_sys_openat\n\
-        10a0 W __ia32_sys_spu_run\n";
+        10a0 W __ia32_sys_spu_run\n10b0 t __ia32_sys_futex.cold\n10c0 t __ia32_compat_sys_setitimer.cold\n";
 
     #[test]
     fn a_call_has_the_functions_that_32_bit_programs_call() {

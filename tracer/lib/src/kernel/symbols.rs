@@ -186,10 +186,10 @@ pub(crate) fn functions(symbols: &str) -> impl Iterator<Item = (&str, Option<&st
     all(symbols).map(|symbol| (symbol.name, symbol.module))
 }
 
-/// The functions whose names begin with a prefix, except those in the place of functions that this kernel lacks: the rest
-/// of the name, and the address, which is 0 if the kernel hides it.
+/// The functions whose names begin with a prefix, except those in the place of functions that this kernel lacks, and parts of
+/// functions: the rest of the name, and the address, which is 0 if the kernel hides it.
 pub(crate) fn named<'t>(symbols: &'t str, prefix: &'t str) -> impl Iterator<Item = (&'t str, u64)> {
-    let own = all(symbols).filter(|symbol| !symbol.is_weak);
+    let own = all(symbols).filter(|symbol| !symbol.is_weak && !is_hidden(symbol.name));
     own.filter_map(move |symbol| Some((symbol.name.strip_prefix(prefix)?, symbol.address)))
 }
 
