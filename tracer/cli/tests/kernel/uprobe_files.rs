@@ -6,6 +6,7 @@ use crate::probe::commands::own;
 use crate::probe::strace::Calls;
 use crate::probe::{Run, assert_exit, compile, json_line, probe, stderr, stdout, succeed};
 use crate::uprobe_fixtures::{TRIPLE, calling};
+use rustix::process::Signal;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -120,6 +121,29 @@ fn the_files_of_a_process_are_probed_and_not_others_of_the_same_path() {
     std::fs::remove_file(&seen).unwrap();
     let (hits, errors) = removed.hits(&[&spec(&seen)]);
     assert_eq!(hits, expected, "{errors}");
+}
+
+/// What it had mapped is read before the trace begins.
+#[test]
+#[ignore = "needs root, BPF and uprobes: cargo xtask test"]
+fn a_process_that_ran_before_the_trace_has_names_after_its_end() {
+    let own = own();
+    let mut waiting = Waiting::start("exec \"$0\" \"$@\"", &own);
+    let (pid, spec) = (waiting.0.id().to_string(), format!("uprobe:{own}:{TRIPLE}(ustack)"));
+    let run = Run::start(["trace", &spec, "-F", "jsonl", "-p", &pid]);
+    // It reads nothing while the process runs.
+    run.signal(Signal::STOP);
+    drop(waiting.0.stdin.take());
+    assert!(waiting.0.wait().unwrap().success());
+    run.signal(Signal::CONT);
+    let output = run.finish();
+    let lines = stdout(&output);
+    let events: Vec<_> = lines.lines().map(json_line).filter(|one| one["time"].is_u64()).collect();
+    assert_eq!(events.len(), 7, "{}", stderr(&output));
+    for event in events {
+        let stack = event["args"]["ustack"].as_array().unwrap();
+        assert!(stack.iter().any(|frame| frame["symbol"] == TRIPLE), "{event}");
+    }
 }
 
 /// A program at a fixed address, far below those of others, like those of Go.

@@ -105,6 +105,11 @@ pub(crate) fn innermost_id(status: &str) -> Option<u32> {
     number_in(status, "NSpid:")
 }
 
+/// The process of a thread.
+pub(crate) fn process_of(tid: u32) -> Option<u32> {
+    number_in(&fs::read_to_string(format!("/proc/{tid}/status")).ok()?, "Tgid:")
+}
+
 /// The last number in a line of `/proc/PID/status`.
 fn number_in(status: &str, line: &str) -> Option<u32> {
     let numbers = status.lines().find_map(|one| one.strip_prefix(line))?;

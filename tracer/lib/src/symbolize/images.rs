@@ -1,5 +1,6 @@
 //! What processes have mapped, collected from kernel records.
 
+use super::mappings;
 use probe_perf::record::{MappedFile, Mapping};
 use std::collections::{HashMap, VecDeque};
 use std::ffi::OsStr;
@@ -120,12 +121,30 @@ impl Images {
         {
             self.forget_of(thread.pid, last.since);
         }
-        let mapped = &mut self.processes.entry(thread.pid).or_default().mapped;
         let end = begin.saturating_add(len);
-        let at = mapped.partition_point(|one| one.since <= time);
-        let new = Mapped { since: time, begin, end, file };
+        self.add(thread.pid, Mapped { since: time, begin, end, file });
+    }
+
+    /// Notes what a process had mapped when everything since then began to be noted. Returns whether there is room for more
+    /// processes.
+    pub(crate) fn map_first(&mut self, pid: u32, mappings: Vec<mappings::Mapping>) -> bool {
+        for mappings::Mapping { range, of } in mappings.into_iter().take(OF_PROCESS) {
+            let file = match of {
+                mappings::Mapped::File { path, inode, offset } => {
+                    Some((Arc::new(ElfFile { path, inode }), offset))
+                }
+                mappings::Mapped::Vdso | mappings::Mapped::Memory => None,
+            };
+            let (since, begin, end) = (self.complete_since, range.start, range.end);
+            self.add(pid, Mapped { since, begin, end, file });
+        }
+        self.taken < ROOM / 2
+    }
+
+    fn add(&mut self, pid: u32, new: Mapped) {
+        let mapped = &mut self.processes.entry(pid).or_default().mapped;
         self.taken += new.size();
-        mapped.insert(at, new);
+        mapped.insert(mapped.partition_point(|one| one.since <= new.since), new);
     }
 
     /// Notes that a process ended. It is remembered for a while.
@@ -149,7 +168,7 @@ impl Images {
         self.taken = self.taken + process.size() - before;
     }
 
-    /// Forgets everything if it is much: also what is of later times than this one.
+    /// Forgets everything if it takes too much memory, including what is later than this time.
     fn make_room(&mut self, time: u64) {
         self.latest = self.latest.max(time);
         if self.taken > ROOM {

@@ -32,7 +32,7 @@ pub(super) struct ThreadNames {
     ended: VecDeque<u32>,
     /// Threads with more names than are remembered.
     renamed: Vec<u32>,
-    /// The names that threads had in the beginning, if this process may become unable to see theirs.
+    /// The names that threads had in the beginning. They may end, or be hidden from this process, before their names are read.
     first: HashMap<u32, Comm>,
     /// What tasks with the id 0 are called.
     idle: &'static str,
@@ -42,9 +42,9 @@ impl ThreadNames {
     /// `is_nested` says that tasks of other PID namespaces have the id 0, too. Call it before giving up privileges.
     pub(super) fn new(is_nested: bool) -> Self {
         let idle = if is_nested { "idle or outside" } else { "swapper" };
-        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-        let first = if hide_processes(&mounts) { all_now() } else { HashMap::new() };
-        Self { threads: HashMap::new(), ended: VecDeque::new(), renamed: Vec::new(), first, idle }
+        let (threads, ended, renamed, first) =
+            (HashMap::new(), VecDeque::new(), Vec::new(), all_now());
+        Self { threads, ended, renamed, first, idle }
     }
 
     /// A thread has had a name since a time.
@@ -124,25 +124,15 @@ fn current(pid: u32, tid: u32) -> Option<Comm> {
 
 /// The names of all threads now, as far as they can be seen.
 fn all_now() -> HashMap<u32, Comm> {
-    let threads = |pid| numbers(format!("/proc/{pid}/task")).map(move |tid| (pid, tid));
+    let threads = |pid| numbers(&format!("/proc/{pid}/task")).map(move |tid| (pid, tid));
     let name = |(pid, tid)| Some((tid, current(pid, tid)?));
-    numbers("/proc".to_owned()).flat_map(threads).filter_map(name).collect()
+    numbers("/proc").flat_map(threads).take(THREADS).filter_map(name).collect()
 }
 
 /// The entries of a directory that are called by numbers.
-fn numbers(directory: String) -> impl Iterator<Item = u32> {
+pub(super) fn numbers(directory: &str) -> impl Iterator<Item = u32> + use<> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-}
-
-/// Whether, of these mounts, `/proc` hides the processes of other users from those without privileges (the option `hidepid` of
-/// proc(5)). The last one at a place counts.
-fn hide_processes(mounts: &str) -> bool {
-    let mut of_proc = mounts.lines().filter(|line| line.split(' ').nth(4) == Some("/proc"));
-    let options = of_proc.next_back().and_then(|line| line.rsplit(' ').next()).unwrap_or_default();
-    options.split(',').any(|option| {
-        option.strip_prefix("hidepid=").is_some_and(|how| !matches!(how, "0" | "off"))
-    })
 }
 
 fn padded(name: &[u8]) -> Comm {
@@ -196,18 +186,12 @@ mod tests {
     }
 
     #[test]
-    fn a_hidden_thread_has_the_name_that_it_had_first() {
+    fn a_thread_that_cannot_be_seen_has_the_name_that_it_had_first() {
         let mut names = ThreadNames::new(false);
         names.first.insert(PARENT.tid, padded(b"hidden"));
         assert_eq!(at(&mut names, PARENT.tid, 5), "hidden");
         let own = std::process::id();
         assert_eq!(all_now().get(&own), current(own, own).as_ref());
-        let mounts = |how: &str| {
-            format!("21 1 0:19 / /proc rw - proc proc rw{how}\n22 1 0:20 / /sys rw - sysfs sys rw")
-        };
-        let hide = ["", ",hidepid=0", ",hidepid=off", ",hidepid=invisible,gid=4", ",hidepid=2"];
-        let hide = hide.map(|how| hide_processes(&mounts(how)));
-        assert_eq!(hide, [false, false, false, true, true]);
     }
 
     #[test]

@@ -2,7 +2,10 @@
 
 use super::images::Images;
 use super::kernel_changes::KernelChanges;
+use super::mappings;
+use super::thread_names::numbers;
 use crate::kernel::capabilities::Capabilities;
+use crate::object::namespaces::process_of;
 use crate::session::privileges::{keep_for_samples, keep_only};
 use probe_perf::record::{Body, Record};
 use probe_perf::{Event, Flags, PerfError, Sampler, Software, Target};
@@ -18,6 +21,9 @@ const KERNEL_RING: usize = 64 << 10;
 
 /// Fewer records than these never fill a ring: a record has a path of up to 4 KiB, or the name of a symbol.
 const FEW: u64 = 50;
+
+/// How long the mappings of processes are read before a trace begins, at most.
+const AT_START: Duration = Duration::from_secs(1);
 
 /// How long to wait after an attempt to watch a CPU that came online.
 const RETRY: Duration = Duration::from_secs(1);
@@ -118,7 +124,28 @@ impl Watch {
         };
         let open = |target| Feed::open(OF_PROCESSES, RING, target);
         let of_processes = open(Target::System).or_else(|_| open(whole))?;
-        Ok(Self::with(Some(of_processes), Self::kernel_feed().ok()))
+        let mut this = Self::with(Some(of_processes), Self::kernel_feed().ok());
+        this.note_mapped(target);
+        Ok(this)
+    }
+
+    /// Notes what the processes of the target have mapped already. They may have ended when an address of theirs is looked up.
+    fn note_mapped(&mut self, target: &Target) {
+        let until = Instant::now() + AT_START;
+        let all: Vec<u32> = match target {
+            Target::Process(pid) | Target::ProcessAndChildren(pid) => vec![*pid],
+            Target::Processes(pids) | Target::ProcessesAndChildren(pids) => pids.clone(),
+            Target::ThisProcess => vec![std::process::id()],
+            Target::Thread(tid) => process_of(*tid).into_iter().collect(),
+            _ => numbers("/proc").collect(),
+        };
+        for pid in all {
+            // One that has ended or may not be inspected has none.
+            let mapped = mappings::read(&pid.to_string()).unwrap_or_default();
+            if !self.images.map_first(pid, mapped) || Instant::now() > until {
+                break;
+            }
+        }
     }
 
     /// Watches the kernel only.
@@ -180,9 +207,10 @@ impl Watch {
 
     /// Whether a process has mapped nothing else since a time.
     pub(super) fn is_same_since(&mut self, pid: u32, time: u64) -> bool {
-        let images = self.images_at(monotonic());
-        let now = images.all_since(pid, monotonic());
-        now.is_some() && now == images.all_since(pid, time)
+        let now = monotonic();
+        let images = self.images_at(now);
+        let mapped = images.all_since(pid, now);
+        mapped.is_some() && mapped == images.all_since(pid, time)
     }
 
     /// Whether a process has run the same program since a time.
@@ -270,8 +298,32 @@ fn sampler(flags: Flags, ring: usize, target: Target) -> Result<Sampler, PerfErr
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::symbolize::images::MappedCode;
     use probe_testing::skip::skip;
     use std::process::Command;
+
+    #[test]
+    fn what_a_process_had_mapped_before_is_known_after_its_end() {
+        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
+        let program = loop {
+            let program = std::fs::read_link(format!("/proc/{}/exe", child.id())).unwrap();
+            if program != std::env::current_exe().unwrap() {
+                break program;
+            }
+        };
+        let mapped = mappings::read(&child.id().to_string()).unwrap();
+        let is_of_program = |one: &mappings::Mapping| matches!(&one.of, mappings::Mapped::File { path, .. } if *path == program);
+        let mapped = mapped.into_iter().find(is_of_program).unwrap();
+        let mut watch = Watch::of_processes(&Target::Process(child.id())).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let time = monotonic();
+        let (begin, pid) = (mapped.range.start, child.id());
+        let found = watch.images_at(time).find(pid, time, begin);
+        let Some(MappedCode::InFile(file, offset)) = found else { panic!("{found:?}") };
+        let of = mappings::Mapped::File { path: file.path.clone(), inode: file.inode, offset };
+        assert_eq!(of, mapped.of);
+    }
 
     /// Otherwise its names would be read again for each hit, while anybody maps code without pause.
     #[test]
