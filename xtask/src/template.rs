@@ -95,7 +95,8 @@ fn write(folder: &Path, name: &str) -> Result<()> {
 
 /// Adapts a file of the template to a project's name, and its paths to the clone's root.
 fn adapt(text: &str, name: &str, root: &Path) -> String {
-    let named = text.replace(NAME, name).replace(&NAME.replace('-', "_"), &name.replace('-', "_"));
+    // The name of the crates first: the name of the packages has hyphens, so it is not in what replaces them.
+    let named = text.replace(&NAME.replace('-', "_"), &name.replace('-', "_")).replace(NAME, name);
     // Last, because the clone's path may contain the name.
     named.replace("path = \"../probe", &format!("path = \"{}/probe", root.display()))
 }

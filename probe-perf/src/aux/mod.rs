@@ -329,7 +329,9 @@ impl AuxTrace {
                     let flags = AuxFlags::from_bits_retain(flags);
                     return Some(Described { position, len, flags });
                 }
-                Body::Lost { lost, .. } => self.lost_records += lost,
+                Body::Lost { lost, .. } => {
+                    self.lost_records = self.lost_records.saturating_add(lost);
+                }
                 _ => {}
             }
         }

@@ -7,7 +7,7 @@ use std::io::{self, PipeReader, PipeWriter};
 use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
-use std::thread::JoinHandle;
+use std::sync::mpsc::{self, Receiver, SendError};
 
 /// A child that has forked and waits for [`release`](Self::release) before it executes its program.
 ///
@@ -15,8 +15,9 @@ use std::thread::JoinHandle;
 #[derive(Debug)]
 pub struct HeldChild {
     pid: u32,
+    /// Dropped before `release` is: the child exits then, and the thread that finds nobody here waits for it.
+    spawned: Receiver<io::Result<Child>>,
     release: PipeWriter,
-    spawning: JoinHandle<io::Result<Child>>,
 }
 
 impl HeldChild {
@@ -57,23 +58,26 @@ impl HeldChild {
         // allocates nor takes locks.
         unsafe { command.pre_exec(hold) };
         // spawn() returns after the child's exec, so it has a thread of its own.
-        let spawning = std::thread::Builder::new().name("probe".into()).spawn(move || {
+        let (sender, spawned) = mpsc::channel();
+        std::thread::Builder::new().name("probe".into()).spawn(move || {
             let child = command.spawn();
             // The child's ends must stay open until it has forked. If there is no child, closing them wakes the
             // parent.
             drop(pid_out);
             drop(go_in);
-            child
+            if let Err(SendError(Ok(mut unwanted))) = sender.send(child) {
+                let _ = unwanted.wait();
+            }
         })?;
         let mut pid = [0; size_of::<u32>()];
         let read = attempt("read", || rustix::io::read(&pid_in, &mut pid))?;
         if read != pid.len() {
-            return match spawning.join() {
+            return match spawned.recv() {
                 Ok(Err(error)) => Err(error),
                 _ => Err(io::Error::other("the child ended before it ran")),
             };
         }
-        Ok(Self { pid: u32::from_ne_bytes(pid), release: go_out, spawning })
+        Ok(Self { pid: u32::from_ne_bytes(pid), spawned, release: go_out })
     }
 
     /// The child's process id.
@@ -84,9 +88,8 @@ impl HeldChild {
     /// Lets the child execute its program. Fails with the error of the child's `execve`.
     pub fn release(self) -> io::Result<Child> {
         attempt("write", || rustix::io::write(&self.release, &[1]))?;
-        self.spawning
-            .join()
-            .unwrap_or_else(|_| Err(io::Error::other("the spawning thread panicked")))
+        let panicked = |_| Err(io::Error::other("the spawning thread panicked"));
+        self.spawned.recv().unwrap_or_else(panicked)
     }
 }
 
@@ -102,4 +105,24 @@ fn take_on(identity: &Identity) -> io::Result<()> {
 /// A pipe that is closed on exec: its reading and its writing end.
 pub(super) fn pipe() -> io::Result<(PipeReader, PipeWriter)> {
     attempt("pipe2", io::pipe)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn a_child_that_is_dropped_leaves_no_zombie() {
+        let held = HeldChild::spawn(Command::new("true")).unwrap();
+        let process = PathBuf::from(format!("/proc/{}", held.pid()));
+        assert!(process.exists());
+        drop(held);
+        let begin = Instant::now();
+        while process.exists() {
+            assert!(begin.elapsed() < Duration::from_secs(30), "nobody has waited for it");
+            std::thread::yield_now();
+        }
+    }
 }

@@ -11,8 +11,10 @@ use std::path::PathBuf;
 pub fn linked_function(name: &CStr) -> Option<(PathBuf, u64)> {
     // SAFETY: the name ends with a zero. Choosing an implementation has no effect but its result.
     let address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
-    let maps = fs::read_to_string("/proc/self/maps").ok()?;
-    maps.lines().find_map(|line| place_in(line, address.addr() as u64))
+    // Other mappings may be of files with any names.
+    let maps = fs::read("/proc/self/maps").ok()?;
+    let lines = maps.split(|&byte| byte == b'\n').filter_map(|line| str::from_utf8(line).ok());
+    lines.into_iter().find_map(|line| place_in(line, address.addr() as u64))
 }
 
 /// The path and the offset in the file, if an address is in the mapping of this line of `/proc/self/maps`.

@@ -33,6 +33,9 @@ pub enum TraceError {
     /// There is nothing to trace.
     #[error("no probe was given")]
     NoProbe,
+    /// There is no command to run.
+    #[error("no command was given")]
+    NoCommand,
     /// A field or predicate of a probe names something that does not exist or cannot be read.
     #[error(transparent)]
     Field(#[from] SpecError),

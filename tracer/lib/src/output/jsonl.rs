@@ -100,7 +100,7 @@ impl Form for Jsonl {
                 Value::Fault => faults = true,
                 Value::Truncated(_) => truncated = true,
                 Value::Integer(value) if field.shape.error(value).is_some() => {
-                    error = error_of(value);
+                    error = error_of(value).or(error);
                 }
                 _ => {}
             }

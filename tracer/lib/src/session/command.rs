@@ -41,7 +41,7 @@ impl TracedCommand {
     /// If `command` is empty, or the child cannot be forked, or would be in another PID namespace; and for a user, without
     /// `CAP_SETUID` and `CAP_SETGID`.
     pub fn hold(command: &[OsString], user: Option<&User>) -> Result<Self, TraceError> {
-        let program = command.first().ok_or(TraceError::NoProbe)?;
+        let program = command.first().ok_or(TraceError::NoCommand)?;
         namespaces::check_for_children()?;
         let name = user.map(|user| user.name.clone());
         let failed = |program: &OsStr, source| failed_to_run(program, name.as_deref(), source);
