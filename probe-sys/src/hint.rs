@@ -1,7 +1,13 @@
-//! Hints for users: what an errno of a call means, and what to do about it. Each hint ends an error message and may be
-//! empty.
+//! Words that messages share. Hints say what an errno of a call means, and what to do about it. Each hint ends an error
+//! message and may be empty.
 
 use std::io;
+
+/// A number with its noun, which takes an `s` unless there is one: `1 hit`, `2 hits`.
+pub fn counted(number: u64, noun: &str) -> String {
+    let s = if number == 1 { "" } else { "s" };
+    format!("{number} {noun}{s}")
+}
 
 /// The errno of an error; 0 if it has none.
 pub fn errno(error: &io::Error) -> i32 {

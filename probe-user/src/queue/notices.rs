@@ -3,6 +3,7 @@
 use crate::error::OpenError;
 use probe_common::tally::FailureClass;
 use probe_common::{BlockError, RecordKind};
+use probe_sys::hint::counted;
 use std::fmt;
 
 /// Outputs that found no room in a full ring.
@@ -30,13 +31,11 @@ impl Loss {
 
 impl fmt::Display for Loss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (number, noun) = match self.records {
-            Some(1) => (1, "record"),
-            Some(records) => (records, "records"),
-            None if self.count == 1 => (1, "output"),
-            None => (self.count, "outputs"),
+        let what = match self.records {
+            Some(records) => counted(records, "record"),
+            None => counted(self.count, "output"),
         };
-        write!(f, "{number} {noun} lost on CPU {}", self.cpu)
+        write!(f, "{what} lost on CPU {}", self.cpu)
     }
 }
 
@@ -63,8 +62,8 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { cpu, class, records } = self;
-        let noun = if *records == 1 { "record" } else { "records" };
-        write!(f, "{records} {noun} failed on CPU {cpu}: {}", class.name())
+        let records = counted(*records, "record");
+        write!(f, "{records} failed on CPU {cpu}: {}", class.name())
     }
 }
 
@@ -90,8 +89,8 @@ impl Dump {
 
 impl fmt::Display for Dump {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let events = if self.records == 1 { "event" } else { "events" };
-        write!(f, "dump {}: {} {events}", self.number.saturating_add(1), self.records)?;
+        let events = counted(self.records, "event");
+        write!(f, "dump {}: {events}", self.number.saturating_add(1))?;
         match self.overwritten {
             Some(before) => write!(f, ", {before} before them overwritten"),
             None => Ok(()),

@@ -8,6 +8,7 @@ use crate::running::ending::{Ending, Watched};
 use crate::running::privileges::{self, Running};
 use anyhow::Result;
 use probe_sys::escape::Escaped;
+use probe_sys::hint::counted;
 use probe_tracer::output::{Beside, LatencyFormat, json_line, labels};
 use probe_tracer::privileges::Armed;
 use probe_tracer::{
@@ -44,7 +45,7 @@ fn run<A: Armed>(
 fn not_followed(tasks: u64) -> String {
     match tasks {
         0 => String::new(),
-        _ => format!("; {tasks} tasks not followed (no room)"),
+        _ => format!("; {} not followed (no room)", counted(tasks, "task")),
     }
 }
 
@@ -116,7 +117,8 @@ fn summarize_counts(counts: &Counts) {
     };
     let (hits, unjudged) = (sum(|count| count.hits), sum(|count| count.unjudged));
     let hit = counts.probes.iter().filter(|(_, count)| count.hits > 0).count();
-    let mut text = format!("{hits} hits of {hit} of {} probes", counts.probes.len());
+    let probes = counted(counts.probes.len() as u64, "probe");
+    let mut text = format!("{} of {hit} of {probes}", counted(hits, "hit"));
     if unjudged > 0 {
         text += &format!("; the predicate could not be evaluated for {unjudged} more");
     }
@@ -148,7 +150,8 @@ fn summarize_latencies(latencies: &Latencies) {
     let called = timed.clone().filter(|calls| *calls > 0).count();
     let (timed, untimed) =
         (timed.sum::<u64>(), probes.iter().map(|(_, latency)| latency.untimed).sum::<u64>());
-    let mut text = format!("{timed} calls of {called} of {} functions", probes.len());
+    let functions = counted(probes.len() as u64, "function");
+    let mut text = format!("{} of {called} of {functions}", counted(timed, "call"));
     if untimed > 0 {
         text += &format!(
             "; {untimed} more not timed because programs interrupted each other, or the predicate could not be decided"

@@ -10,6 +10,7 @@ use crate::running::ending::{Begun, Ending};
 use crate::running::privileges::{self, Running};
 use anyhow::Result;
 use probe_perf::{Event, Flags, Next, Sampler, SamplerBuilder, SamplerCounts, Software};
+use probe_sys::hint::counted;
 use probe_tracer::{SampledStacks, Symbols};
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
@@ -80,7 +81,8 @@ fn builder(args: &Sample, command: Option<u32>) -> SamplerBuilder {
     };
     let flags = Flags::COMM | Flags::TASK | args.on_exec(command);
     // Wakeups are only for full rings: the rings are read every [`LOOK`] anyway.
-    let builder = builder.wake_after_bytes(args.buffer_size as u32 / 4).flags(flags);
+    let bytes = u32::try_from(args.buffer_size / 4).unwrap_or(u32::MAX);
+    let builder = builder.wake_after_bytes(bytes).flags(flags);
     events(args).into_iter().fold(builder.target(args.target(command)), SamplerBuilder::event)
 }
 
@@ -147,12 +149,12 @@ fn print(
 /// Reports what became of every record.
 fn summarize(counts: &SamplerCounts, of_probe: u64) {
     let SamplerCounts { samples, lost, throttled, malformed, .. } = counts;
-    let mut text = format!("{samples} samples, {lost} lost");
+    let mut text = format!("{}, {lost} lost", counted(*samples, "sample"));
     if *lost > 0 {
         text += " (a larger ring has more room: -B)";
     }
     if *throttled > 0 {
-        text += &format!(", throttled {throttled} times");
+        text += &format!(", throttled {}", counted(*throttled, "time"));
     }
     if *malformed > 0 {
         text += &format!(", {malformed} malformed");

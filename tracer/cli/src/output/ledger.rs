@@ -2,6 +2,7 @@
 
 use super::print::{report, report_as_is};
 use probe_sys::escape::Escaped;
+use probe_sys::hint::counted;
 use probe_tracer::output::{Beside, labels};
 use probe_tracer::{Account, LeftOut, NotShown, Probe, Provider};
 
@@ -18,6 +19,7 @@ pub(crate) fn report_not_shown(probes: &[Probe]) {
     let (name, fields) = (Escaped(first.spec().name().as_bytes()), fields.join(", "));
     let others = match incomplete.count() {
         0 => String::new(),
+        1 => "; another probe leaves out fields, too (see `probe info`)".to_owned(),
         others => format!("; {others} other probes leave out fields, too (see `probe info`)"),
     };
     report(format_args!("{name}: not shown: {fields}{others}"));
@@ -72,17 +74,9 @@ pub(crate) fn not_counted(follow_returns: bool) -> String {
 
 /// The hits that the kernel did not pass on, if any are known.
 pub(crate) fn skipped(hits: Option<u64>, follow_returns: bool) -> Option<String> {
-    let hits = hits.filter(|hits| *hits > 0)?;
-    let (s, returns) = (
-        if hits == 1 { "" } else { "s" },
-        if follow_returns { ", or too many calls were under way" } else { "" },
-    );
+    let hits = counted(hits.filter(|hits| *hits > 0)?, "hit");
+    let returns = if follow_returns { ", or too many calls were under way" } else { "" };
     Some(format!(
-        "{hits} hit{s} not passed on by the kernel, because another eBPF program was running{returns}"
+        "{hits} not passed on by the kernel, because another eBPF program was running{returns}"
     ))
-}
-
-/// A number of events, with the noun.
-pub(crate) fn events(count: u64) -> String {
-    format!("{count} {}", if count == 1 { "event" } else { "events" })
 }

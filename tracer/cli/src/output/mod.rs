@@ -10,6 +10,7 @@ pub(crate) mod stacks;
 
 pub(crate) use patient::{Patient, stdout};
 
+use probe_sys::hint::counted;
 use probe_tracer::Account;
 use probe_tracer::output::Printer;
 use probe_tracer::recording::Recorder;
@@ -37,7 +38,7 @@ impl<W: Write> Output for Printer<W> {
     }
 
     fn amount(&self) -> String {
-        ledger::events(self.printed())
+        counted(self.printed(), "event")
     }
 }
 
@@ -51,6 +52,6 @@ impl<W: Write> Output for Recorder<W> {
     }
 
     fn amount(&self) -> String {
-        ledger::events(self.recorded())
+        counted(self.recorded(), "event")
     }
 }

@@ -1,10 +1,11 @@
 //! Counted stacks.
 
 use super::{Output, stdout};
+use probe_sys::hint::counted;
 use probe_tracer::output::StackFormat;
 use probe_tracer::{Account, Probe, StackCounts, Symbols};
 use probe_user::common::RawRecord;
-use probe_user::{Consumer, CpuChange, Loss, Malformed};
+use probe_user::{Consumer, CpuChange, Malformed};
 use std::io::{self, BufWriter, Write};
 use std::ops::ControlFlow;
 
@@ -55,10 +56,6 @@ impl Consumer for Stacks {
         self.counts.caught_up()
     }
 
-    fn lost(&mut self, loss: Loss) -> ControlFlow<()> {
-        self.counts.lost(loss)
-    }
-
     fn malformed(&mut self, malformed: Malformed) -> ControlFlow<()> {
         self.counts.malformed(malformed)
     }
@@ -80,9 +77,6 @@ impl Output for Stacks {
     }
 
     fn amount(&self) -> String {
-        match self.counts.hits() {
-            1 => "1 hit".to_owned(),
-            hits => format!("{hits} hits"),
-        }
+        counted(self.counts.hits(), "hit")
     }
 }

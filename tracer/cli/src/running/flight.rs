@@ -6,7 +6,7 @@ use anyhow::{Result, anyhow};
 use probe_tracer::{Tracer, TracerBuilder};
 use probe_user::common::RawRecord;
 use probe_user::flight::{Dump, Trigger};
-use probe_user::{Batch, Consumer, CpuChange, Loss, Malformed, Options, Stop, Wakeup};
+use probe_user::{Batch, Consumer, CpuChange, Failure, Loss, Malformed, Options, Stop, Wakeup};
 use signal_hook::consts::SIGUSR2;
 use signal_hook::iterator::{Handle, Signals};
 use std::ops::ControlFlow;
@@ -88,6 +88,11 @@ impl Consumer for Pull {
         ControlFlow::Continue(())
     }
 
+    fn failed(&mut self, _: Failure) -> ControlFlow<()> {
+        self.0.pull();
+        ControlFlow::Continue(())
+    }
+
     fn malformed(&mut self, malformed: Malformed) -> ControlFlow<()> {
         log::warn!("{malformed}");
         ControlFlow::Continue(())
@@ -102,6 +107,10 @@ impl<O: Consumer> Consumer for Reported<'_, O> {
         self.0.record(cpu, record)
     }
 
+    fn longest(&self) -> usize {
+        self.0.longest()
+    }
+
     fn accepts(&mut self) -> ControlFlow<()> {
         self.0.accepts()
     }
@@ -112,6 +121,10 @@ impl<O: Consumer> Consumer for Reported<'_, O> {
 
     fn lost(&mut self, loss: Loss) -> ControlFlow<()> {
         self.0.lost(loss)
+    }
+
+    fn failed(&mut self, failure: Failure) -> ControlFlow<()> {
+        self.0.failed(failure)
     }
 
     fn malformed(&mut self, malformed: Malformed) -> ControlFlow<()> {

@@ -5,7 +5,7 @@ use crate::output::{Format, Printer};
 use crate::recording::{Recorder, Recording, RecordingError};
 use probe_common::RawRecord;
 use probe_user::flight::Dump;
-use probe_user::{Consumer, CpuChange, Loss, Malformed};
+use probe_user::{Consumer, CpuChange, Failure, Loss, Malformed};
 use std::io::{self, Write};
 use std::ops::ControlFlow;
 
@@ -63,6 +63,10 @@ impl Consumer for Log {
 
     fn lost(&mut self, loss: Loss) -> ControlFlow<()> {
         self.add(format!("{loss:?}"))
+    }
+
+    fn failed(&mut self, failure: Failure) -> ControlFlow<()> {
+        self.add(format!("{failure:?}"))
     }
 
     fn malformed(&mut self, malformed: Malformed) -> ControlFlow<()> {

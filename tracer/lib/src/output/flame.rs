@@ -2,6 +2,7 @@
 
 use crate::symbolize::stack::{EntryKind, Stack, StackEntry};
 use probe_sys::escape::Escaped;
+use probe_sys::hint::counted;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use svg::Document;
@@ -52,7 +53,7 @@ pub(super) fn write(stacks: &[(Stack, u64)], title: &str, out: &mut dyn Write) -
         root.add(&entries[..entries.len().min(DEEPEST)], *hits);
     }
     let height = HEAD + ROW * root.depth() as f64 + FOOT;
-    let heading = format!("{title}: {} hits", root.hits);
+    let heading = format!("{title}: {}", counted(root.hits, "hit"));
     let mut picture = Drawing { root: root.hits.max(1), height, document: document(WIDTH, height) };
     let left = WIDTH / 2.0 - LETTER * heading.chars().count() as f64 / 2.0;
     picture.document.append(text(left, 24.0, &heading));
@@ -96,7 +97,8 @@ impl Drawing {
             return;
         }
         let top = self.height - FOOT - ROW * (depth + 1) as f64;
-        let title = format!("{name}: {} hits, {:.1} %", node.hits, 100.0 * share);
+        let hits = counted(node.hits, "hit");
+        let title = format!("{name}: {hits}, {:.1} %", 100.0 * share);
         let bar = bar(left, top, width, ROW - 1.0, color(kind)).set("rx", 1);
         let mut group =
             Group::new().add(Title::new(Escaped(title.as_bytes()).to_string())).add(bar);
@@ -186,7 +188,7 @@ mod tests {
         let mut out = Vec::new();
         write(&[example("cat", &functions, 1)], "vfs_read", &mut out).unwrap();
         let picture = String::from_utf8(out).unwrap();
-        assert_eq!(picture.matches("f: 1 hits").count(), DEEPEST - 1);
+        assert_eq!(picture.matches("f: 1 hit,").count(), DEEPEST - 1);
     }
 
     #[test]

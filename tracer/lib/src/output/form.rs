@@ -6,10 +6,11 @@ use super::names::Names;
 use crate::resolve::event::TraceEvent;
 use crate::resolve::probe::Probe;
 use crate::resolve::shape::Field;
-use crate::session::ledger::{Account, Verdict, is_zero};
+use crate::session::ledger::{Account, Verdict, is_zero, reason_key};
 use crate::session::missed::Missed;
+use probe_common::tally::FailureClass;
 use probe_user::CpuChange;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -46,6 +47,8 @@ pub(super) enum Notice<'t> {
     },
     /// A gap in the records. Its exact time is unknown.
     Lost(Lost),
+    /// Records that failed for another reason than a full ring, up to a second ago.
+    Failed(Failed),
     /// Bytes that are not valid records.
     Malformed { cpu: u32, bytes: u64, reason: String },
     /// A CPU that went online or offline.
@@ -90,6 +93,19 @@ pub(super) struct Lost {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) records: Option<u64>,
     pub(super) outputs: u64,
+}
+
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Failed {
+    pub(super) cpu: u32,
+    pub(super) records: u64,
+    #[serde(serialize_with = "key")]
+    pub(super) reason: FailureClass,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "it is what serde calls")]
+fn key<S: Serializer>(class: &FailureClass, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(&reason_key(*class))
 }
 
 /// The members of an [`Account`] that are published.

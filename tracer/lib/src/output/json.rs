@@ -269,13 +269,13 @@ pub(super) fn number(out: &mut Vec<u8>, value: impl itoa::Integer) {
 }
 
 /// Whether a character stands for itself between quotes.
-pub(super) fn is_plain(byte: &u8) -> bool {
+pub(super) fn is_itself(byte: &u8) -> bool {
     matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\')
 }
 
 /// Writes untrusted text. Invalid UTF-8 becomes U+FFFD. Returns whether there was any.
 pub(super) fn string(out: &mut Vec<u8>, text: &[u8]) -> bool {
-    if text.iter().all(is_plain) {
+    if text.iter().all(is_itself) {
         out.push(b'"');
         out.extend_from_slice(text);
         out.push(b'"');

@@ -7,6 +7,7 @@ use super::value::Nanoseconds;
 use crate::resolve::probe::Probe;
 use crate::session::latency::{Latencies, Latency};
 use probe_sys::escape::Escaped;
+use probe_sys::hint::counted;
 use probe_tracer_common::histogram::Histogram;
 use serde::Serialize;
 use std::cmp::Reverse;
@@ -74,9 +75,9 @@ fn heading(Called { label, latency, .. }: &Called<'_>) -> String {
         Nanoseconds(Histogram::times(bucket).1)
     };
     format!(
-        "{}: {calls} {}, {} in all, mean {}, half up to {}, 99 % up to {}",
+        "{}: {}, {} in all, mean {}, half up to {}, 99 % up to {}",
         Escaped(label.as_bytes()),
-        if calls == 1 { "call" } else { "calls" },
+        counted(calls, "call"),
         Nanoseconds(histogram.total),
         Nanoseconds(histogram.mean().unwrap_or_default()),
         up_to(500),

@@ -2,7 +2,7 @@
 //! The closing bracket is optional, so truncated traces open, too.
 
 use super::clock::Stamp;
-use super::form::{Form, Lost, Notice};
+use super::form::{Form, Notice};
 use super::json;
 use super::labels::{Beside, labels};
 use super::names::Names;
@@ -11,6 +11,7 @@ use crate::resolve::event::{TraceEvent, Value};
 use crate::resolve::probe::Probe;
 use crate::resolve::shape::Shape;
 use probe_tracer_common::trace::{COMM_LEN, Task};
+use serde::Serialize;
 use std::collections::HashMap;
 
 /// Writes each event on the track of its thread.
@@ -20,11 +21,14 @@ pub(super) struct Perfetto {
     labels: Vec<String>,
     threads: HashMap<u32, Comm>,
     processes: HashMap<u32, Comm>,
-    /// The time of the last event. Losses are shown there, as they have no time of their own.
+    /// The time of the last event. Gaps are shown there, as they have no time of their own.
     last: Option<u64>,
-    /// Losses before the first event, where they are shown.
-    early: Vec<Lost>,
+    /// Gaps before the first event, where they are shown.
+    early: Vec<Gap>,
 }
+
+/// Records that are missing: what it is called, and its JSON object.
+type Gap = (&'static str, Vec<u8>);
 
 type Comm = [u8; COMM_LEN];
 
@@ -65,6 +69,16 @@ impl Perfetto {
             name(out, "process_name", task.pid, track, task.comm());
         }
     }
+
+    /// Writes a gap at the last event, or keeps it for the first one.
+    fn gap(&mut self, out: &mut Vec<u8>, name: &'static str, args: &impl Serialize) {
+        let mut object = Vec::new();
+        json::serialize(&mut object, args);
+        match self.last {
+            Some(time) => gap(out, &(name, object), time),
+            None => self.early.push((name, object)),
+        }
+    }
 }
 
 impl Form for Perfetto {
@@ -80,8 +94,8 @@ impl Form for Perfetto {
         self.name(out, event.task, track);
         let Some(label) = self.labels.get(event.probe as usize) else { return };
         self.last = Some(event.time);
-        for loss in std::mem::take(&mut self.early) {
-            lost(out, &loss, event.time);
+        for early in std::mem::take(&mut self.early) {
+            gap(out, &early, event.time);
         }
         out.extend_from_slice(br#"{"name":"#);
         json::string(out, label.as_bytes());
@@ -117,13 +131,11 @@ impl Form for Perfetto {
     fn notice(&mut self, out: &mut Vec<u8>, notice: &Notice<'_>) {
         match notice {
             Notice::Trace { .. } => out.extend_from_slice(b"[\n"),
-            Notice::Lost(loss) => match self.last {
-                Some(time) => lost(out, loss, time),
-                None => self.early.push(*loss),
-            },
+            Notice::Lost(lost) => self.gap(out, "LOST", lost),
+            Notice::Failed(failed) => self.gap(out, "FAILED", failed),
             Notice::Ledger { account, .. } => {
-                for loss in std::mem::take(&mut self.early) {
-                    lost(out, &loss, 0);
+                for early in std::mem::take(&mut self.early) {
+                    gap(out, &early, 0);
                 }
                 out.extend_from_slice(br#"{"name":"ledger","ph":"M","pid":0,"args":{"ledger":"#);
                 json::string(out, account.to_string().as_bytes());
@@ -162,22 +174,24 @@ fn name(out: &mut Vec<u8>, what: &str, pid: u32, tid: u32, of: &[u8]) {
     out.extend_from_slice(b"}},\n");
 }
 
-fn lost(out: &mut Vec<u8>, loss: &Lost, time: u64) {
-    microseconds(out, br#"{"name":"LOST","cat":"probe","ph":"i","s":"g","ts":"#, time);
+fn gap(out: &mut Vec<u8>, (name, args): &Gap, time: u64) {
+    put!(out, r#"{{"name":"{name}","cat":"probe""#);
+    microseconds(out, br#","ph":"i","s":"g","ts":"#, time);
     // Process 0 shows events without a process.
     out.extend_from_slice(br#","pid":0,"tid":0,"args":"#);
-    json::serialize(out, loss);
+    out.extend_from_slice(args);
     out.extend_from_slice(b"},\n");
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::form::Lost;
+    use super::super::form::{Failed, Lost};
     use super::super::tests::{probe, write};
     use super::*;
     use crate::output::Origin;
     use crate::resolve::event::tests::Hit;
     use crate::session::ledger::{Account, TraceLedger};
+    use probe_common::tally::FailureClass;
     use serde_json::{Value as Json, json};
     use std::slice;
 
@@ -226,14 +240,19 @@ mod tests {
     }
 
     #[test]
-    fn losses_before_the_first_event_are_shown_there() {
+    fn gaps_before_the_first_event_are_shown_there() {
         let read = probe("f", &[]);
         let (mut form, mut out) = begin(&read);
         form.notice(&mut out, &Notice::Lost(Lost { cpu: 1, records: Some(9), outputs: 2 }));
+        let failed = Failed { cpu: 1, records: 2, reason: FailureClass::NoEvent };
+        form.notice(&mut out, &Notice::Failed(failed));
         write(&mut form, &mut out, &Hit::new(b"cat", 0, &[]), &read, Stamp::Mono);
         let events = parsed(&out);
         let of = |name: &str| events.iter().find(|one| one["name"] == name).unwrap();
         assert_eq!(of("LOST")["ts"], of("f")["ts"]);
+        assert_eq!(of("FAILED")["ts"], of("f")["ts"]);
+        let args = json!({"cpu": 1, "records": 2, "reason": "no_event_for_the_CPU"});
+        assert_eq!(of("FAILED")["args"], args);
         let (mut form, mut out) = begin(&read);
         form.notice(&mut out, &Notice::Lost(Lost { cpu: 1, records: Some(9), outputs: 2 }));
         let account = Account::from(&TraceLedger::default());

@@ -1,7 +1,7 @@
 //! Writes the events of a drain in one of the formats.
 
 use super::clock::{Time, Times};
-use super::form::{Form, Lost, Notice};
+use super::form::{Failed, Form, Lost, Notice};
 use super::jsonl::Jsonl;
 use super::names::Names;
 use super::perfetto::Perfetto;
@@ -15,7 +15,7 @@ use crate::session::ledger::Account;
 use crate::symbolize::Symbols;
 use probe_common::RawRecord;
 use probe_user::flight::Dump;
-use probe_user::{Consumer, CpuChange, Loss, Malformed};
+use probe_user::{Consumer, CpuChange, Failure, Loss, Malformed};
 use std::io::{self, Write};
 use std::ops::ControlFlow;
 
@@ -163,6 +163,10 @@ impl<W: Write> Consumer for Printer<W> {
 
     fn lost(&mut self, Loss { cpu, records, count: outputs, .. }: Loss) -> ControlFlow<()> {
         self.notice(&Notice::Lost(Lost { cpu, records, outputs }))
+    }
+
+    fn failed(&mut self, Failure { cpu, class: reason, records, .. }: Failure) -> ControlFlow<()> {
+        self.notice(&Notice::Failed(Failed { cpu, records, reason }))
     }
 
     fn malformed(&mut self, malformed: Malformed) -> ControlFlow<()> {

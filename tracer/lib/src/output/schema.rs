@@ -7,12 +7,13 @@ use super::{Format, Printer};
 use crate::resolve::event::tests::Hit;
 use crate::resolve::event::{Addresses, Value};
 use crate::resolve::shape::{Enumeration, Shape};
-use crate::session::ledger::TraceLedger;
+use crate::session::ledger::{TraceLedger, reason_key};
 use jsonschema::Validator;
+use probe_common::tally::FailureClass;
 use probe_sys::escape::hostile::reaches_the_terminal_raw;
 use probe_user::OpenError;
 use probe_user::flight::Dump;
-use probe_user::{Consumer, CpuChange, Loss, Malformed, MalformedReason};
+use probe_user::{Consumer, CpuChange, Failure, Loss, Malformed, MalformedReason};
 use proptest::prelude::*;
 use serde_json::Value as Json;
 use std::sync::LazyLock;
@@ -112,6 +113,7 @@ fn a_trace_has_a_line_for_everything_and_all_validate() {
     assert!(printer.record(3, hit.record()).is_continue());
     assert!(printer.lost(Loss::new(1, 2, Some(9))).is_continue());
     assert!(printer.lost(Loss::new(1, 2, None)).is_continue());
+    assert!(printer.failed(Failure::new(1, FailureClass::Nested, 3)).is_continue());
     let reason = MalformedReason::RecordSize;
     assert!(printer.malformed(Malformed::new(0, 8, reason)).is_continue());
     let error = OpenError::Poll { cause: std::io::ErrorKind::OutOfMemory.into() };
@@ -129,14 +131,14 @@ fn a_trace_has_a_line_for_everything_and_all_validate() {
     let text = String::from_utf8(bytes).unwrap();
     let lines: Vec<_> = text.lines().map(valid).collect();
     let types: Vec<_> = lines.iter().map(|line| line["type"].as_str().unwrap()).collect();
-    let expected = "trace kprobe lost lost malformed cpu cpu cpu dump dump ledger";
+    let expected = "trace kprobe lost lost failed malformed cpu cpu cpu dump dump ledger";
     assert_eq!(types.join(" "), expected);
     assert_eq!(lines[0]["version"], 1);
     assert_eq!(
         lines[0]["probes"][0]["fields"][0],
         serde_json::json!({"name": "file", "shape": "pointer"})
     );
-    assert_eq!((&lines[10]["events"], &lines[10]["verdict"]), (&1.into(), &"complete".into()));
+    assert_eq!((&lines[11]["events"], &lines[11]["verdict"]), (&1.into(), &"complete".into()));
     // The offset and the local time must refer to the same moment.
     let offset: i128 = lines[0]["realtime_offset"].as_str().unwrap().parse().unwrap();
     let local: jiff::Timestamp = lines[1]["local"].as_str().unwrap().parse().unwrap();
@@ -164,6 +166,6 @@ fn the_schema_has_the_names_of_all_providers_and_reasons() {
     };
     let providers = crate::spec::Provider::ALL.map(crate::spec::Provider::name);
     assert_eq!(listed("/$defs/sort/enum"), [&["call"], &providers[..]].concat());
-    let reasons = probe_common::tally::FailureClass::ALL.map(|one| one.name().replace(' ', "_"));
-    assert_eq!(listed("/$defs/ledger/properties/reasons/propertyNames/enum"), reasons);
+    let reasons = FailureClass::ALL.map(reason_key);
+    assert_eq!(listed("/$defs/reason/enum"), reasons);
 }

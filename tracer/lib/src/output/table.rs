@@ -1,7 +1,7 @@
 //! Aligned columns.
 
 use super::clock::Stamp;
-use super::form::{Form, Lost, Notice};
+use super::form::{Failed, Form, Lost, Notice};
 use super::json;
 use super::labels::{Beside, labels};
 use super::names::{Named, Names};
@@ -69,7 +69,7 @@ impl Form for Table {
                 // Fast paths for the common cases: formatting takes several times as long as everything else.
                 (Shape::Unsigned, Value::Integer(value)) => json::number(out, value),
                 (Shape::Signed, Value::Integer(value)) => json::number(out, value.cast_signed()),
-                (Shape::Text, Value::Bytes(bytes)) if bytes.iter().all(json::is_plain) => {
+                (Shape::Text, Value::Bytes(bytes)) if bytes.iter().all(json::is_itself) => {
                     out.push(b'"');
                     out.extend_from_slice(bytes);
                     out.push(b'"');
@@ -101,6 +101,10 @@ impl Form for Table {
                     put!(out, " records={records}");
                 }
                 put!(out, " outputs={outputs}\n");
+            }
+            Notice::Failed(Failed { cpu, records, reason }) => {
+                row(out, ["-", &cpu.to_string(), "-", "-", "-", "FAILED"]);
+                put!(out, " records={records} reason=\"{}\"\n", reason.name());
             }
             _ => {}
         }
@@ -194,6 +198,7 @@ mod tests {
     use crate::resolve::event::Value;
     use crate::resolve::event::tests::Hit;
     use crate::resolve::shape::Shape;
+    use probe_common::tally::FailureClass;
     use std::slice;
 
     #[test]
@@ -242,6 +247,8 @@ mod tests {
         write(&mut bytes, &nothing, &probe("rt:x", &[]), Stamp::Delta(3));
         let lost = Notice::Lost(Lost { cpu: 3, records: Some(90), outputs: 2 });
         Table::new(&[]).notice(&mut bytes, &lost);
+        let failed = Failed { cpu: 1, records: 2, reason: FailureClass::NoEvent };
+        Table::new(&[]).notice(&mut bytes, &Notice::Failed(failed));
         let text = String::from_utf8(bytes).unwrap();
         assert_eq!(
             text.lines().collect::<Vec<_>>(),
@@ -253,6 +260,7 @@ mod tests {
                 "-    1.000000002   3     100     101 sh              x",
                 "+    0.000000003   3     100     101 sh              x",
                 "               -   3       -       - -               LOST                     records=90 outputs=2",
+                "               -   1       -       - -               FAILED                   records=2 reason=\"no event for the CPU\"",
             ]
         );
     }

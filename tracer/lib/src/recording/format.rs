@@ -64,6 +64,8 @@ pub(super) enum Tag {
     Clock = 8,
     /// A dump of a flight recorder, before its records.
     Dump = 9,
+    /// Records of a CPU that failed.
+    Failed = 10,
 }
 
 impl Tag {
@@ -75,7 +77,9 @@ impl Tag {
             Self::Header | Self::Ledger => 64 << 20,
             // Those of one event.
             Self::Symbols => 4 << 20,
-            Self::Lost | Self::Malformed | Self::Cpu | Self::Clock | Self::Dump => 64 << 10,
+            Self::Lost | Self::Failed | Self::Malformed | Self::Cpu | Self::Clock | Self::Dump => {
+                64 << 10
+            }
         }
     }
 }

@@ -1,8 +1,9 @@
-//! The sections about losses, malformed data, CPUs and dumps.
+//! The sections about missing records, malformed data, CPUs and dumps.
 
+use probe_common::tally::FailureClass;
 use probe_common::{BlockError, RecordKind};
 use probe_user::flight::Dump;
-use probe_user::{CpuChange, Malformed, MalformedReason};
+use probe_user::{CpuChange, Failure, Malformed, MalformedReason};
 use serde::{Deserialize, Serialize};
 
 /// A gap in the records.
@@ -10,6 +11,25 @@ use serde::{Deserialize, Serialize};
 pub(super) struct LossNote {
     pub(super) outputs: u64,
     pub(super) records: Option<u64>,
+}
+
+/// Records that failed.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct FailureNote {
+    records: u64,
+    /// The number of the [`FailureClass`].
+    class: u32,
+}
+
+impl FailureNote {
+    pub(super) fn of(Failure { class, records, .. }: Failure) -> Self {
+        Self { records, class: class as u32 }
+    }
+
+    pub(super) fn failure(self, cpu: u32) -> Failure {
+        let class = FailureClass::ALL.into_iter().find(|&class| class as u32 == self.class);
+        Failure::new(cpu, class.unwrap_or(FailureClass::Other), self.records)
+    }
 }
 
 /// Skipped bytes.

@@ -4,7 +4,7 @@ use super::format::{BLOCK_AT, MAGIC, Preamble, Tag, VERSION};
 use super::header::Header;
 use super::input::{Input, RecordingError, Section, malformed};
 use super::name_sizes::NameSizes;
-use super::notes::{CpuNote, DumpNote, LossNote, MalformedNote};
+use super::notes::{CpuNote, DumpNote, FailureNote, LossNote, MalformedNote};
 use crate::output::{ClockChanges, ClockNotes, Origin};
 use crate::resolve::event::TraceEvent;
 use crate::resolve::probe::Probe;
@@ -225,6 +225,7 @@ impl<R: Read> Recording<R> {
                 let LossNote { outputs, records } = input.json(section)?;
                 consumer.lost(Loss::new(cpu, outputs, records))
             }
+            Tag::Failed => consumer.failed(input.json::<FailureNote>(section)?.failure(cpu)),
             Tag::Malformed => {
                 consumer.malformed(input.json::<MalformedNote>(section)?.malformed(cpu))
             }

@@ -17,10 +17,11 @@ use crate::resolve::shape::{Enumeration, Field, Shape};
 use crate::session::ledger::TraceLedger;
 use crate::symbolize::{Learnt, SymbolAccess, Symbols};
 use crate::{Account, Origin};
+use probe_common::tally::FailureClass;
 use probe_common::{BlockError, RawRecord, Record, RecordKind};
 use probe_tracer_common::trace::ProbeHit;
 use probe_user::flight::Dump;
-use probe_user::{Consumer, CpuChange, Loss, Malformed, MalformedReason, OpenError};
+use probe_user::{Consumer, CpuChange, Failure, Loss, Malformed, MalformedReason, OpenError};
 use proptest::prelude::*;
 use std::io;
 use std::ops::ControlFlow;
@@ -63,6 +64,9 @@ fn give(to: &mut impl Consumer) {
     }
     let _ = to.lost(Loss::new(1, 2, Some(9)));
     let _ = to.lost(Loss::new(1, 2, None));
+    for class in FailureClass::ALL {
+        let _ = to.failed(Failure::new(1, class, 3));
+    }
     let block = MalformedReason::Block;
     for reason in [
         MalformedReason::Positions,
@@ -568,16 +572,6 @@ impl Consumer for Followed {
         self.0.push(0);
         ControlFlow::Continue(())
     }
-
-    fn lost(&mut self, _: Loss) -> ControlFlow<()> {
-        ControlFlow::Continue(())
-    }
-
-    fn malformed(&mut self, _: Malformed) -> ControlFlow<()> {
-        ControlFlow::Continue(())
-    }
-
-    fn cpu_changed(&mut self, _: CpuChange<'_>) {}
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::format::{ALIGN, BLOCK_AT, MAGIC, Preamble, SectionHeader, Tag, VERSION};
 use super::header::Header;
-use super::notes::{CpuNote, DumpNote, LossNote, MalformedNote};
+use super::notes::{CpuNote, DumpNote, FailureNote, LossNote, MalformedNote};
 use crate::output::pieces::Pieces;
 use crate::output::{ClockChanges, Names, Origin, log_cpu_change};
 use crate::resolve::event::{TraceEvent, Value};
@@ -14,7 +14,7 @@ use probe_common::limits::{MAX_PAYLOAD, RECORD_ALIGN};
 use probe_common::record::RecordHeader;
 use probe_common::{BlockPrefix, RawRecord};
 use probe_user::flight::Dump;
-use probe_user::{Consumer, CpuChange, Loss, Malformed};
+use probe_user::{Consumer, CpuChange, Failure, Loss, Malformed};
 use serde::Serialize;
 use std::io::{self, Write};
 use std::iter;
@@ -192,6 +192,10 @@ impl<W: Write> Consumer for Recorder<W> {
 
     fn lost(&mut self, Loss { cpu, count: outputs, records, .. }: Loss) -> ControlFlow<()> {
         self.note(Tag::Lost, cpu, &LossNote { outputs, records })
+    }
+
+    fn failed(&mut self, failure: Failure) -> ControlFlow<()> {
+        self.note(Tag::Failed, failure.cpu, &FailureNote::of(failure))
     }
 
     fn malformed(&mut self, malformed: Malformed) -> ControlFlow<()> {

@@ -65,7 +65,7 @@ pub struct TracerBuilder {
     filter: Filter,
     /// Threads that the filter compares with.
     threads: Vec<u32>,
-    /// Several processes, one of which a task has to belong to.
+    /// A task must belong to one of these processes.
     processes: Vec<u32>,
     order: Order,
     calls: bool,
@@ -139,7 +139,7 @@ impl TracerBuilder {
     }
 
     /// With `detach`, a process in the background detaches the probes if there are many. The kernel takes up to 0.05 s for
-    /// each, and this process need not wait. They have no effect any more when the trace has ended or could not start.
+    /// each, and this process does not wait. The probes have no effect once the trace has ended or could not start.
     /// By default, this process waits.
     #[must_use]
     pub fn detach_in_background(mut self, detach: bool) -> Self {
@@ -185,31 +185,24 @@ impl TracerBuilder {
     #[must_use]
     pub fn thread(mut self, tid: u32) -> Self {
         self.threads.push(tid);
-        self.filter.add(
-            FieldBase::Builtin(Builtin::Tid),
-            Operator::Equal,
-            Operand::Integer(tid.into()),
-        );
-        self
+        self.select(Builtin::Tid, Operand::Integer(tid.into()))
     }
 
     /// Narrows the target to the threads of this user, by real user id (`bpf_get_current_uid_gid`
     /// in bpf-helpers(7)).
     #[must_use]
-    pub fn user(mut self, uid: u32) -> Self {
-        self.filter.add(
-            FieldBase::Builtin(Builtin::Uid),
-            Operator::Equal,
-            Operand::Integer(uid.into()),
-        );
-        self
+    pub fn user(self, uid: u32) -> Self {
+        self.select(Builtin::Uid, Operand::Integer(uid.into()))
     }
 
     /// Narrows the target to threads with this name, which has at most 15 bytes.
     #[must_use]
-    pub fn named(mut self, comm: impl AsRef<[u8]>) -> Self {
-        let name = Operand::Text(comm.as_ref().to_vec());
-        self.filter.add(FieldBase::Builtin(Builtin::Comm), Operator::Equal, name);
+    pub fn named(self, comm: impl AsRef<[u8]>) -> Self {
+        self.select(Builtin::Comm, Operand::Text(comm.as_ref().to_vec()))
+    }
+
+    fn select(mut self, builtin: Builtin, operand: Operand) -> Self {
+        self.filter.add(FieldBase::Builtin(builtin), Operator::Equal, operand);
         self
     }
 
@@ -534,7 +527,7 @@ impl TracerBuilder {
         Ok(config)
     }
 
-    /// The processes whose files the probes of programs and libraries are in, if not all are traced.
+    /// The processes whose view of the file system decides which programs and libraries are probed. Empty if all are traced.
     fn targets(&self) -> Vec<u32> {
         match self.target {
             Target::Process(pid) | Target::Descendants(pid) => vec![pid],

@@ -3,6 +3,7 @@
 use crate::session::missed::Missed;
 use probe_common::tally::FailureClass;
 use probe_sys::escape::Escaped;
+use probe_sys::hint::counted;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -99,8 +100,7 @@ impl From<&TraceLedger> for Account {
     fn from(ledger: &TraceLedger) -> Self {
         let (records, tally) = (&ledger.records, ledger.records.tally());
         let failed = FailureClass::ALL.into_iter().filter(|&class| tally.failed_for(class) > 0);
-        let reason =
-            |class: FailureClass| (class.name().replace(' ', "_"), tally.failed_for(class));
+        let reason = |class: FailureClass| (reason_key(class), tally.failed_for(class));
         Self {
             attempted: tally.attempted(),
             handled: records.handled(),
@@ -126,6 +126,11 @@ impl From<&TraceLedger> for Account {
     }
 }
 
+/// What a reason for failures is called in JSON.
+pub(crate) fn reason_key(class: FailureClass) -> String {
+    class.name().replace(' ', "_")
+}
+
 /// For serde, which leaves zeros out.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "it is what serde calls")]
 pub(crate) fn is_zero(count: &u64) -> bool {
@@ -136,7 +141,7 @@ pub(crate) fn is_zero(count: &u64) -> bool {
 impl fmt::Display for Account {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.not_followed > 0 {
-            write!(f, "{} tasks not followed (no room); ", self.not_followed)?;
+            write!(f, "{} not followed (no room); ", counted(self.not_followed, "task"))?;
         }
         write!(f, "{}", Escaped(self.records.as_bytes()))?;
         if self.verdict == Verdict::ExceptSkipped {
@@ -144,8 +149,7 @@ impl fmt::Display for Account {
         }
         match self.late {
             0 => Ok(()),
-            1 => f.write_str("; 1 event out of order"),
-            late => write!(f, "; {late} events out of order"),
+            late => write!(f, "; {} out of order", counted(late, "event")),
         }
     }
 }

@@ -8,6 +8,7 @@ use crate::object::per_cpu::PerCpu;
 use crate::resolve::probe::Probe;
 use crate::session::ledger::is_zero;
 use aya::maps::{HashMap, MapError};
+use probe_sys::hint::counted;
 use probe_tracer_common::call::{CALL_COUNTS, CALLS, CallCounts, CallKey, PART, USER_CALLS};
 use probe_tracer_common::sampling::{SAMPLED, Sampled};
 use probe_tracer_common::wait::UNDECIDED;
@@ -61,13 +62,13 @@ impl Missed {
 /// 7 hits sampled out`
 impl fmt::Display for Missed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let calls = if self.calls() == 1 { "call" } else { "calls" };
         let reasons = [("no room to keep them", self.no_room), ("return not seen", self.no_return)];
         let reasons = reasons.iter().filter(|(_, count)| *count > 0);
         let reasons: Vec<_> = reasons.map(|(why, count)| format!("{why} {count}")).collect();
         let mut parts = Vec::new();
         if !reasons.is_empty() {
-            parts.push(format!("{} {calls} missed ({})", self.calls(), reasons.join(", ")));
+            let calls = counted(self.calls(), "call");
+            parts.push(format!("{calls} missed ({})", reasons.join(", ")));
         }
         for (hits, what) in [
             (self.by_kernel.unwrap_or(0), "not passed on by the kernel"),
@@ -75,8 +76,7 @@ impl fmt::Display for Missed {
             (self.undecided, "undecided (not everything that the predicate needs could be read)"),
         ] {
             if hits > 0 {
-                let s = if hits == 1 { "" } else { "s" };
-                parts.push(format!("{hits} hit{s} {what}"));
+                parts.push(format!("{} {what}", counted(hits, "hit")));
             }
         }
         f.write_str(&parts.join("; "))

@@ -6,7 +6,7 @@ use crate::resolve::shape::Shape;
 use crate::symbolize::Symbols;
 use crate::symbolize::stack::{Stack, StackTable};
 use probe_common::RawRecord;
-use probe_user::{Consumer, CpuChange, Loss, Malformed};
+use probe_user::{Consumer, CpuChange, Malformed};
 use std::ops::ControlFlow;
 
 /// Counts hits of probes by the stacks in their events.
@@ -74,11 +74,6 @@ impl Consumer for StackCounts {
 
     fn caught_up(&mut self) -> ControlFlow<()> {
         self.counts.caught_up();
-        ControlFlow::Continue(())
-    }
-
-    /// Losses are reported by the ledger.
-    fn lost(&mut self, _: Loss) -> ControlFlow<()> {
         ControlFlow::Continue(())
     }
 

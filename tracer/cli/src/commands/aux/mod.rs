@@ -12,6 +12,7 @@ use anyhow::{Result, anyhow, bail};
 use files::{Output, Snapshot, Snapshots, name};
 use probe_perf::{AuxFlags, AuxMode, AuxTrace, AuxTraces, Sampler};
 use probe_sys::escape::Escaped;
+use probe_sys::hint::counted;
 use records::Records;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -208,22 +209,22 @@ impl Written {
             Self::Pieces(outputs) => {
                 let sum = |of: fn(&Output) -> u64| outputs.iter().map(of).sum::<u64>();
                 format!(
-                    "{} bytes in {} files in {dir}, {} skipped, {} records lost, {} pieces truncated",
-                    sum(|one| one.bytes),
-                    outputs.len(),
+                    "{} in {} in {dir}, {} skipped, {} lost, {} truncated",
+                    counted(sum(|one| one.bytes), "byte"),
+                    counted(outputs.len() as u64, "file"),
                     sum(|one| one.skipped),
-                    sum(|one| one.lost),
-                    sum(|one| one.truncated),
+                    counted(sum(|one| one.lost), "record"),
+                    counted(sum(|one| one.truncated), "piece"),
                 )
             }
             Self::Snapshots(Snapshots { files, count, .. }) => {
                 let sum = |of: fn(&Snapshot) -> u64| files.iter().map(of).sum::<u64>();
-                let snapshots = if *count == 1 { "snapshot" } else { "snapshots" };
                 format!(
-                    "{} bytes in {count} {snapshots} in {dir}, {} records lost, {} pieces truncated",
-                    sum(|one| one.bytes as u64),
-                    sum(|one| one.lost),
-                    sum(|one| one.flags.contains(AuxFlags::TRUNCATED).into()),
+                    "{} in {} in {dir}, {} lost, {} truncated",
+                    counted(sum(|one| one.bytes as u64), "byte"),
+                    counted(*count, "snapshot"),
+                    counted(sum(|one| one.lost), "record"),
+                    counted(sum(|one| one.flags.contains(AuxFlags::TRUNCATED).into()), "piece"),
                 )
             }
         }
