@@ -199,7 +199,7 @@ pub struct Task {
 pub struct Throttled {
     /// The time, in nanoseconds of the event's clock.
     pub time: u64,
-    /// The id of the event, or of its group's leader.
+    /// The id of the event, or of the event that it was inherited from.
     pub id: u64,
     /// The id of the event itself.
     pub stream_id: u64,

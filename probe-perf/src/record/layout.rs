@@ -19,7 +19,7 @@ bitflags::bitflags! {
         const READ = 1 << 4;
         /// The call chain.
         const CALLCHAIN = 1 << 5;
-        /// The id of the event, or of its group's leader.
+        /// The id of the event, or of the event that it was inherited from.
         const ID = 1 << 6;
         /// The CPU.
         const CPU = 1 << 7;
@@ -127,7 +127,7 @@ pub struct SampleId {
     pub thread: Option<Thread>,
     /// The time, in nanoseconds of the event's clock.
     pub time: Option<u64>,
-    /// The id of the event, or of its group's leader.
+    /// The id of the event, or of the event that it was inherited from.
     pub id: Option<u64>,
     /// The id of the event itself.
     pub stream_id: Option<u64>,

@@ -27,7 +27,7 @@ pub struct Sample<'r> {
     pub time: Option<u64>,
     /// The address that was accessed; some events store another value here.
     pub addr: Option<u64>,
-    /// The id of the event, or of its group's leader.
+    /// The id of the event, or of the event that it was inherited from.
     pub id: Option<u64>,
     /// The id of the event itself.
     pub stream_id: Option<u64>,

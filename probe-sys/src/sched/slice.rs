@@ -8,7 +8,7 @@ use std::time::Duration;
 pub const SHORTEST: Duration = Duration::from_micros(100);
 
 /// Requests time slices of this length for the calling thread (6.12+). When it wakes, it preempts a thread with longer
-/// slices. Threads with a policy other than `SCHED_OTHER` have no slices and are left as they are.
+/// slices. Threads with a policy other than `SCHED_OTHER` are left as they are.
 pub fn set(slice: Duration) -> io::Result<()> {
     let mut attributes = get()?;
     if attributes.sched_policy == libc::SCHED_OTHER as u32 {

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 /// `CLOCK_MONOTONIC` of the initial time namespace, which stamps every record.
 pub fn monotonic() -> u64 {
     let time = nanoseconds(ClockId::Monotonic);
-    // What is not known is refused where traces begin.
+    // A trace refuses to begin if the offset is unknown.
     time.wrapping_sub_signed(namespace_offset().unwrap_or(0))
 }
 

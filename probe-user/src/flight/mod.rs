@@ -183,7 +183,7 @@ impl EvPipe {
         for (number, queue) in self.coverage.queues.iter_mut().enumerate() {
             let cpu = queue.cpu();
             let sent = |kind| Some(sent.as_ref()?.get(&(cpu, kind)).copied().unwrap_or(0));
-            queue.find(number as u32, &mut found, sent, consumer)?;
+            queue.find(number, &mut found, sent, consumer)?;
         }
         // The sort is stable, and fast for a few long sorted runs, as here.
         found.sort_by_key(|record: &FoundRecord| record.time);

@@ -15,7 +15,7 @@ use std::sync::Arc;
 pub(crate) struct FoundRecord {
     pub(crate) time: u64,
     /// The number of its queue in this dump.
-    pub(crate) queue: u32,
+    pub(crate) queue: usize,
     /// The index of its ring in the queue, oldest first.
     ring: u16,
     /// The distance from the first record of its block, in bytes.
@@ -44,7 +44,7 @@ impl EvQueue {
     /// that this CPU has sent, if it is known.
     pub(crate) fn find<C: Consumer>(
         &mut self,
-        queue: u32,
+        queue: usize,
         records: &mut Vec<FoundRecord>,
         sent: impl Fn(RecordKind) -> Option<u64>,
         consumer: &mut C,

@@ -30,7 +30,7 @@ impl Failures {
         Self { cpus, next, seen: Some(0), reported: BTreeMap::new() }
     }
 
-    /// Looks at another CPU, too, or no more.
+    /// Starts or stops watching a CPU.
     pub(crate) fn set_watched(&mut self, cpu: u32, is_watched: bool) {
         if let Some(cpus) = &mut self.cpus {
             cpus.retain(|&one| one != cpu);
@@ -44,8 +44,8 @@ impl Failures {
         self.reported.extend(earlier.reported.extract_if(.., |(of, _), _| *of == cpu));
     }
 
-    /// What has failed and is not reported yet. `None` if it is not time to look yet. In the control page, CPUs count their
-    /// failures, which is little to read, other than the counts by kind.
+    /// What has failed and is not reported yet. `None` if it is not time to look yet. It first reads the failure counts in the
+    /// control page, which is cheaper than reading the counts by kind.
     pub(crate) fn look(
         &mut self,
         accounts: &Accounts,
@@ -89,7 +89,7 @@ impl Failures {
         *self.reported.entry((failure.cpu, failure.class)).or_default() += failure.records;
     }
 
-    /// Has the next look find what is not reported yet.
+    /// Makes the next look return whatever has not been reported yet.
     pub(crate) fn look_again(&mut self) {
         (self.next, self.seen) = (Instant::now(), None);
     }

@@ -3,7 +3,7 @@
 /// The CPUs whose rings the next drain looks at.
 #[derive(Debug)]
 pub(crate) struct Due {
-    /// Whether it looks at every ring, because nobody knows which have records.
+    /// Whether the next drain looks at every ring, because it is unknown which have records.
     all: bool,
     /// CPUs that have woken the consumer, or that an earlier drain has left.
     cpus: Vec<u32>,

@@ -128,7 +128,7 @@ impl EvPipe {
         Self::ledger_of(std::iter::once(self))
     }
 
-    /// Whether this process has the rings. One that was forked from it has not.
+    /// Whether this process owns the rings. A forked child does not.
     pub(crate) fn is_here(&self) -> bool {
         self.coverage.queues.are_here()
     }
@@ -188,7 +188,7 @@ impl EvPipe {
     pub(crate) fn count_rejected<C: Consumer>(&mut self, consumer: &mut C) {
         while let Some((cpu, records)) = consumer.rejected() {
             if let Ok(at) = self.coverage.queues.position(cpu) {
-                self.coverage.queues.at(at as u32).reject(records);
+                self.coverage.queues.at(at).reject(records);
             }
         }
     }

@@ -147,11 +147,11 @@ impl Queues {
         }
     }
 
-    /// Whether a CPU that is online belongs to another consumer. If that has taken over every CPU so far, the new ones are
-    /// its, too.
+    /// Whether a CPU that is online belongs to another consumer. If that one has taken over every CPU so far, new CPUs belong
+    /// to it, too.
     fn is_of_another(&self, cpu: u32) -> bool {
         match self.position(cpu) {
-            // What it gave up stays so: its accounts have ended.
+            // A CPU that was given up is not taken back: its accounts have ended.
             Ok(at) => self.queues[at].is_taken_over() || self.claims.has_lost(cpu),
             Err(_) => self.are_lost() || self.claims.has_event(cpu),
         }
@@ -367,8 +367,8 @@ impl Queues {
     }
 
     /// The queue at an index.
-    pub(crate) fn at(&mut self, place: u32) -> &mut EvQueue {
-        &mut self.queues[place as usize]
+    pub(crate) fn at(&mut self, index: usize) -> &mut EvQueue {
+        &mut self.queues[index]
     }
 
     /// The index of the queue of a CPU, or where to insert it.

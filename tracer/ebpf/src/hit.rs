@@ -153,9 +153,9 @@ pub(crate) fn read_into<H: Hook, C: EbpfContext>(
     read_fields::<H>(ctx.as_ptr(), &raw mut **hit, depth, probe, sieved)
 }
 
-// In a program that is loaded for one probe, user space replaces the next two functions by what the probe's table says,
-// without the table. The arguments and the result are hidden from the compiler, which would draw conclusions from the bodies
-// that stand here.
+// In a program that is loaded for one probe, user space replaces the bodies of the next two functions with instructions
+// compiled from the probe's table. The arguments and the result are hidden from the compiler, which would draw conclusions
+// from the bodies that stand here.
 
 /// What is known about a hit before anything is reserved: that the predicate rejects it, that it accepts it, or that
 /// it is undecided.
@@ -178,7 +178,7 @@ fn read_fields<H: Hook>(
 ) -> u32 {
     let hit = black_box(hit);
     if black_box(sieved) > fetch::UNDECIDED {
-        // Never. This keeps the function for what is put here.
+        // Never taken. It keeps this function in the object for the code that replaces its body.
         return fetch::judge(probe, depth, moment::EARLY);
     }
     let Some(table) = fetch::table(probe) else { return fetch::REJECTED };

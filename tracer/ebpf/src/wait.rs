@@ -11,7 +11,7 @@
 //! A call is known by the registers with which the process entered the kernel ([`call`]). A program's function has no such
 //! call. So hits of one wait only for strings in the program's own file ([`fetch::wait_in_image`]), which stays mapped.
 //!
-//! A waiting hit is kept in a place of its thread. Who works on a place holds it: the program that keeps the hit, the one
+//! A waiting hit is kept in a place of its thread. A program that works on a place holds it: the program that keeps the hit, the one
 //! that reads it again, or the one that ends its wait. Others leave it alone. So a hit is sent once, and no part of it is
 //! replaced while it is copied.
 //!
@@ -112,7 +112,7 @@ impl Place {
 
     #[inline(always)]
     fn release(self) {
-        // Who could hold the place, can release it.
+        // If holding the place succeeded, so does releasing it.
         let _ = WAITING_HELD.remove(self.key(0));
     }
 }

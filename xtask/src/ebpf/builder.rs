@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use object::build::elf::{self, SectionData};
 use object::elf::SHT_STRTAB;
 use probe_build::{Rustc, linker};
@@ -19,7 +19,7 @@ pub(crate) struct Builder {
     target: PathBuf,
     flags: String,
     /// Folders of this machine whose paths must not appear in an object.
-    private: Vec<PathBuf>,
+    private: [PathBuf; 4],
 }
 
 impl Builder {
@@ -29,7 +29,7 @@ impl Builder {
         toolchain::ensure_sources(&rustc, &cache)?;
         let linker = linker::ensure(&rustc, &cache, toolchain::begin)?;
         process::quiet(cargo().args(["fetch", "--quiet", "--target", TARGET]))?;
-        let private = vec![workspace::root(), cargo_home()?, rustc.sysroot.clone(), cache.path("")];
+        let private = [workspace::root(), cargo_home()?, rustc.sysroot.clone(), cache.path("")];
         let flags = flags(&private, &linker)?;
         Ok(Self { rustc, target: workspace.target().join("ebpf"), flags, private })
     }
@@ -69,9 +69,8 @@ impl Builder {
     }
 }
 
-fn flags(private: &[PathBuf], linker: &Path) -> Result<String> {
+fn flags([root, cargo, sysroot, cache]: &[PathBuf; 4], linker: &Path) -> Result<String> {
     let mut flags = probe_build::object::flags("x86_64", linker);
-    let [root, cargo, sysroot, cache] = private else { bail!("four folders are remapped") };
     let mut remap = |from: &Path, to: &str| {
         flags.push(format!("--remap-path-prefix={}={to}", from.display()));
     };

@@ -306,6 +306,7 @@ mod tests {
         let mut results = vec![Ok(()), Err(anyhow::anyhow!("once"))];
         retry(|| results.pop().unwrap()).unwrap();
     }
+
     #[test]
     fn locks_of_other_programs_are_waited_for() {
         let locked = || Err(anyhow::anyhow!("E: Could not get lock /var/lib/apt/lists/lock."));

@@ -46,7 +46,7 @@ pub(crate) struct PidList(pub(crate) Vec<u32>);
 
 /// As many as a trace can select.
 pub(super) fn pids(text: &str) -> Result<PidList, String> {
-    /// As many comparisons of 16 for each probe.
+    /// How many of a probe's 16 comparisons it takes.
     const MOST: usize = 8;
     let list = any_pids(text).map_err(|what| format!("{what}; -n NAME selects by name"))?;
     match list.0.len() > MOST {

@@ -164,7 +164,7 @@ fn lacks_caller(spec: &ProbeSpec, binary: &Binary, recognized: &[&[u8]]) -> bool
     is_entry && binary.check_called(offset).is_ok() && !binary.has_one_at(offset, recognized)
 }
 
-/// Checks that a return from what begins at this offset of the file can be probed. With `is_unsafe`, that may crash the program.
+/// Checks that returns of the function at this file offset can be probed. `is_unsafe` permits probes that may crash the program.
 fn check_return(spec: &ProbeSpec, binary: &Binary, offset: u64, is_unsafe: bool) -> Result<()> {
     let failed = |source| failed(spec, source);
     if !is_unsafe {

@@ -76,8 +76,8 @@ impl Capabilities {
         if self.contains(Self::SYS_ADMIN) { Self::NONE } else { Self(needed.0 - self.0) }
     }
 
-    /// Whether the set is enough to trace, but not functions of programs where only [`SYS_ADMIN`](Self::SYS_ADMIN) is enough
-    /// for these.
+    /// Whether the set suffices for tracing, except for functions of programs on kernels that require
+    /// [`SYS_ADMIN`](Self::SYS_ADMIN) for them.
     pub(crate) fn may_lack_uprobes(self) -> bool {
         self.contains(Self::PERFMON) && !self.contains(Self::SYS_ADMIN)
     }

@@ -26,7 +26,7 @@ pub(super) struct Argument {
     pub(super) points_to_user: bool,
 }
 
-/// Whether a function that returns this type writes the result to memory, where its caller says: structures that do not fit
+/// Whether a function that returns this type writes the result to memory that its caller provides: structures that do not fit
 /// into two registers.
 pub(super) fn is_returned_in_memory(btf: &Btf, returns: TypeId) -> bool {
     let is_composite = btf.resolve(returns).is_some_and(|it| matches!(it.ty, Type::Composite(_)));

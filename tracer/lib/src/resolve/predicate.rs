@@ -179,7 +179,7 @@ impl<'s> Own<'s> {
         Some(signed(self.is_signed, self.names.as_ref()?.value_of(name)?))
     }
 
-    /// Why a string is none of them.
+    /// The error for a string that is none of these constants.
     fn no_text(&self, path: &FieldPath) -> String {
         let what = "this is a string, but the field is an integer";
         match self.is_wide && self.names.is_none() {
@@ -528,7 +528,11 @@ fn pair(
             }
             Ok(operator::SAME)
         }
-        (true, false) => Err(format!("{path} is an integer, and {with} is none")),
-        (false, true) => Err(format!("{with} is an integer, and {path} is none")),
+        (true, false) => Err(not_an_integer(path, with)),
+        (false, true) => Err(not_an_integer(with, path)),
     }
+}
+
+fn not_an_integer(integer: &FieldPath, with: &FieldPath) -> String {
+    format!("the integer {integer} cannot be compared with {with}, which is not an integer")
 }

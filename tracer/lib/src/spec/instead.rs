@@ -3,7 +3,7 @@
 use probe_sys::escape::Escaped;
 use std::fmt;
 
-/// What exists under the name of a function that does not, or that cannot be probed. It prints as the end of a message.
+/// Alternatives to a function that does not exist or cannot be probed. They print as the end of a message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Instead {

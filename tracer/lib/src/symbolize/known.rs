@@ -123,7 +123,7 @@ impl Known {
         }
     }
 
-    /// Forgets everything if it is much. What is forgotten is looked up again.
+    /// Forgets everything if it takes too much memory. What is forgotten is looked up again.
     pub(super) fn shrink(&mut self) {
         if self.taken > ROOM {
             *self = Self::default();

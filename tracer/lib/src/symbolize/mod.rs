@@ -37,8 +37,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use watch::Watch;
 
 /// The minimum time before an address of a process is looked up again after no functions were found for it, in
-/// nanoseconds. Code may be generated before it
-/// is listed, and a file may be out of reach for a moment.
+/// nanoseconds. Code may be generated before it is listed, and a file may be out of reach for a moment.
 const PAUSE: u64 = 1_000_000_000;
 
 /// Names for addresses, each looked up once.

@@ -247,7 +247,8 @@ fn file_mode(mode: u64) -> String {
     }
 }
 
-/// The name of a value. It has none if its parts do not cover it, or if it would be too long. Only the bits of a mask are shown of what has no name.
+/// The name of a value. It has none if its parts do not cover it, or if it would be too long. Of the bits without a name, only
+/// those in `mask` are shown.
 fn of_parts(parts: &[BitNames], value: u64, mask: u64) -> Option<Cow<'_, str>> {
     let covered = parts.iter().fold(0, |covered, part| covered | part.bits);
     if value & !covered != 0 {
