@@ -25,6 +25,9 @@ const MEMORY: usize = 16 << 20;
 /// record.
 const MARGIN: Duration = Duration::from_millis(10);
 
+/// How often the pipe looks whether a window is still [widened](OrderedPipe::widen_while), at most: every so many nanoseconds.
+const SHORTEST_LOOK: u64 = 1_000_000;
+
 /// A pipe that delivers the records of all CPUs in one order, that of their time.
 ///
 /// Each record is copied once, and held until it is older than the *window*. By then, all records that are as old
@@ -141,7 +144,7 @@ impl EvPipe {
             armed: None,
             releasable: 0,
             round: None,
-            pending: false,
+            pending: true,
         })
     }
 
@@ -212,9 +215,12 @@ impl OrderedPipe {
         &self.pipe
     }
 
-    /// Returns the underlying pipe. Held records are dropped: call [`drain_all`](Self::drain_all) first.
+    /// Returns the underlying pipe. Held records are dropped, and unread in the ledger: call [`drain_all`](Self::drain_all)
+    /// first.
     pub fn into_inner(self) -> EvPipe {
-        self.pipe
+        let Self { mut pipe, mut merge, .. } = self;
+        merge.abandon(|cpu, kind| pipe.not_delivered(cpu, kind));
+        pipe
     }
 
     /// Takes the records that are in the rings now, and passes those that are due to `consumer`, without waiting.
@@ -380,13 +386,13 @@ impl OrderedPipe {
         };
         let mut due = first.saturating_add(self.width);
         let is_due = due <= self.punctual_until(now);
-        if self.width > self.window {
-            // Look again meanwhile, because the window may be narrow again by then.
-            due = due.min(now.saturating_add(self.window));
-        }
         if due <= now && !is_due {
             // The record waits for a sweep, which has a timer of its own.
             return false;
+        }
+        if self.width > self.window {
+            // Look again meanwhile, because the window may be narrow again by then.
+            due = due.min(now.saturating_add(self.window.max(SHORTEST_LOOK)));
         }
         if self.armed.is_none_or(|at| due < at) {
             if self.timer.arm_at(due).is_err() {

@@ -16,6 +16,7 @@ use crate::pipe::waiting::Waiting;
 use crate::queue::consumer::Consumer;
 use crate::queue::contents::Contents;
 use crate::queue::evqueue::EvQueue;
+use probe_common::RecordKind;
 use probe_sys::epoll::Epoll;
 use probe_sys::hint::forked;
 use probe_sys::hotplug::Prepare;
@@ -182,6 +183,13 @@ impl EvPipe {
         self.count_rejected(consumer);
         progress.pending |= self.waiting.pending;
         progress
+    }
+
+    /// Corrects the counts for a record that was taken out of its ring but not delivered.
+    pub(crate) fn not_delivered(&mut self, cpu: u32, kind: RecordKind) {
+        if let Ok(at) = self.coverage.queues.position(cpu) {
+            self.coverage.queues.at(at).not_delivered(kind);
+        }
     }
 
     /// Counts the records that were not valid records of their kind.
@@ -398,9 +406,13 @@ impl Drive for EvPipe {
     }
 }
 
-/// Readable when a drain would find something, or a sweep is due, but not for what the last drain has left
-/// ([`Progress::pending`]). Watch it level-triggered, without `EPOLLET`: a drain may leave the notice of a CPU that goes online
-/// or offline to the next one.
+/// Becomes readable when a drain would find something, or a sweep is due, but not for what the last drain has left
+/// ([`Progress::pending`]).
+///
+/// The kernel reports that a ring has become readable only once, to whoever polls the descriptor first, and adding the
+/// descriptor to an epoll instance polls it. So drain after each `EPOLL_CTL_ADD` and `EPOLL_CTL_MOD`, and whenever the
+/// descriptor was readable, before you wait again. Watch it without `EPOLLET`: a drain may leave the notice of a CPU that
+/// goes online or offline to the next one.
 impl AsFd for EvPipe {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.waiting.epoll.as_fd()

@@ -22,7 +22,7 @@ pub(crate) struct Waiting {
     pub(crate) wakeup: Wakeup,
     /// Why `wakeup` is not the one that was requested.
     pub(crate) fallback: Option<String>,
-    /// How long a wait without a timeout lasts where there are no wakeups.
+    /// How long a wait lasts at most where there are no wakeups.
     poll_interval: Option<Duration>,
     /// The next drain may find records that have no wakeup.
     pub(crate) pending: bool,
@@ -95,8 +95,8 @@ impl Waiting {
 
     /// Waits until the descriptor is readable. This takes the readiness, so a drain has to follow.
     pub(crate) fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        let timeout =
-            if self.pending { Some(Duration::ZERO) } else { timeout.or(self.poll_interval) };
+        let longest = timeout.into_iter().chain(self.poll_interval).min();
+        let timeout = if self.pending { Some(Duration::ZERO) } else { longest };
         self.epoll.wait_for(timeout, |cpu| self.due.add(cpu))?;
         Ok(())
     }

@@ -121,6 +121,12 @@ impl KindCounts {
         self.counted(kind).unwrap_or(&self.other).add(count);
     }
 
+    /// Subtracts one that was added before.
+    pub(crate) fn take_back(&self, kind: RecordKind) {
+        let count = self.counted(kind).unwrap_or(&self.other);
+        count.set(count.get() - 1);
+    }
+
     #[inline]
     fn counted(&self, kind: RecordKind) -> Option<&Count> {
         self.by_kind.get(kind.index()? as usize)

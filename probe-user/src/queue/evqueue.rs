@@ -35,6 +35,8 @@ pub struct EvQueue {
     pub(crate) dumped: DumpCounts,
     /// Whether a block was recovered that the consumer has not received, or not to its end.
     is_block_left: bool,
+    /// Whether a record was taken out of the ring, but not delivered.
+    is_undelivered: bool,
 }
 
 /// What still writes to a queue, as far as the pipe knows.
@@ -57,6 +59,7 @@ impl EvQueue {
             seen: Seen::default(),
             dumped: DumpCounts::default(),
             is_block_left: false,
+            is_undelivered: false,
         }
     }
 
@@ -100,6 +103,7 @@ impl EvQueue {
             || self.ring.has_records()
             || self.dumped.left > 0
             || self.is_block_left
+            || self.is_undelivered
     }
 
     pub(crate) fn ring(&self) -> &EventRing {
@@ -114,6 +118,13 @@ impl EvQueue {
     /// What the queue has seen so far.
     pub fn counts(&self) -> QueueCounts {
         self.seen.counts
+    }
+
+    /// Counts a record as unread that was taken out of the ring, but not delivered.
+    pub(crate) fn not_delivered(&mut self, kind: RecordKind) {
+        self.seen.received.given.take_back(kind);
+        self.seen.counts.records -= 1;
+        self.is_undelivered = true;
     }
 
     /// Counts records as malformed that were delivered, but are no records of their kind.

@@ -142,6 +142,55 @@ fn a_lone_record_arrives_through_a_stream() {
     }
 }
 
+/// Registering the pipe takes the readiness of its rings.
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_record_that_is_there_before_the_runtime_arrives() {
+    for wakeup in [Options::new(), Options::new().wakeup(Wakeup::EveryRecord)] {
+        let (mut object, pipe) = open_ordered(&wakeup, Duration::from_millis(300));
+        emit_one_on(&mut object, online()[0]);
+        runtime().block_on(async {
+            let mut records = RecordStream::new(pipe).unwrap();
+            let next = tokio::time::timeout(Duration::from_secs(30), records.next());
+            assert!(matches!(next.await.expect("it arrives").unwrap(), Item::Record(_)));
+        });
+    }
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_lone_record_arrives_although_the_window_is_0_and_widened() {
+    let wide = Duration::from_millis(300);
+    for options in [adaptive(Duration::from_millis(10)), Options::new().wakeup(Wakeup::EveryRecord)]
+    {
+        let (mut object, pipe) = open_ordered(&options, Duration::ZERO);
+        let mut pipe = pipe.widen_while(wide, || true);
+        emit_one_on(&mut object, online()[0]);
+        let mut delay = None;
+        while delay.is_none() {
+            let mut handlers = on_numbered(|e| {
+                delay = Some(Duration::from_nanos(now(ClockId::Monotonic) - e.time))
+            });
+            let _ = poll(&mut pipe, &mut handlers);
+        }
+        let delay = delay.unwrap();
+        assert!((wide..wide + SCHEDULING).contains(&delay), "{options:?}: {delay:?}");
+    }
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn records_that_are_dropped_with_the_order_are_unread() {
+    let (mut object, mut pipe) = open_ordered(&poll_only(), AGES);
+    emit_on(&mut object, &online(), 10);
+    let _ = pipe.drain(&mut EvHandlers::new());
+    let held = 10 * online().len() as u64;
+    assert_eq!(pipe.held() as u64, held);
+    let ledger = pipe.into_inner().close(&mut EvHandlers::new()).ledger.unwrap();
+    assert_eq!((ledger.handled(), ledger.unread()), (0, held), "{ledger}");
+    assert!(ledger.balances() && !ledger.is_complete(), "{ledger}");
+}
+
 #[test]
 #[ignore = "needs root and BPF: cargo xtask test"]
 fn a_lone_record_arrives_at_the_end_of_its_window() {

@@ -13,7 +13,7 @@ use probe_user::common::control::{CONTROL_MAP, CpuControl, EVENTS_MAP};
 use probe_user::common::tally::FailureClass;
 use probe_user::common::{Record, Records, record_span};
 use probe_user::ledger::CpuTally;
-use probe_user::{AsyncEvPipe, EvHandlers, EvPipe, OpenError, Options, Stop, Wakeup};
+use probe_user::{AsyncEvPipe, EvHandlers, EvPipe, OpenError, Options, OwnedRecords, Stop, Wakeup};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use std::collections::BTreeMap;
 use std::mem::offset_of;
@@ -450,4 +450,37 @@ fn exactly_n_arrive_through_tokio() {
     });
     emit_on(&mut object, &online(), N);
     runtime.block_on(task).unwrap().assert_complete(&online(), u64::from(N));
+}
+
+/// Registering the pipe takes the readiness of its rings.
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_record_that_is_there_before_the_runtime_arrives() {
+    for wakeup in [Options::new(), Options::new().wakeup(Wakeup::EveryRecord)] {
+        let (mut object, mut pipe) = open(&wakeup);
+        let _ = pipe.drain(&mut EvHandlers::new());
+        emit_one_on(&mut object, online()[0]);
+        runtime().block_on(async {
+            let mut pipe = AsyncEvPipe::new(pipe).unwrap();
+            let mut handlers = EvHandlers::new();
+            let polled = tokio::time::timeout(Duration::from_secs(30), pipe.poll(&mut handlers));
+            assert_eq!(polled.await.expect("it arrives").unwrap().records, 1);
+        });
+    }
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_wait_with_a_timeout_looks_as_often_as_one_without() {
+    let (mut object, pipe) = open(&Options::new().wakeup(Wakeup::PollOnly));
+    emit_one_on(&mut object, online()[0]);
+    let mut records = OwnedRecords::new(pipe);
+    let taken = |records: &mut OwnedRecords| {
+        let begin = Instant::now();
+        let item = records.next_within(Duration::from_secs(60)).unwrap();
+        (item.is_some(), begin.elapsed() < Duration::from_secs(30))
+    };
+    assert_eq!(taken(&mut records), (true, true));
+    emit_one_on(&mut object, online()[0]);
+    assert_eq!(taken(&mut records), (true, true));
 }
