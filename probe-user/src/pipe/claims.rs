@@ -8,6 +8,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// The control page, and the number by which this pipe notes there that a CPU belongs to it.
 ///
@@ -21,6 +22,7 @@ pub(crate) struct Claims {
     /// The page, or why there is none: an error, or that nobody knows of one.
     page: Result<Arc<ControlPage>, Option<io::Error>>,
     owner: u32,
+    has_left: AtomicBool,
     /// Looks for events in the map. `None` where the kernel does not allow that.
     slots: Option<SlotProbe>,
 }
@@ -39,7 +41,8 @@ impl Claims {
                 .and_then(|control| ControlPage::map(control.as_fd()).map(Arc::new).map_err(Some)),
         };
         let owner = RandomState::new().build_hasher().finish() as u32;
-        Self { page, owner: owner.max(1), slots: SlotProbe::load(events).ok() }
+        let (owner, has_left) = (owner.max(1), AtomicBool::new(false));
+        Self { page, owner, has_left, slots: SlotProbe::load(events).ok() }
     }
 
     /// The page, if it can be used.
@@ -66,9 +69,16 @@ impl Claims {
         }
     }
 
-    /// Whether another pipe has taken a CPU since, and has not left it.
+    /// Whether another pipe has taken a CPU that was ours, even if it has left it since.
     pub(crate) fn has_lost(&self, cpu: u32) -> bool {
-        self.entry(cpu).is_some_and(|entry| ![0, self.owner].contains(&entry.owner()))
+        let owners = if self.has_left.load(Relaxed) { [0, self.owner] } else { [self.owner; 2] };
+        self.entry(cpu).is_some_and(|entry| !owners.contains(&entry.owner()))
+    }
+
+    /// Notes that this pipe gives its CPUs back from now on.
+    pub(crate) fn leave(&self) {
+        // ORDERING: nothing else depends on it.
+        self.has_left.store(true, Relaxed);
     }
 
     /// Whether a CPU belongs to this pipe, as far as is known.

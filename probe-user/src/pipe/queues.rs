@@ -179,7 +179,9 @@ impl Queues {
         }
         if let Err(error) = self.enter(cpu, &mut ring, epoll) {
             // The slots would keep the events alive, although they no longer have a ring.
-            self.leave(cpu);
+            if self.claims.has(cpu) {
+                self.clear_slots(cpu);
+            }
             return Err(error);
         }
         // An earlier consumer that notices this finds that its ring receives nothing more.
@@ -393,6 +395,7 @@ impl Queues {
 
     /// Takes the events out of the map.
     pub(crate) fn leave_map(&mut self) {
+        self.claims.leave();
         for queue in &self.queues {
             self.leave(queue.cpu());
         }
@@ -402,17 +405,22 @@ impl Queues {
         if !self.claims.has(cpu) {
             return;
         }
-        let mut is_empty = true;
+        // If the kernel refuses, this is tried again when the pipe is dropped.
+        if self.clear_slots(cpu) {
+            self.claims.give_back(cpu);
+        }
+    }
+
+    /// Takes the events of a CPU out of the maps. Returns whether they are not there any more.
+    fn clear_slots(&self, cpu: u32) -> bool {
+        let mut are_empty = true;
         for map in self.eager.iter().chain([&self.map]) {
-            is_empty &= match bpf::map_delete(map.as_fd(), cpu) {
+            are_empty &= match bpf::map_delete(map.as_fd(), cpu) {
                 Ok(()) => true,
                 Err(error) => error.kind() == io::ErrorKind::NotFound,
             };
         }
-        // If the kernel refuses, this is tried again when the pipe is dropped.
-        if is_empty {
-            self.claims.give_back(cpu);
-        }
+        are_empty
     }
 }
 

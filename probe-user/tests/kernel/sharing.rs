@@ -76,6 +76,24 @@ fn a_consumer_that_sleeps_is_told_of_the_one_that_takes_over() {
     assert!(second.ledger().unwrap().is_complete());
 }
 
+/// As in an upgrade that fails.
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_consumer_is_told_of_one_that_has_taken_over_and_is_gone() {
+    let (mut object, mut first) = open(&Options::new());
+    let mut log = Log::default();
+    let _ = first.drain(&mut log);
+    let mut second = EvPipe::from_object(&mut object, &Options::new().take_over()).unwrap();
+    emit_on(&mut object, &online(), 10);
+    let mut seen = Log::default();
+    assert!(second.drain_all(&mut seen).is_continue());
+    seen.received.assert_complete(&online(), 10);
+    assert!(second.close(&mut seen).ledger.unwrap().is_complete());
+    poll_until_taken_over(&mut first, &mut log);
+    let ledger = first.close(&mut log).ledger.unwrap();
+    assert!(ledger.is_complete() && ledger.attempted() == 0, "{ledger}");
+}
+
 /// The new one has the map of events only.
 #[test]
 #[ignore = "needs root and BPF: cargo xtask test"]
