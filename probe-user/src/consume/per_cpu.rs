@@ -97,6 +97,7 @@ struct Shard<C> {
     cpu: u32,
     pipe: EvPipe,
     consumer: C,
+    is_finished: bool,
 }
 
 impl<C: Consumer + Send, F: FnMut(u32) -> C> PerCpuPipe<C, F> {
@@ -183,7 +184,7 @@ impl<C: Consumer + Send, F: FnMut(u32) -> C> PerCpuPipe<C, F> {
         }
         meter::share(&self.shared, pipe.queues());
         let at = self.shards.partition_point(|shard| shard.cpu < cpu);
-        self.shards.insert(at, Shard { cpu, pipe, consumer });
+        self.shards.insert(at, Shard { cpu, pipe, consumer, is_finished: false });
         &mut self.shards[at].consumer
     }
 
@@ -281,12 +282,14 @@ impl<C: Consumer + Send, F: FnMut(u32) -> C> PerCpuPipe<C, F> {
     /// If a consumer panics.
     pub fn close(mut self) -> Summary<C> {
         std::thread::scope(|scope| {
-            let finish = |shard| scope.spawn(move || Shard::finish(shard));
+            let finish = |shard| Builder::new().spawn_scoped(scope, move || Shard::finish(shard));
             let threads: Vec<_> = self.shards.iter_mut().map(finish).collect();
-            for thread in threads {
+            for thread in threads.into_iter().flatten() {
                 thread.join().unwrap_or_else(|panic| resume_unwind(panic));
             }
         });
+        // Those for which no thread could be started.
+        self.shards.iter_mut().filter(|shard| !shard.is_finished).for_each(Shard::finish);
         let summary = EvPipe::summary_of(self.pipes());
         let consumers = self.shards.into_iter().map(|shard| (shard.cpu, shard.consumer));
         summary.with_consumers(consumers.collect())
@@ -364,6 +367,7 @@ impl<C: Consumer + Send> Shard<C> {
     }
 
     fn finish(&mut self) {
+        self.is_finished = true;
         self.go_to_its_cpu();
         self.pipe.finish(&mut self.consumer);
     }
