@@ -99,6 +99,9 @@ pub enum PerfError {
     /// A group has no events.
     #[error("a group needs at least one event")]
     EmptyGroup,
+    /// The target names no CPU or no process.
+    #[error("the target has no CPU and no process: name at least one")]
+    EmptyTarget,
     /// The sampling frequency exceeds the kernel's limit.
     #[error(
         "{frequency} samples per second exceed the limit of {most}, which the sysctl \

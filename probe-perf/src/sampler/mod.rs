@@ -104,16 +104,31 @@ impl Sampler {
         Self { opener, rings, hotplug, is_enabled: false, layout, counts, process: Process::this() }
     }
 
-    /// Enables the events, and those of CPUs that go online later. Fails if a call does.
+    /// Enables the events, and those of CPUs that go online later.
+    ///
+    /// # Errors
+    ///
+    /// If a call fails, or this process was forked from the one that opened the sampler.
     pub fn enable(&mut self) -> Result<(), PerfError> {
-        self.is_enabled = true;
-        self.rings.switch(true)
+        self.switch(true)
     }
 
-    /// Disables the events. The rest of the rings can still be read. Fails if a call does.
+    /// Disables the events. The rest of the rings can still be read.
+    ///
+    /// # Errors
+    ///
+    /// As [`enable`](Self::enable).
     pub fn disable(&mut self) -> Result<(), PerfError> {
-        self.is_enabled = false;
-        self.rings.switch(false)
+        self.switch(false)
+    }
+
+    fn switch(&mut self, is_on: bool) -> Result<(), PerfError> {
+        if !self.process.is_this() {
+            // They are the events of the other process.
+            return Err(PerfError::of_events("enable or disable the events")(forked()));
+        }
+        self.is_enabled = is_on;
+        self.rings.switch(is_on)
     }
 
     /// The layout of records.

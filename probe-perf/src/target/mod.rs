@@ -106,6 +106,11 @@ impl Target {
     /// inherited by the threads that already exist then.
     pub(crate) fn sites(&self, by_cpu: bool) -> Result<Vec<Site>, PerfError> {
         Ok(match self {
+            Self::Cpus(none) | Self::Processes(none) | Self::ProcessesAndChildren(none)
+                if none.is_empty() =>
+            {
+                return Err(PerfError::EmptyTarget);
+            }
             Self::ThisProcess => Self::Process(std::process::id()).sites(by_cpu)?,
             // For the kernel, 0 is the calling thread, and a negative number is all threads.
             &Self::Thread(thread) if thread == 0 || thread > MOST => {
@@ -198,6 +203,17 @@ mod tests {
             panic!("{pmu} is there several times")
         };
         Source::Pmu(event.clone()).into()
+    }
+
+    #[test]
+    fn a_target_without_a_process_or_a_cpu_is_refused() {
+        for target in [
+            Target::Cpus(Vec::new()),
+            Target::Processes(Vec::new()),
+            Target::ProcessesAndChildren(Vec::new()),
+        ] {
+            assert!(matches!(target.sites(true), Err(PerfError::EmptyTarget)), "{target:?}");
+        }
     }
 
     #[test]

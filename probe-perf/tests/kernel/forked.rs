@@ -15,7 +15,10 @@ fn a_child_learns_that_it_has_no_samples_and_takes_none() {
     let child = in_child(|| {
         let mut sampler = sampler.take().unwrap();
         let waited = sampler.next_blocking(Some(Duration::ZERO)).map(drop);
-        let is_refused = waited.is_err_and(|error| error.to_string().contains("forked"));
+        let is_refused = |error: probe_perf::PerfError| error.to_string().contains("forked");
+        let is_refused = [waited, sampler.disable(), sampler.enable()]
+            .into_iter()
+            .all(|done| done.is_err_and(is_refused));
         let has_none = sampler.next_record().is_none();
         let counts = sampler.counts().map(|counts| counts.records);
         drop(sampler);
