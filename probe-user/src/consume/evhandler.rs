@@ -171,7 +171,7 @@ pub struct EvHandlers<'h, M: Threads = AnyThread> {
     /// Indexed by [`RecordKind::index`].
     by_kind: Box<[Vec<Box<M::OfRecord<'h>>>]>,
     /// The type that each kind stands for, once it has a handler.
-    types: Box<[Option<&'static str>]>,
+    types: Box<[Option<(&'static str, usize)>]>,
     /// The size of the longest of these types, in bytes.
     longest: usize,
     unknown: Option<Box<M::OfUnknown<'h>>>,
@@ -242,9 +242,10 @@ impl<'h, M: Threads> EvHandlers<'h, M> {
     fn push<T: Record>(&mut self, handler: Box<M::OfRecord<'h>>) {
         let () = const { assert_fits::<T>() };
         let index = T::KIND.index().expect("asserted above") as usize;
-        let this = type_name::<T>();
+        // Types of one name may differ: each block of a function can have its own.
+        let this = (type_name::<T>(), size_of::<T>());
         let other = *self.types[index].get_or_insert(this);
-        assert!(other == this, "{this} and {other} have the same kind, {}", T::KIND);
+        assert!(other == this, "{} and {} have the same kind, {}", this.0, other.0, T::KIND);
         self.by_kind[index].push(handler);
         self.longest = self.longest.max(size_of::<T>());
     }

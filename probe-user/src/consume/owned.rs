@@ -50,7 +50,8 @@ impl OwnedRecords {
         Self { pipe, collector: Collector::default(), ending: None }
     }
 
-    /// Creates an iterator that ends once `stop` is stopped, after everything that was emitted before the stop.
+    /// Creates an iterator that ends once `stop` is stopped, after everything that was emitted before the stop. That of a flight
+    /// recorder ends at once: its records come with a dump only.
     ///
     /// # Errors
     ///

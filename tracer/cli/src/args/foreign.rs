@@ -229,6 +229,28 @@ const COMMANDS: &[(&[&str], &str)] = &[
         "`probe trace 'tracepoint:block:block_rq_*'` prints each request; `probe latency` times calls of functions",
     ),
     (&["oomkill"], "`probe trace tracepoint:oom:mark_victim`"),
+    (&["capable"], "`probe trace 'cap_capable(cap)'` prints each check of a capability"),
+    (&["bindsnoop"], "`probe trace tracepoint:syscalls:sys_enter_bind`"),
+    (&["solisten"], "`probe trace tracepoint:syscalls:sys_enter_listen`"),
+    (&["setuids"], "`probe trace 'tracepoint:syscalls:sys_enter_set*uid'`"),
+    (
+        &["filelife"],
+        "`probe trace 'tracepoint:syscalls:sys_enter_unlink*'` prints the files; how long they lived is not measured",
+    ),
+    (
+        &["memleak"],
+        "`probe stack -U uprobe:libc:malloc` counts allocations by stack; which of them are freed is not known",
+    ),
+    (
+        &["cachestat", "cachetop"],
+        "`probe count 'tracepoint:filemap:*'` counts the pages that enter and leave the page cache",
+    ),
+    (&["llcstat"], "`probe sample -a -e cache-misses` samples where the cache is missed"),
+    (&["klockstat"], "`probe latency mutex_lock` times the calls"),
+    (
+        &["wakeuptime", "offwaketime"],
+        "`probe stack -K tracepoint:sched:sched_waking` counts what wakes threads; how long they slept is not measured",
+    ),
     (&["bashreadline"], "`probe trace 'uretprobe:/bin/bash:readline(retval:ustr)'`"),
     (&["gethostlatency"], "`probe trace --ret 'uprobe:libc:getaddrinfo(arg0:ustr, latency)'`"),
     (&["threadsnoop"], "`probe trace uprobe:libc:pthread_create`"),
@@ -258,7 +280,7 @@ const COMMANDS: &[(&[&str], &str)] = &[
     (&["stackcount"], "`probe stack PROBE`"),
     (&["argdist"], "`probe trace 'PROBE(FIELD)'` prints the values; they are not counted"),
     (
-        &["offcputime", "runqlat", "runqlen", "sched"],
+        &["offcputime", "runqlat", "runqlen", "runqslower", "cpudist", "sched"],
         "`probe stack -K tracepoint:sched:sched_switch` counts where threads stop; how long they wait is not measured",
     ),
 ];
