@@ -122,8 +122,11 @@ pub struct CpuControl {
     /// How many times an output or a record failed for another reason. The CPU adds to this atomically, after it has
     /// tallied the failure.
     pub failures: u64,
+    /// Outputs of a consumer that has taken over the CPU for which the ring of the earlier one had no room: the kernel counts
+    /// them as lost, and no program does. Written by the consumer that has taken over.
+    pub uncounted: u32,
     /// Zero.
-    pub reserved: [u32; 4],
+    pub reserved: [u32; 3],
 }
 
 const _: () = assert!(size_of::<CpuControl>() == 64);

@@ -139,7 +139,8 @@ struct probe_control {
 	__u32 owner;
 	__u64 lost_records;
 	__u64 failures;
-	__u32 reserved[4];
+	__u32 uncounted;
+	__u32 reserved[3];
 } __attribute__((aligned(64)));
 
 _Static_assert(sizeof(struct probe_control) == 64, "each CPU has a cache line");

@@ -70,6 +70,19 @@ impl CpuFlags<'_> {
         self.page.field(self.at + offset_of!(CpuControl, owner)).load(Ordering::Relaxed)
     }
 
+    /// Sets how many outputs of the consumer that has taken over had no room in the ring of the earlier one.
+    pub fn set_uncounted(&self, outputs: u32) {
+        // ORDERING: this is a count by itself.
+        let field = self.page.field(self.at + offset_of!(CpuControl, uncounted));
+        field.store(outputs, Ordering::Relaxed);
+    }
+
+    /// How many outputs of the consumer that has taken over had no room in the ring of the earlier one.
+    pub fn uncounted(&self) -> u32 {
+        // ORDERING: as above.
+        self.page.field(self.at + offset_of!(CpuControl, uncounted)).load(Ordering::Relaxed)
+    }
+
     /// Begins the eager period of this number, or makes the CPU lazy with 0.
     pub fn set_eager(&self, period: u32) {
         // ORDERING: a period takes effect when the flush program runs afterwards, which interrupts the CPU.

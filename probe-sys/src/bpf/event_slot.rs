@@ -44,12 +44,12 @@ impl SlotProbe {
 }
 
 /// Writes 4 zero bytes to the event of a CPU in a perf event array, which wakes the reader of that event. Does nothing if
-/// there is no such event.
+/// there is no such event. Returns whether the kernel counts the output as lost, because the ring had no room.
 ///
 /// # Errors
 ///
 /// As [`SlotProbe`].
-pub fn write_zeros(map: BorrowedFd<'_>, cpu: u32) -> io::Result<()> {
+pub fn write_zeros(map: BorrowedFd<'_>, cpu: u32) -> io::Result<bool> {
     const PERF_EVENT_OUTPUT: i32 = 25;
     let [first, second] = map_of(2, map);
     let instructions = [
@@ -68,7 +68,8 @@ pub fn write_zeros(map: BorrowedFd<'_>, cpu: u32) -> io::Result<()> {
         // exit
         0x95,
     ];
-    run_on(load_raw("write_zeros", &instructions)?.as_fd(), cpu).map(drop)
+    let answer = run_on(load_raw("write_zeros", &instructions)?.as_fd(), cpu)? as i32;
+    Ok(answer == -libc::ENOSPC)
 }
 
 fn load_raw(name: &str, instructions: &[u64]) -> io::Result<OwnedFd> {

@@ -64,6 +64,7 @@ impl Claims {
     pub(crate) fn take(&self, cpu: u32) {
         if let Some(cpu) = self.entry(cpu) {
             cpu.set_owner(self.owner);
+            cpu.set_uncounted(0);
             cpu.set_limit(0);
             cpu.set_eager(0);
         }

@@ -111,7 +111,10 @@ impl Queues {
             if let (true, Some(eager)) = (in_use.contains(&cpu), &eager) {
                 // Programs that do not know of the change yet would go on to write to this event. Before, it wakes the
                 // earlier consumer, which may sleep otherwise.
-                let _ = bpf::write_zeros(eager.as_fd(), cpu);
+                let is_lost = bpf::write_zeros(eager.as_fd(), cpu).unwrap_or(false);
+                if let (true, Some(entry)) = (is_lost, this.claims.entry(cpu)) {
+                    entry.set_uncounted(1);
+                }
                 let _ = bpf::map_delete(eager.as_fd(), cpu);
             }
         }
@@ -236,7 +239,7 @@ impl Queues {
         let taken = |queue: &&mut EvQueue| !queue.is_taken_over() && claims.has_lost(queue.cpu());
         let mut cpus = Vec::new();
         for queue in self.queues.iter_mut().filter(taken) {
-            queue.hand_over();
+            queue.hand_over(claims.page());
             cpus.push(queue.cpu());
         }
         if !cpus.is_empty() {

@@ -9,6 +9,7 @@ use crate::queue::notices::Loss;
 use probe_common::limits::RECORD_ALIGN;
 use probe_common::slot::SlotHead;
 use probe_common::{BlockPrefix, RecordKind};
+use probe_sys::control_page::ControlPage;
 use std::collections::VecDeque;
 use std::io;
 use std::mem::offset_of;
@@ -37,6 +38,8 @@ pub struct EvQueue {
     is_block_left: bool,
     /// Whether a record was taken out of the ring, but not delivered.
     is_undelivered: bool,
+    /// Where the consumer that has taken over the CPU says what it has written to the ring itself.
+    page: Option<Arc<ControlPage>>,
 }
 
 /// What still writes to a queue, as far as the pipe knows.
@@ -60,6 +63,7 @@ impl EvQueue {
             dumped: DumpCounts::default(),
             is_block_left: false,
             is_undelivered: false,
+            page: None,
         }
     }
 
@@ -83,8 +87,9 @@ impl EvQueue {
     }
 
     /// Another consumer has taken over the CPU: its programs never write to this queue again.
-    pub(crate) fn hand_over(&mut self) {
+    pub(crate) fn hand_over(&mut self, page: Option<Arc<ControlPage>>) {
         self.source = Source::TakenOver;
+        self.page = page;
     }
 
     /// Whether the CPU is online, as far as the pipe knows, and sends its records to this queue.
@@ -144,7 +149,9 @@ impl EvQueue {
     /// 5.10).
     pub fn kernel_lost(&self) -> Option<u64> {
         let rings = self.retired.iter().chain([&self.ring]).map(EventRing::kernel_lost);
-        Some(rings.sum::<Option<u64>>()? + self.past_lost)
+        let uncounted = self.page.as_ref().and_then(|page| Some(page.cpu(self.cpu)?.uncounted()));
+        let lost = rings.sum::<Option<u64>>()? + self.past_lost;
+        Some(lost.saturating_sub(uncounted.unwrap_or(0).into()))
     }
 
     /// Stops the output to the ring.

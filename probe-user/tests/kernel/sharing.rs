@@ -2,8 +2,8 @@
 
 use crate::suite::records::Numbered;
 use crate::suite::{
-    AMPLE, Log, classifier, emit_on, generate, load, map, number_from, on_each_cpu, online, open,
-    while_running,
+    AMPLE, Log, classifier, emit_on, generate, generate_on, load, map, number_from, on_each_cpu,
+    online, open, while_running,
 };
 use probe_user::common::RawRecord;
 use probe_user::common::control::EVENTS_MAP;
@@ -92,6 +92,32 @@ fn a_consumer_is_told_of_one_that_has_taken_over_and_is_gone() {
     poll_until_taken_over(&mut first, &mut log);
     let ledger = first.close(&mut log).ledger.unwrap();
     assert!(ledger.is_complete() && ledger.attempted() == 0, "{ledger}");
+}
+
+/// What would wake the first one may have no room in its rings. The kernel counts that as a loss, and no program does.
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn full_rings_are_handed_over_with_exact_accounts() {
+    // The rings are full to different bytes.
+    for numbered in 1..9 {
+        let options = Options::new().bytes_per_cpu(4096);
+        let (mut object, mut first) = open(&options);
+        let mut handlers = EvHandlers::new();
+        let _ = first.drain(&mut handlers);
+        emit_on(&mut object, &online(), numbered);
+        generate_on(classifier(&mut object, "emit_tailed"), &online(), 1000);
+        let second = EvPipe::from_object(&mut object, &options.take_over()).unwrap();
+        emit_on(&mut object, &online(), 1000);
+        let first = first.close(&mut handlers);
+        second.meter().begin_after(&first.handed_over);
+        let ledgers = [first.ledger.unwrap(), second.close(&mut handlers).ledger.unwrap()];
+        for ledger in &ledgers {
+            assert!(ledger.balances() && ledger.unread() == 0, "{numbered}: {ledger}");
+        }
+        let attempted: u64 = ledgers.iter().map(|ledger| ledger.attempted()).sum();
+        assert_eq!(attempted, (2000 + u64::from(numbered)) * online().len() as u64);
+        assert!(ledgers[0].tally().failed() > 0, "{}", ledgers[0]);
+    }
 }
 
 /// The new one has the map of events only.
