@@ -5,12 +5,15 @@
 //! `!=` and `!~` are `==` and `~` with the targets swapped. A check of a value that cannot be read takes the target for
 //! "false", so such a value is unequal to everything, and neither less nor greater nor the same.
 
+use super::builtin::builtin;
 use super::domain::{Compared, Domain};
 use super::names::{ValueNames, errno};
 use super::shape::Shape;
 use super::slots::{Slots, is_integer, is_stack};
 use super::{FieldSource, ResolveError, buffers, reach, suggestion};
-use crate::spec::{At, Comparison, FieldBase, FieldPath, FieldType, Operand, Operator, Predicate};
+use crate::spec::{
+    At, Comparison, FieldBase, FieldPath, FieldSpec, FieldType, Operand, Operator, Predicate,
+};
 use probe_tracer_common::fetch::{
     CHECKS, Check, FetchField, FetchTable, Pattern, TEXT_LEN, TEXTS, base, flag, kind, moment,
     operator, verdict,
@@ -38,6 +41,45 @@ pub(super) fn compile(
         written[..text.len()].copy_from_slice(text);
     }
     Ok(())
+}
+
+/// The predicate with the probe's fields in place of the names that they are shown by: of `size=arg0:u64`, `size > 8` becomes
+/// `arg0:u64 > 8`. The hook's own fields and built-in ones come first.
+pub(super) fn with_shown(
+    source: &dyn FieldSource,
+    fields: &[FieldSpec],
+    predicate: &Predicate,
+) -> Predicate {
+    let again = |part: &Predicate| with_shown(source, fields, part);
+    match predicate {
+        Predicate::Compare(comparison) => {
+            let field = shown(source, fields, comparison);
+            Predicate::Compare(field.map_or_else(
+                || comparison.clone(),
+                |field| {
+                    let path = FieldPath { at: comparison.path.at, ..field.path.clone() };
+                    Comparison { path, ty: field.ty, ..comparison.clone() }
+                },
+            ))
+        }
+        Predicate::Not(inner) => Predicate::Not(Box::new(again(inner))),
+        Predicate::All(parts) => Predicate::All(parts.iter().map(again).collect()),
+        Predicate::Any(parts) => Predicate::Any(parts.iter().map(again).collect()),
+    }
+}
+
+/// The field whose name is compared.
+fn shown<'f>(
+    source: &dyn FieldSource,
+    fields: &'f [FieldSpec],
+    Comparison { path, ty, .. }: &Comparison,
+) -> Option<&'f FieldSpec> {
+    let FieldBase::Name(name) = &path.base else { return None };
+    let is_name = path.steps.is_empty() && ty.is_none();
+    let is_known =
+        || source.own(path, None, At(0)).is_some() || builtin(path, None, At(0)).is_some();
+    let is_shown = |field: &&FieldSpec| field.name.as_ref() == Some(name) && field.length.is_none();
+    fields.iter().find(is_shown).filter(|_| is_name && !is_known())
 }
 
 /// Splits a predicate into the part that can be decided early and the rest.

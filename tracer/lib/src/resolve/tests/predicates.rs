@@ -1,6 +1,7 @@
 use super::*;
 use probe_testing::pattern::matches;
 use proptest::prelude::*;
+use zerocopy::IntoBytes;
 
 fn accepts(predicate: &Predicate) -> bool {
     machine().hit(&plan(&look(), Some(&[]), &[], Some(predicate)).unwrap().table).1
@@ -445,4 +446,28 @@ fn comparisons_of_unreadable_fields_are_false() {
         compare("file->fd", operator, other)
     };
     assert!(!is_reported(&pair(LessOrEqual)) && !is_reported(&pair(GreaterOrEqual)));
+}
+
+#[test]
+fn a_field_is_compared_by_the_name_that_it_is_shown_by() {
+    let tables = |specs: [&str; 2]| {
+        specs.map(|text| {
+            let spec: crate::ProbeSpec = text.parse().unwrap();
+            let source = UntypedFields::User(call::Moment::Entry);
+            plan(&source, spec.fields(), &[], spec.predicate()).map(|plan| plan.table)
+        })
+    };
+    for (shown, meant) in [
+        ("size > 970", "arg0:u64 > 970"),
+        ("!(size == 1 && pid != 0)", "!(arg0:u64 == 1 && pid != 0)"),
+        ("name == \"a\" || size", "arg1:ustr == \"a\" || arg0:u64"),
+        // The task's own, as everywhere.
+        ("pid == 1", "$pid == 1"),
+    ] {
+        let fields = "uprobe:libc:f(size=arg0:u64, name=arg1:ustr, pid=arg2)";
+        let [shown, meant] = tables([&format!("{fields}/{shown}/"), &format!("{fields}/{meant}/")]);
+        assert_eq!(shown.unwrap().as_bytes(), meant.unwrap().as_bytes());
+    }
+    let [unknown, _] = tables(["u:libc:f(size=arg0)/sizes > 1/", "u:libc:f(size=arg0)/arg0 == 1/"]);
+    assert!(unknown.is_err());
 }
