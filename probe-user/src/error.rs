@@ -237,6 +237,11 @@ impl OpenError {
 }
 
 impl PollError {
+    /// The error of the system call that failed, or a similar one: its kind tells what to expect of another attempt.
+    pub fn cause(&self) -> &io::Error {
+        &self.cause
+    }
+
     /// No record of this length has room in a ring.
     pub(crate) fn no_room(len: usize, bytes_per_cpu: usize, needed: usize) -> Self {
         let what = format!("cannot receive records of {len} bytes");
@@ -287,6 +292,13 @@ pub(crate) enum PauseStep {
     Ring(u32),
     /// There is no waiting for programs that write.
     Writers,
+}
+
+impl PauseError {
+    /// The error of the system call that failed.
+    pub fn cause(&self) -> &io::Error {
+        &self.cause
+    }
 }
 
 impl fmt::Display for PauseError {

@@ -13,8 +13,8 @@ pub fn linked_function(name: &CStr) -> Option<(PathBuf, u64)> {
     let address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
     // Other mappings may be of files with any names.
     let maps = fs::read("/proc/self/maps").ok()?;
-    let lines = maps.split(|&byte| byte == b'\n').filter_map(|line| str::from_utf8(line).ok());
-    lines.into_iter().find_map(|line| place_in(line, address.addr() as u64))
+    let mut lines = maps.split(|&byte| byte == b'\n').filter_map(|line| str::from_utf8(line).ok());
+    lines.find_map(|line| place_in(line, address.addr() as u64))
 }
 
 /// The path and the offset in the file, if an address is in the mapping of this line of `/proc/self/maps`.

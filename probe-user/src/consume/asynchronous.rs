@@ -57,7 +57,7 @@ impl<P: Pipe> AsyncEvPipe<P> {
     pub fn new(mut pipe: P) -> io::Result<Self> {
         pipe.tick()?;
         let ready = runtime::readable(pipe.as_fd().try_clone_to_owned()?)?;
-        // To register the descriptor takes the readiness of its rings.
+        // Registering the descriptor takes the readiness of its rings.
         pipe.look_again();
         Ok(Self { pipe, ready, yields: false })
     }
