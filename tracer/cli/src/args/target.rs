@@ -95,6 +95,18 @@ impl TargetArgs {
         Ok(())
     }
 
+    /// The processes whose stacks the trace can have.
+    pub(crate) fn processes(&self, command: Option<&TracedCommand>) -> probe_perf::Target {
+        match (self.pids(), command, self.tid) {
+            ([], Some(command), None) if !self.all => {
+                probe_perf::Target::ProcessAndChildren(command.pid())
+            }
+            ([], _, Some(tid)) => probe_perf::Target::Thread(tid),
+            ([], ..) => probe_perf::Target::System,
+            (pids, ..) => probe_perf::Target::ProcessesAndChildren(pids.to_vec()),
+        }
+    }
+
     /// Limits the trace to this target. The command is stopped before its first instruction.
     pub(crate) fn narrow(
         &self,

@@ -43,7 +43,9 @@ pub(crate) fn follow<O: Output>(
         flight.map(|(flight, choice)| Triggers::prepare(flight, choice, ending.narrow(target)));
     let triggers = triggers.transpose()?;
     // The thread for symbols needs other privileges than the trace, and keeps them to itself.
-    let symbols = symbols_of(tracer.probes(), seal)?.interrupted_by(ending.interrupted());
+    let processes = target.processes(ending.command());
+    let symbols = symbols_of(tracer.probes(), seal, &processes)?;
+    let symbols = symbols.interrupted_by(ending.interrupted());
     symbols.leave_out_readers(&tracer)?;
     tracer.begin()?;
     let watched = Watched::open(target)?;
@@ -89,15 +91,15 @@ pub(crate) fn follow<O: Output>(
     })
 }
 
-/// The symbols that events of these probes need.
-fn symbols_of(probes: &[Probe], seal: Seal) -> Result<Symbols> {
+/// The symbols that events of these probes need, in these processes.
+fn symbols_of(probes: &[Probe], seal: Seal, processes: &probe_perf::Target) -> Result<Symbols> {
     let (mut of_kernel, mut of_processes) = (false, false);
     for field in probes.iter().flat_map(Probe::fields) {
         of_kernel |= field.shape == Shape::KernelStack || field.is_symbol();
         of_processes |= field.shape == Shape::UserStack;
     }
     Ok(match (of_processes, of_kernel) {
-        (true, _) => Symbols::start_for(seal.symbol_access(), &probe_perf::Target::System)?,
+        (true, _) => Symbols::start_for(seal.symbol_access(), processes)?,
         (false, true) => Symbols::start()?,
         (false, false) => Symbols::none(),
     })
