@@ -72,8 +72,8 @@ impl Claims {
 
     /// Whether another pipe has taken a CPU that was ours, even if it has left it since.
     pub(crate) fn has_lost(&self, cpu: u32) -> bool {
-        let owners = if self.has_left.load(Relaxed) { [0, self.owner] } else { [self.owner; 2] };
-        self.entry(cpu).is_some_and(|entry| !owners.contains(&entry.owner()))
+        let is_other = |owner| owner != self.owner && !(owner == 0 && self.has_left.load(Relaxed));
+        self.entry(cpu).is_some_and(|entry| is_other(entry.owner()))
     }
 
     /// Notes that this pipe gives its CPUs back from now on.

@@ -409,8 +409,8 @@ impl Drive for EvPipe {
 /// Becomes readable when a drain would find something, or a sweep is due, but not for what the last drain has left
 /// ([`Progress::pending`]).
 ///
-/// The kernel reports that a ring has become readable only once, to whoever polls the descriptor first, and adding the
-/// descriptor to an epoll instance polls it. So drain after each `EPOLL_CTL_ADD` and `EPOLL_CTL_MOD`, and whenever the
+/// The first poll of the descriptor takes the readiness of a ring, and later ones do not see it. Adding the descriptor to
+/// an epoll instance counts as a poll. So drain after each `EPOLL_CTL_ADD` and `EPOLL_CTL_MOD`, and whenever the
 /// descriptor was readable, before you wait again. Watch it without `EPOLLET`: a drain may leave the notice of a CPU that
 /// goes online or offline to the next one.
 impl AsFd for EvPipe {

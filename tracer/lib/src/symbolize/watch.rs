@@ -312,7 +312,10 @@ mod tests {
             }
         };
         let mapped = mappings::read(&child.id().to_string()).unwrap();
-        let is_of_program = |one: &mappings::Mapping| matches!(&one.of, mappings::Mapped::File { path, .. } if *path == program);
+        let is_of_program = |one: &mappings::Mapping| match &one.of {
+            mappings::Mapped::File { path, .. } => *path == program,
+            mappings::Mapped::Vdso | mappings::Mapped::Memory => false,
+        };
         let mapped = mapped.into_iter().find(is_of_program).unwrap();
         let mut watch = Watch::of_processes(&Target::Process(child.id())).unwrap();
         child.kill().unwrap();
