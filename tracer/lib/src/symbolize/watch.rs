@@ -305,18 +305,19 @@ mod tests {
     #[test]
     fn what_a_process_had_mapped_before_is_known_after_its_end() {
         let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
-        let program = loop {
+        // The new program is mapped a moment after it has replaced the old one.
+        let mapped = loop {
             let program = std::fs::read_link(format!("/proc/{}/exe", child.id())).unwrap();
-            if program != std::env::current_exe().unwrap() {
-                break program;
+            let is_of_program = |one: &mappings::Mapping| match &one.of {
+                mappings::Mapped::File { path, .. } => *path == program,
+                mappings::Mapped::Vdso | mappings::Mapped::Memory => false,
+            };
+            let mapped = mappings::read(&child.id().to_string()).unwrap_or_default();
+            let found = mapped.into_iter().find(is_of_program);
+            if let Some(found) = found.filter(|_| program != std::env::current_exe().unwrap()) {
+                break found;
             }
         };
-        let mapped = mappings::read(&child.id().to_string()).unwrap();
-        let is_of_program = |one: &mappings::Mapping| match &one.of {
-            mappings::Mapped::File { path, .. } => *path == program,
-            mappings::Mapped::Vdso | mappings::Mapped::Memory => false,
-        };
-        let mapped = mapped.into_iter().find(is_of_program).unwrap();
         let mut watch = Watch::of_processes(&Target::Process(child.id())).unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
