@@ -11,7 +11,10 @@ use aya_ebpf::{
     helpers::{bpf_get_current_pid_tgid, bpf_ktime_get_ns},
     macros::map,
     maps::{LruHashMap, PerCpuArray},
+    programs::RetProbeContext,
 };
+use aya_log_ebpf::trace;
+use core::ffi::c_void;
 use core::mem::offset_of;
 use probe_common::{RecordHeader, RecordKind};
 use probe_ebpf::{Reservation, atomic, pipe};
@@ -142,9 +145,16 @@ fn keep(hit: &mut Reservation<ProbeHit>, probe: u32, stack: u64) -> bool {
     true
 }
 
-/// Handles the return of a call, whether or not the call was kept.
-#[inline(always)]
-pub(crate) fn returned<C: EbpfContext>(ctx: &C, probe: u32, stack: u64, retval: u64) -> u32 {
+/// Handles the return of a call, whether or not the call was kept. One function for all programs, so that the object has this
+/// code once.
+#[inline(never)]
+pub(crate) fn returned(ctx: *mut c_void, probe: u32, stack: u64, retval: u64) -> u32 {
+    let ctx = &RetProbeContext::new(ctx);
+    trace!(ctx, "call of {} returned", probe);
+    // A call that ends later than the trace is one whose return was not seen.
+    if !filter::is_open() {
+        return 0;
+    }
     let first = key(probe, stack, 0);
     let Some(kept) = CALLS.get_ptr(first) else { return 0 };
     // SAFETY: the first part begins with a header.

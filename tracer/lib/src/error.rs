@@ -67,10 +67,10 @@ pub enum TraceError {
         /// Why.
         source: BinaryError,
     },
-    /// Calls were requested of a probe that is not at the entry of a function.
+    /// Calls were requested of a probe that is not at the entry of a function or of a system call.
     #[error(
         "cannot trace or time calls of {spec}: calls are those of a function of the kernel (kprobe:FUNCTION) or of a file \
-         (uprobe:FILE:FUNCTION), or of a system call (ksyscall:NAME){instead}"
+         (uprobe:FILE:FUNCTION), or of a system call (ksyscall:NAME or tracepoint:syscalls:sys_enter_NAME){instead}"
     )]
     NoCall {
         /// The probe.

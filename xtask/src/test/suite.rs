@@ -82,6 +82,7 @@ const OF_EVERY_KERNEL: &[&str] = &[
     "nesting",
     "pipe",
     "specialized",
+    "syscall_calls",
     LAST,
 ];
 

@@ -30,7 +30,7 @@ pub(crate) struct Count {
     pub(crate) format: CountFormat,
 }
 
-/// Time the calls of functions, and print a histogram of each at the end
+/// Time calls of functions or system calls, and print histograms at the end
 ///
 /// Calls are timed and added up in the kernel, without an event for each. The summary reports calls that
 /// could not be timed. Ends with Ctrl-C, with the command, or after the duration.
@@ -41,6 +41,8 @@ Examples:
   probe latency 'vfs_*' -- cat /etc/hostname           how long do the file operations of cat take?
   probe latency 'vfs_fsync_range/retval == 0/' -n postgres
                                                        how long does postgres wait for the disk?
+  probe latency 'tracepoint:syscalls:sys_enter_*' -- CMD
+                                                       in which system calls does a command spend its time?
   probe latency uprobe:libc:getaddrinfo -d 10s         how long do name lookups take?
   probe latency do_nanosleep -d 5s -F svg >sleeps.svg  as a picture")]
 pub(crate) struct Latency {

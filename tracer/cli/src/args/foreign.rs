@@ -124,7 +124,7 @@ const OPTIONS: &[(&[&str], Answers)] = &[
         &["-Z", "-z", "--failed-only", "--successful-only", "--failure"],
         &[(
             ANY,
-            "a predicate selects results: 'tracepoint:syscalls:sys_exit_openat/ret < 0/', or --ret 'ksyscall:openat/retval < 0/'",
+            "a predicate selects results: --ret 'tracepoint:syscalls:sys_enter_openat/retval < 0/'",
         )],
     ),
     (
@@ -187,8 +187,8 @@ const FORKS: &str =
 
 const FORKS_OR_FORMAT: &str = "descendants of a command are always traced, and those of a process with -p PID --children; -F chooses the format";
 
-const TIMED: &str = "name a function, as in `probe latency vfs_read`, `probe latency ksyscall:openat` or `probe latency \
-                     uprobe:libc:getaddrinfo`";
+const TIMED: &str = "name a function or a system call, as in `probe latency vfs_read`, `probe latency \
+                     tracepoint:syscalls:sys_enter_read` or `probe latency uprobe:libc:getaddrinfo`";
 
 const SCRIPTS: &str = "there are no scripts: probes, their fields and conditions are the arguments, as in `probe trace \
                        'PROBE(FIELD)/FIELD > 0/'`";
@@ -211,12 +211,12 @@ const COMMANDS: &[(&[&str], &str)] = &[
         "`probe list PATTERN` lists probes, and `probe trace PROBE` attaches them",
     ),
     (&["strace", "ltrace", "bpftrace", "ftrace"], "`probe trace PROBE -- CMD` traces a command"),
-    (&["opensnoop"], "`probe trace 'tracepoint:syscalls:sys_enter_openat(filename)'`"),
-    (&["statsnoop"], "`probe trace 'tracepoint:syscalls:sys_enter_*stat*'`"),
+    (&["opensnoop"], "`probe trace --ret tracepoint:syscalls:sys_enter_openat`"),
+    (&["statsnoop"], "`probe trace --ret 'tracepoint:syscalls:sys_enter_*stat*'`"),
     (&["execsnoop"], "`probe trace tracepoint:sched:sched_process_exec`"),
     (&["exitsnoop"], "`probe trace tracepoint:sched:sched_process_exit`"),
     (&["killsnoop", "sigsnoop"], "`probe trace tracepoint:signal:signal_generate`"),
-    (&["mountsnoop"], "`probe trace 'tracepoint:syscalls:sys_enter_*mount*'`"),
+    (&["mountsnoop"], "`probe trace --ret 'tracepoint:syscalls:sys_enter_*mount*'`"),
     (
         &["tcpconnect", "tcpaccept", "tcplife", "tcpstates", "tcptracer"],
         "`probe trace tracepoint:sock:inet_sock_set_state`",
@@ -396,7 +396,7 @@ fn event(args: &[String]) -> String {
     if event.contains('{') {
         return SCRIPTS.to_owned();
     }
-    if command == "latency" {
+    if command == "latency" && event.contains(':') {
         return TIMED.to_owned();
     }
     let (mut line, note) = probes_of(event);
@@ -536,7 +536,8 @@ mod tests {
                 "probe record -o f -e openat",
                 "`probe record tracepoint:syscalls:sys_enter_openat -o f`",
             ),
-            ("probe latency -e openat", "`probe latency ksyscall:openat`"),
+            ("probe latency -e openat", "`probe latency tracepoint:syscalls:sys_enter_openat`"),
+            ("probe latency -e sched:sched_switch", "`probe latency vfs_read`"),
             ("probe latency", "`probe latency vfs_read`"),
             ("probe latency -- ls", "`probe latency vfs_read`"),
             ("probe -p 17", "`probe trace 'tracepoint:syscalls:sys_enter_*' -p 17`"),
@@ -571,7 +572,10 @@ mod tests {
             ),
             ("probe -n syscall:::entry{", "there are no scripts"),
             ("probe -ff sh", "descendants of a command are always traced"),
-            ("probe trace --failed-only sh", "or --ret 'ksyscall:openat/retval < 0/'"),
+            (
+                "probe trace --failed-only sh",
+                "--ret 'tracepoint:syscalls:sys_enter_openat/retval < 0/'",
+            ),
             ("probe count --by comm rawtp:sys_enter", "`probe stack -F folded PROBE`"),
             ("probe sample --flamegraph", "-f svg"),
             ("probe sample --hz 99", "`probe sample -F 99`"),

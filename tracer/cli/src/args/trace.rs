@@ -28,6 +28,8 @@ Examples:
   probe trace 'vfs_read(file->f_path.dentry->d_name.name:str, count)/count > 4096/'
                                                        which files are read in large pieces?
   probe trace --ret ksyscall:openat -n cat             which files does cat open, or fail to open?
+  probe trace --ret 'tracepoint:syscalls:sys_enter_*' -- CMD
+                                                       which system calls does a command make?
   probe trace 'kretprobe:vfs_read/retval < 0/' -n cat  which reads of cat fail?
   probe trace 'uprobe:libc:getenv(arg0:str)' -- date   what does date look up in its environment?
   probe trace --longer 1ms vfs_read                    which reads take long?
@@ -190,8 +192,8 @@ pub(crate) struct Traced {
     #[command(flatten)]
     pub(crate) target: TargetArgs,
 
-    /// Report each call in one event, when the function returns, with its arguments, retval and
-    /// latency
+    /// Report each call of a function or a system call in one event, when it returns, with its arguments,
+    /// retval and latency
     #[arg(short, long)]
     pub(crate) ret: bool,
 

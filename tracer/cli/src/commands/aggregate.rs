@@ -150,8 +150,8 @@ fn summarize_latencies(latencies: &Latencies) {
     let called = timed.clone().filter(|calls| *calls > 0).count();
     let (timed, untimed) =
         (timed.sum::<u64>(), probes.iter().map(|(_, latency)| latency.untimed).sum::<u64>());
-    let functions = counted(probes.len() as u64, "function");
-    let mut text = format!("{} of {called} of {functions}", counted(timed, "call"));
+    let probes_in_all = counted(probes.len() as u64, "probe");
+    let mut text = format!("{} at {called} of {probes_in_all}", counted(timed, "call"));
     if untimed > 0 {
         text += &format!(
             "; {untimed} more not timed because programs interrupted each other, or the predicate could not be decided"

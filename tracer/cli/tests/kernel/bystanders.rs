@@ -136,6 +136,14 @@ fn another_user_of_a_tracepoint_sees_every_hit() {
     let call = || _ = rustix::process::getppid();
     assert_undisturbed(event, &format!("tracepoint:{event}"), call);
     assert_undisturbed(event, &format!("tracepoint:{event}/comm == \"nobody\"/"), call);
+    let _calls = Tracer::builder()
+        .probe(format!("tracepoint:{event}").parse().unwrap())
+        .calls()
+        .attach()
+        .unwrap();
+    for event in [event, "syscalls:sys_exit_getppid"] {
+        assert_sees_every_hit(event, "beside a trace of calls", call);
+    }
     let event = "sched:sched_process_fork";
     let fork = || std::thread::spawn(|| ()).join().unwrap();
     assert_undisturbed(event, &format!("tracepoint:{event}"), fork);

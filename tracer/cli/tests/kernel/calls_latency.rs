@@ -45,7 +45,7 @@ fn sleeps_are_in_the_buckets_of_their_time() {
     assert!(longer(line, 1 << 29) >= 3, "{line}");
     let total = number(line, "total");
     assert!((1_820_000_000..60_000_000_000).contains(&total), "{line}");
-    assert!(printed.contains("4 calls of 1 of 1 function"), "{printed}");
+    assert!(printed.contains("4 calls at 1 of 1 probe"), "{printed}");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Probes on functions, compiled and interpreted.
 
 use crate::specialized::{Hook, assert_all_same};
+use probe_tracer::Tracer;
 
 const FUNCTIONS: &[Hook] = &[
     Hook {
@@ -43,5 +44,5 @@ const FUNCTIONS: &[Hook] = &[
 #[test]
 #[ignore = "needs root, BPF and kprobes: cargo xtask test"]
 fn specialized_programs_report_what_the_interpreter_does() {
-    assert_all_same(FUNCTIONS, 2);
+    assert_all_same(FUNCTIONS, 2, Tracer::builder);
 }

@@ -51,6 +51,7 @@ mod specialized;
 mod stacks;
 mod stress;
 mod switches;
+mod syscall_calls;
 mod terminal;
 mod together;
 mod uprobe;

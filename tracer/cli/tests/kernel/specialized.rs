@@ -25,6 +25,30 @@ pub(crate) struct Hook {
     pub(crate) predicates: &'static [&'static str],
 }
 
+/// Hooks whose calls are traced.
+const CALLS: &[Hook] = &[
+    Hook {
+        name: "tracepoint:syscalls:sys_enter_write",
+        fields: &["fd", "count", "buf", "buf:ustr", "retval", "retval:x64"],
+        predicates: &[
+            "/retval == 5/",
+            "/count == 5 && buf == \"hello\" && retval > 0/",
+            "/fd > 2 || retval < 0/",
+            "/buf ~ \"h*o\"/",
+        ],
+    },
+    Hook {
+        name: "tracepoint:syscalls:sys_enter_openat",
+        fields: &["dfd", "filename", "flags", "mode", "retval"],
+        predicates: &["/retval < 0/", "/filename ~ \"/etc/*\" && retval >= 0/"],
+    },
+    Hook {
+        name: "tracepoint:raw_syscalls:sys_enter",
+        fields: &["id", "args", "args[2]", "retval"],
+        predicates: &["/id == write && retval == 5/", "/id == openat || retval == -2/"],
+    },
+];
+
 /// Fields that every hook has.
 const EVERYWHERE: [&str; 7] = ["pid", "tid", "uid", "cpu", "comm", "ustack", KERNEL_STACK];
 
@@ -227,26 +251,38 @@ fn assert_same(spec: &str, options: &str, builder: TracerBuilder) -> usize {
     counts[0]
 }
 
-pub(crate) fn assert_all_same(hooks: &[Hook], rounds: usize) {
+pub(crate) fn assert_all_same(hooks: &[Hook], rounds: usize, builder: fn() -> TracerBuilder) {
     let seed = Random::seed();
     eprintln!("seed {seed}");
     let mut random = Random::of(seed);
     for hook in hooks {
         // All fields at once, and then some.
-        let hits = assert_same(&spec(hook, hook.fields, ALWAYS), "none", Tracer::builder());
+        let hits = assert_same(&spec(hook, hook.fields, ALWAYS), "none", builder());
         assert!(hits > 0, "{} was not hit", hook.name);
         for _ in 0..rounds {
             let spec = choose(&mut random, hook);
-            let (builder, options) = options(&mut random, Tracer::builder());
+            let (builder, options) = options(&mut random, builder());
             assert_same(&spec, options, builder);
         }
     }
 }
 
+/// How often to choose at random for each hook.
+fn rounds() -> usize {
+    // Machines with kprobes are the slow virtual ones.
+    if has_kprobes() { 1 } else { 12 }
+}
+
 #[test]
 #[ignore = "needs root and BPF: cargo xtask test"]
 fn specialized_programs_report_what_the_interpreter_does() {
-    assert_all_same(HOOKS, if has_kprobes() { 1 } else { 12 });
+    assert_all_same(HOOKS, rounds(), Tracer::builder);
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn specialized_programs_keep_the_calls_that_the_interpreter_does() {
+    assert_all_same(CALLS, rounds(), || Tracer::builder().calls());
 }
 
 /// The first field of each hit.

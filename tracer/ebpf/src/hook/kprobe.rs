@@ -3,7 +3,7 @@
 
 use super::number;
 use crate::hit::{Hook, Registers};
-use crate::{call, filter, hit};
+use crate::{call, hit};
 use aya_ebpf::{
     EbpfContext,
     bindings::pt_regs,
@@ -104,17 +104,11 @@ fn call_entered(ctx: *mut c_void, probe: u32) -> u32 {
     call::entered::<Entry, _>(ctx, probe, stack_pointer(ctx.regs))
 }
 
-/// One function for all programs on returns of calls, so that the object has this code once.
-#[inline(never)]
+#[inline(always)]
 fn call_returned(ctx: *mut c_void, probe: u32) -> u32 {
-    let ctx = &RetProbeContext::new(ctx);
-    trace!(ctx, "call of {} returned", probe);
-    // A call that ends later than the trace is one whose return was not seen.
-    if !filter::is_open() {
-        return 0;
-    }
-    let stack = stack_pointer(ctx.regs).wrapping_sub(RETURN_ADDRESS);
-    call::returned(ctx, probe, stack, ctx.ret())
+    let found = RetProbeContext::new(ctx);
+    let stack = stack_pointer(found.regs).wrapping_sub(RETURN_ADDRESS);
+    call::returned(ctx, probe, stack, found.ret())
 }
 
 /// The entry of a function: the arguments that are in registers.

@@ -3,5 +3,6 @@
 mod kprobe;
 mod number;
 mod raw_tracepoint;
+mod syscall;
 mod tracepoint;
 mod trampoline;

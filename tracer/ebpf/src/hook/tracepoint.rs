@@ -43,7 +43,7 @@ extern "C" fn tracepoint_by_number(ctx: *mut c_void) -> u32 {
 
 /// The return value of these programs. With it, the kernel passes the hit on to all other perf events of the same tracepoint. After
 /// a 0, it would drop the hit for all of them (`perf_trace_run_bpf_submit` in `kernel/events/core.c`).
-const PASS_ON: u32 = 1;
+pub(super) const PASS_ON: u32 = 1;
 
 /// One function for both programs, so that the object has this code once.
 #[inline(never)]
@@ -54,7 +54,7 @@ fn traced(ctx: *mut c_void, probe: u32) -> u32 {
     PASS_ON
 }
 
-struct Tracepoint;
+pub(super) struct Tracepoint;
 
 impl Hook for Tracepoint {
     #[inline(always)]

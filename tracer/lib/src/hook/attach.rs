@@ -261,7 +261,7 @@ impl<'o> Attacher<'o> {
         if !probe.is_call() {
             return Ok(vec![hook.attach(self, spec, Part::Whole, number)?]);
         }
-        if hook.calls().is_none() {
+        if super::calls(spec).is_none() {
             return Err(super::no_call(spec));
         }
         // The return comes first: otherwise the entry would keep calls whose return has no probe.
@@ -335,21 +335,27 @@ impl<'o> Attacher<'o> {
         Ok([attach(FOLLOW_NEW, c"task_newtask")?, attach(FOLLOW_FREE, c"sched_process_free")?])
     }
 
-    /// Attaches one of the programs with this prefix to an event.
+    /// Attaches one of the programs with this prefix, which are for a part of the probe, to an event.
     pub(super) fn perf_event(
         &mut self,
         spec: &ProbeSpec,
         event: PerfEvent,
         side: Side,
-        programs: &str,
+        (part, programs): (Part, &str),
         number: u32,
     ) -> Result<Link> {
         let failed = |source| TraceError::Attach { spec: spec.clone(), source };
         let by_number = format!("{programs}_by_number");
+        // What is read at a call's return is interpreted.
+        let is_compiled = part != Part::CallReturn;
+        let own = |object: &mut Object| match is_compiled {
+            true => object.program_of(side, &by_number, number),
+            false => object.interpreted(side, &by_number, number),
+        };
         if !self.cookies {
             // From here on, the event holds the program.
             let others = self.object.specialized_count();
-            let program = self.object.program_of(side, &by_number, number)?;
+            let program = own(self.object)?;
             let is_specialized = self.object.specialized_count() > others;
             match event.set_bpf(program.as_fd()) {
                 Err(error) if is_specialized => {
@@ -362,7 +368,7 @@ impl<'o> Attacher<'o> {
             }
             return Ok(Link::LegacyPerfEvent { event });
         }
-        if let Some(program) = self.object.specialized(side, &by_number, number)? {
+        if is_compiled && let Some(program) = self.object.specialized(side, &by_number, number)? {
             match bpf::link_perf_event(program.as_fd(), event.as_fd(), number.into()) {
                 Ok(link) => return Ok(Link::PerfEvent { link, event, own: Some(program) }),
                 Err(error) => {
@@ -375,7 +381,7 @@ impl<'o> Attacher<'o> {
         let (link, own) = match bpf::link_perf_event(program, event.as_fd(), number.into()) {
             // A tracepoint accepts each program only once.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                let program = self.object.program_of(side, &by_number, number)?;
+                let program = own(self.object)?;
                 let link = bpf::link_perf_event(program.as_fd(), event.as_fd(), number.into());
                 (link, Some(program))
             }

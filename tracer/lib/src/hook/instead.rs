@@ -48,17 +48,21 @@ fn call_instead(spec: &ProbeSpec) -> Instead {
         let probes = vec![format!("{}:{file}{}", provider.name(), spec.name())];
         return Instead { probes, program: None };
     }
-    let call = spec.name().strip_prefix("syscalls:").unwrap_or(spec.name());
-    let call = call.strip_prefix("sys_enter_").or(call.strip_prefix("sys_exit_"));
-    let mut probes = Vec::new();
-    if let Some(call) = call.filter(|_| !spec.is_glob()) {
-        probes.extend(ksyscall(call));
-        if is_in_file("libc", call) {
-            probes.push(in_file("libc", call));
+    let name = match spec.name() {
+        "syscalls:*" => Some("syscalls:sys_enter_*".to_owned()),
+        "raw_syscalls:*" | "raw_syscalls:sys_exit" => Some(ANY_CALL.to_owned()),
+        "sys_enter" | "sys_exit" if spec.provider() == Provider::RawTracepoint => {
+            Some(ANY_CALL.to_owned())
         }
-    }
-    Instead { probes, program: None }
+        name => {
+            name.strip_prefix("syscalls:sys_exit_").map(|call| format!("syscalls:sys_enter_{call}"))
+        }
+    };
+    Instead { probes: name.map(tracepoint).into_iter().collect(), program: None }
 }
+
+/// The tracepoint at the entry of every system call.
+const ANY_CALL: &str = "raw_syscalls:sys_enter";
 
 fn is_in_file(file: &str, function: &str) -> bool {
     Binary::open(file, &[]).is_ok_and(|file| file.offset_of(function, 0).is_ok())
@@ -158,7 +162,16 @@ mod tests {
         }
         assert_eq!(of("c:malloc").probes, ["uprobe:c:malloc"]);
         assert_eq!(call_instead(&"tracepoint:a:b".parse().unwrap()), Instead::default());
-        let read = call_instead(&"tracepoint:syscalls:sys_enter_read".parse().unwrap());
-        assert_eq!(read.probes.last().unwrap(), "uprobe:libc:read");
+        for (spec, meant) in [
+            ("t:syscalls:sys_exit_read", "tracepoint:syscalls:sys_enter_read"),
+            ("t:syscalls:sys_exit_*", "tracepoint:syscalls:sys_enter_*"),
+            ("t:syscalls:*", "tracepoint:syscalls:sys_enter_*"),
+            ("t:raw_syscalls:sys_exit", "tracepoint:raw_syscalls:sys_enter"),
+            ("rawtp:sys_enter", "tracepoint:raw_syscalls:sys_enter"),
+            ("kretprobe:vfs_read", "kprobe:vfs_read"),
+            ("uretprobe:libc:read", "uprobe:libc:read"),
+        ] {
+            assert_eq!(call_instead(&spec.parse().unwrap()).probes, [meant], "{spec}");
+        }
     }
 }

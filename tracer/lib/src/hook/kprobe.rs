@@ -168,7 +168,7 @@ impl Hook for Kprobe {
             }
         };
         let event = PerfEvent::kprobe(pmu, location, returns).map_err(|error| why(spec, error))?;
-        attacher.perf_event(spec, event, Side::Kernel, programs, number)
+        attacher.perf_event(spec, event, Side::Kernel, (part, programs), number)
     }
 
     fn attach_at_once(
@@ -230,7 +230,7 @@ impl Hook for Kprobe {
         Ok(together)
     }
 
-    fn calls(&self) -> Option<Side> {
+    fn calls(&self, _spec: &ProbeSpec) -> Option<Side> {
         (!self.returns).then_some(Side::Kernel)
     }
 }

@@ -144,7 +144,7 @@ impl Hook for Ksyscall {
         Kprobe { returns: false }.attach(attacher, &function, part, number)
     }
 
-    fn calls(&self) -> Option<Side> {
+    fn calls(&self, _spec: &ProbeSpec) -> Option<Side> {
         Some(Side::Kernel)
     }
 }

@@ -161,9 +161,8 @@ pub(crate) trait Hook: Sync {
         Ok(Together { others: (first..first + probes.len()).collect(), ..Together::default() })
     }
 
-    /// Whether its calls are those of the kernel or of programs; `None` if its probes cannot be
-    /// calls.
-    fn calls(&self) -> Option<Side> {
+    /// Whether a probe's calls are those of the kernel or of programs; `None` if it cannot be a call. The spec may be a pattern.
+    fn calls(&self, _spec: &ProbeSpec) -> Option<Side> {
         None
     }
 }
@@ -192,6 +191,11 @@ pub(crate) fn of(provider: Provider) -> &'static dyn Hook {
         Provider::Uretprobe => &uprobe::Uprobe { returns: true },
         Provider::Ksyscall => &ksyscall::Ksyscall,
     }
+}
+
+/// Whether a probe's calls are those of the kernel or of programs; `None` if it cannot be a call.
+pub(crate) fn calls(spec: &ProbeSpec) -> Option<Side> {
+    of(spec.provider()).calls(spec)
 }
 
 /// What hooks look up on this machine: tracefs, opened when it is first needed, and the kernel's

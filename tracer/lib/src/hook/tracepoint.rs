@@ -31,10 +31,10 @@ impl Hook for Tracepoint {
         Ok(found)
     }
 
-    fn fields(&self, spec: &ProbeSpec, _as_call: bool, host: &mut Host) -> Fields {
+    fn fields(&self, spec: &ProbeSpec, as_call: bool, host: &mut Host) -> Fields {
         let (category, name) = spec.tracepoint().ok_or(TraceError::NoProbe)?;
         let format = host.tracefs()?.format(spec)?;
-        let fields = TracepointFields::new(category, name, format);
+        let fields = TracepointFields::new(category, name, format, as_call);
         let fields = fields.with_names(&mut || host.types.kernel());
         Ok(Box::new(match spec.predicate().is_some_and(Predicate::has_names) {
             true => fields.with_types(host.types.kernel()),
@@ -51,15 +51,38 @@ impl Hook for Tracepoint {
         &self,
         attacher: &mut Attacher<'_>,
         spec: &ProbeSpec,
-        _part: Part,
+        part: Part,
         number: u32,
     ) -> Result<Link> {
+        let programs = match part {
+            Part::Whole => "tracepoint",
+            Part::CallEntry => "syscall_enter",
+            Part::CallReturn => "syscall_exit",
+        };
+        let exit = exit_of(spec).filter(|_| part == Part::CallReturn);
+        let spec = &exit.unwrap_or_else(|| spec.clone());
         let tracefs = attacher.host.tracefs()?;
         let event = PerfEvent::tracepoint(tracefs.id(spec)?).map_err(|source| {
             // Its module may just have been unloaded.
             let gone = tracefs.id(spec).err();
             gone.unwrap_or_else(|| TraceError::Attach { spec: spec.clone(), source })
         })?;
-        attacher.perf_event(spec, event, Side::Kernel, "tracepoint", number)
+        attacher.perf_event(spec, event, Side::Kernel, (part, programs), number)
     }
+
+    fn calls(&self, spec: &ProbeSpec) -> Option<Side> {
+        exit_of(spec).map(|_| Side::Kernel)
+    }
+}
+
+/// The tracepoint at the exit of the system call that a tracepoint is at the entry of. The spec may be a pattern of such.
+fn exit_of(spec: &ProbeSpec) -> Option<ProbeSpec> {
+    let (category, name) = spec.tracepoint()?;
+    let of_call = name.strip_prefix("sys_enter")?;
+    let is_entry = match category {
+        "syscalls" => of_call.starts_with('_'),
+        "raw_syscalls" => of_call.is_empty(),
+        _ => false,
+    };
+    is_entry.then(|| spec.named_as(spec.provider(), &format!("{category}:sys_exit{of_call}")))
 }

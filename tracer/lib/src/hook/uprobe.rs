@@ -133,7 +133,7 @@ impl Hook for Uprobe {
             );
         }
         let offset = offset(spec, binary)?;
-        let (programs, returns) = part.of_function(self.returns);
+        let (_, returns) = part.of_function(self.returns);
         if returns {
             check_return(spec, binary, offset, unsafe_returns)?;
         }
@@ -145,10 +145,10 @@ impl Hook for Uprobe {
             );
         }
         let place = InFile::new(binary, offset);
-        attacher.uprobe(spec, &place, programs, returns, number)
+        attacher.uprobe(spec, &place, (part, self.returns), number)
     }
 
-    fn calls(&self) -> Option<Side> {
+    fn calls(&self, _spec: &ProbeSpec) -> Option<Side> {
         (!self.returns).then_some(Side::Process)
     }
 }
@@ -233,23 +233,23 @@ impl Attacher<'_> {
         offset: u64,
         number: u32,
     ) -> Result<Link> {
-        let (programs, returns) = Part::Whole.of_function(false);
-        self.uprobe(spec, &InFile::new(binary, offset), programs, returns, number)
+        self.uprobe(spec, &InFile::new(binary, offset), (Part::Whole, false), number)
     }
 
+    /// Attaches a part of a probe. `returns` says where a whole probe is.
     fn uprobe(
         &mut self,
         spec: &ProbeSpec,
         place: &InFile,
-        programs: &str,
-        returns: bool,
+        (part, returns): (Part, bool),
         number: u32,
     ) -> Result<Link> {
+        let (programs, returns) = part.of_function(returns);
         let path = CString::new(place.path.as_os_str().as_bytes())
             .map_err(|error| TraceError::Attach { spec: spec.clone(), source: error.into() })?;
         let event = PerfEvent::uprobe(pmu(spec)?, &path, place.offset, returns)
             .map_err(|error| why(spec, &place.name, error))?;
-        self.perf_event(spec, event, Side::Process, programs, number)
+        self.perf_event(spec, event, Side::Process, (part, programs), number)
     }
 }
 

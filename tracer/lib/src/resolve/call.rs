@@ -4,7 +4,7 @@ use super::shape::Shape;
 use super::value::{ValueKind, take_register};
 use super::{Reading, ResolveError};
 use crate::spec::{At, FieldBase, FieldPath, FieldType};
-use probe_tracer_common::fetch::{FetchField, base};
+use probe_tracer_common::fetch::{FetchField, base, flag};
 
 /// The part of a function's call that a hook sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,10 +76,17 @@ pub(super) fn default_latency() -> (String, FetchField, Shape) {
     (LATENCY.to_owned(), field, Shape::Duration)
 }
 
-/// The error for the return value at the entry of a function.
+/// The result of a system call as it is read by default.
+pub(super) fn default_result(shape: Shape) -> (String, FetchField, Shape) {
+    let field = FetchField { base: base::RETVAL, flags: flag::SIGNED, ..FetchField::default() };
+    (RETVAL.to_owned(), field, shape)
+}
+
+/// The error for the return value or the latency at the entry of a function.
 pub(super) fn not_returned(function: &str, path: &FieldPath) -> ResolveError {
+    let missing = if is_latency(path) { LATENCY } else { RETVAL };
     let what = format!(
-        "{function} has not returned yet, so there is no retval; --ret reports calls when they return"
+        "{function} has not returned yet, so there is no {missing}; --ret reports calls when they return"
     );
     ResolveError::new(path.at, what)
 }

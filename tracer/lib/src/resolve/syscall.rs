@@ -3,16 +3,14 @@
 use super::buffers::Extent;
 use super::call;
 use super::names::ValueNames;
-use super::reach::Reach;
 use super::shape::Shape;
 use super::signature::{Member, NotShown, Signature};
 use super::slots;
 use super::tracepoint::TracepointFields;
-use super::value::{ValueKind, take_register};
 use super::{FieldSource, Reading, ResolveError};
-use crate::spec::{At, FieldBase, FieldPath, FieldType};
+use crate::spec::{At, FieldPath, FieldType};
 use crate::tracefs::{FIRST_ARGUMENT, Format};
-use probe_tracer_common::fetch::{ARGUMENTS, FetchField, base};
+use probe_tracer_common::fetch::{ARGUMENTS, FetchField};
 use std::sync::Arc;
 
 /// The offsets of the arguments in `struct pt_regs`, in bytes (`arch/x86/include/uapi/asm/ptrace.h`): `rdi`, `rsi`,
@@ -31,9 +29,7 @@ const COMPAT_REGISTERS: [i32; ARGUMENTS] = [40, 88, 96, 104, 112, 32];
 #[derive(Clone, Debug)]
 pub(crate) struct SyscallFields {
     entry: TracepointFields,
-    name: String,
     registers: Registers,
-    is_call: bool,
 }
 
 /// Where the arguments of a system call are.
@@ -45,33 +41,25 @@ enum Registers {
 
 impl SyscallFields {
     pub(crate) fn new(name: &str, format: Format, is_call: bool) -> Self {
-        let entry = TracepointFields::new("syscalls", &format!("sys_enter_{name}"), format);
-        Self { entry, name: name.to_owned(), registers: Registers::Native, is_call }
+        let tracepoint = format!("sys_enter_{name}");
+        let entry = TracepointFields::new("syscalls", &tracepoint, format, is_call);
+        Self { entry, registers: Registers::Native }
     }
 
     /// The fields of a 32-bit call, with the format of the 64-bit call that has the same arguments.
     pub(crate) fn compat(name: &str, format: Format, is_call: bool) -> Self {
-        let Self { entry, name, .. } = Self::new(name, format, is_call);
-        Self { entry: entry.with_32_bit_arguments(), name, registers: Registers::Compat, is_call }
+        let Self { entry, .. } = Self::new(name, format, is_call);
+        Self { entry: entry.with_32_bit_arguments(), registers: Registers::Compat }
     }
 }
 
 impl FieldSource for SyscallFields {
     fn own(&self, path: &FieldPath, ty: Option<FieldType>, ty_at: At) -> Option<Reading> {
-        if let Some(own) = self.entry.own(path, ty, ty_at) {
-            return Some(own.and_then(|(field, shape)| match self.registers.of(field) {
-                Some(field) => Ok((field, shape)),
-                None => Err(self.unknown(path)),
-            }));
-        }
-        match path.base {
-            FieldBase::Return if self.is_call => {
-                let kind = ValueKind::Integer { size: 8, is_signed: true, shape: Shape::Result };
-                Some(take_register(base::RETVAL, &kind, call::RETVAL, path, (ty, ty_at)))
-            }
-            FieldBase::Return => Some(Err(call::not_returned(&self.name, path))),
-            _ => call::latency_of(&self.name, self.is_call, path, ty, ty_at),
-        }
+        let own = self.entry.own(path, ty, ty_at)?;
+        Some(own.and_then(|(field, shape)| match self.registers.of(field) {
+            Some(field) => Ok((field, shape)),
+            None => Err(self.unknown(path)),
+        }))
     }
 
     fn unknown(&self, path: &FieldPath) -> ResolveError {
@@ -82,13 +70,7 @@ impl FieldSource for SyscallFields {
 
     fn defaults(&self) -> Vec<(String, FetchField, Shape)> {
         let argument = |(name, field, shape)| Some((name, self.registers.of(field)?, shape));
-        let mut defaults: Vec<_> = self.entry.defaults().into_iter().filter_map(argument).collect();
-        if self.is_call {
-            let result = Reach::register(base::RETVAL).integer(64, true);
-            defaults.extend(result.map(|field| (call::RETVAL.to_owned(), field, Shape::Result)));
-            defaults.push(call::default_latency());
-        }
-        defaults
+        self.entry.defaults().into_iter().filter_map(argument).collect()
     }
 
     fn signature(&self) -> Option<Signature> {
@@ -116,14 +98,17 @@ impl FieldSource for SyscallFields {
     }
 
     fn is_late(&self, field: &FetchField) -> bool {
-        self.is_call && call::is_late(field)
+        self.entry.is_late(field)
     }
 }
 
 impl Registers {
     /// Translates a field of the tracepoint's data to the registers that the function's first argument points to. `None` if
-    /// the field is not an argument.
+    /// the field is part of the data, but not an argument.
     fn of(self, mut field: FetchField) -> Option<FetchField> {
+        if call::is_late(&field) {
+            return Some(field);
+        }
         let (base, registers) = match self {
             Self::Native => (0, REGISTERS),
             Self::Compat => (slots::LOW_HALVES, COMPAT_REGISTERS),
@@ -144,7 +129,7 @@ mod tests {
     use crate::resolve::plan;
     use crate::resolve::tests::{names, resolve};
     use crate::resolve::tracepoint::tests::openat;
-    use probe_tracer_common::fetch::{flag, kind};
+    use probe_tracer_common::fetch::{base, flag, kind};
 
     fn fields(is_call: bool) -> SyscallFields {
         SyscallFields::new("openat", openat(), is_call)
@@ -212,7 +197,7 @@ mod tests {
         assert_eq!(names(&fields(true).defaults()), call);
         for (is_call, field, message) in [
             (false, "retval", "openat has not returned yet"),
-            (false, "latency", "--ret with"),
+            (false, "latency", "so there is no latency; --ret"),
             (true, "retval.next", "retval has no members"),
             (false, "__syscall_nr", "it has no argument __syscall_nr"),
             (false, "file", "it has no argument file"),

@@ -2,6 +2,7 @@
 
 use super::buffers::{self, Extent};
 use super::builtin;
+use super::call::{self, Moment};
 use super::call_number::CallNumber;
 use super::int_arguments;
 use super::names::{self, ValueNames};
@@ -24,6 +25,8 @@ pub(crate) struct TracepointFields {
     meaning: Meaning,
     /// The name of the system call that is entered, if one is.
     syscall: Option<String>,
+    /// The part of a system call that is seen, if it is seen from its entry on.
+    moment: Option<Moment>,
     /// What the numbers of fields mean.
     names: HashMap<String, Arc<ValueNames>>,
     /// The word that is not 0 where numbers have no names, if it depends on the event.
@@ -51,8 +54,12 @@ impl Meaning {
     }
 }
 
-/// The prefix of the tracepoints at the entry of a system call.
+/// The prefixes of the tracepoints at the entry and at the exit of a system call.
 const ENTER: &str = "sys_enter_";
+const EXIT: &str = "sys_exit_";
+
+/// System calls that return an address.
+const RETURN_ADDRESSES: [&str; 4] = ["brk", "mmap", "mremap", "shmat"];
 
 /// Arguments of system calls that are strings although their type lacks `const`.
 const INPUTS: [(&str, &str); 6] = [
@@ -65,10 +72,11 @@ const INPUTS: [(&str, &str); 6] = [
 ];
 
 impl TracepointFields {
-    pub(crate) fn new(category: &str, name: &str, mut format: Format) -> Self {
+    /// With `as_call`, those of the entry of a system call and its result.
+    pub(crate) fn new(category: &str, name: &str, mut format: Format, as_call: bool) -> Self {
         let meaning = match category {
             "syscalls" if name.starts_with(ENTER) => Meaning::SyscallEntry,
-            "syscalls" if name.starts_with("sys_exit_") => Meaning::SyscallExit,
+            "syscalls" if name.starts_with(EXIT) => Meaning::SyscallExit,
             "raw_syscalls" => Meaning::AnySyscall,
             _ => Meaning::Other,
         };
@@ -77,8 +85,14 @@ impl TracepointFields {
         if let Some(syscall) = &syscall {
             int_arguments::declare(syscall, &mut format);
         }
+        let is_entry = match meaning {
+            Meaning::SyscallEntry => true,
+            Meaning::AnySyscall => name == "sys_enter",
+            Meaning::SyscallExit | Meaning::Other => false,
+        };
+        let moment = is_entry.then(|| Moment::of(false, as_call));
         let (names, nameless, types) = (HashMap::new(), None, None);
-        let mut fields = Self { format, meaning, syscall, names, nameless, types };
+        let mut fields = Self { format, meaning, syscall, moment, names, nameless, types };
         let call = fields.syscall.as_deref().unwrap_or_default();
         let known = fields.format.fields.iter().filter_map(|field| {
             let names = match meaning {
@@ -298,6 +312,35 @@ impl TracepointFields {
         }
     }
 
+    /// Reads what is known when a system call returns, if the path starts with such a field.
+    fn returned(&self, path: &FieldPath, ty: Option<FieldType>, ty_at: At) -> Option<Reading> {
+        let moment = self.moment?;
+        let is_latency = call::is_latency(path);
+        Some(match path.base {
+            FieldBase::Return if moment == Moment::Call => {
+                let kind = ValueKind::Integer { size: 8, is_signed: true, shape: self.result() };
+                take_register(base::RETVAL, &kind, call::RETVAL, path, (ty, ty_at))
+            }
+            _ if is_latency && moment == Moment::Call => call::latency(path, ty, ty_at),
+            FieldBase::Return => Err(call::not_returned(self.call(), path)),
+            _ if is_latency => Err(call::not_returned(self.call(), path)),
+            _ => return None,
+        })
+    }
+
+    /// The shape of the result of the system call that is entered.
+    fn result(&self) -> Shape {
+        match self.syscall.as_deref().is_some_and(|name| RETURN_ADDRESSES.contains(&name)) {
+            true => Shape::PointerOrError,
+            false => Shape::Result,
+        }
+    }
+
+    /// How messages name the system call.
+    fn call(&self) -> &str {
+        self.syscall.as_deref().unwrap_or("the system call")
+    }
+
     /// Whether a system call reads a string that its type would allow it to write.
     fn is_input(&self, field: &FormatField) -> bool {
         let call = self.syscall.as_deref().unwrap_or_default();
@@ -323,7 +366,9 @@ impl TracepointFields {
 
 impl FieldSource for TracepointFields {
     fn own(&self, path: &FieldPath, ty: Option<FieldType>, ty_at: At) -> Option<Reading> {
-        let field = self.format.field(&path.base.to_string())?;
+        let Some(field) = self.format.field(&path.base.to_string()) else {
+            return self.returned(path, ty, ty_at);
+        };
         if field.offset < OVERWRITTEN || is_common(&field.name) {
             return Some(overwritten(field, path, ty, ty_at));
         }
@@ -346,6 +391,15 @@ impl FieldSource for TracepointFields {
 
     fn unknown(&self, path: &FieldPath) -> ResolveError {
         let name = path.base.to_string();
+        if self.meaning.is_exit() && call::is_latency(path) {
+            let call = self.format.name.strip_prefix(EXIT);
+            let entry = match call {
+                Some(call) => format!("syscalls:{ENTER}{call}"),
+                None => "raw_syscalls:sys_enter".to_owned(),
+            };
+            let what = format!("the latency is not known here; use --ret with tracepoint:{entry}");
+            return ResolveError::new(path.at, what);
+        }
         let own = self.format.fields.iter().map(|field| field.name.as_str());
         let names = own.filter(|name| !is_common(name)).chain(builtin::NAMES);
         let what = format!("this tracepoint has no field {name}{}", suggestion(&name, names));
@@ -357,7 +411,11 @@ impl FieldSource for TracepointFields {
             let (read, shape) = self.whole(field, None, (At(0), At(0))).ok()?;
             Some((field.name.clone(), read, shape))
         });
-        read.take(fetch::FIELDS).collect()
+        let mut defaults: Vec<_> = read.take(fetch::FIELDS).collect();
+        if self.moment == Some(Moment::Call) {
+            defaults.extend([call::default_result(self.result()), call::default_latency()]);
+        }
+        defaults
     }
 
     fn names(&self, path: &FieldPath) -> Option<Arc<ValueNames>> {
@@ -392,6 +450,10 @@ impl FieldSource for TracepointFields {
 
     fn extent(&self, argument: &str) -> Option<Extent> {
         buffers::of_syscall(self.syscall.as_deref()?, argument)
+    }
+
+    fn is_late(&self, field: &FetchField) -> bool {
+        self.moment == Some(Moment::Call) && call::is_late(field)
     }
 
     fn signature(&self) -> Option<Signature> {
@@ -541,7 +603,7 @@ pub(super) mod tests {
 
     fn source(category: &str, name: &str, fields: &str) -> TracepointFields {
         let format = Format::parse(&format!("name: {name}\n{COMMON}{fields}"));
-        TracepointFields::new(category, name, format)
+        TracepointFields::new(category, name, format, false)
     }
 
     /// The format of the entry of `openat`.
@@ -618,7 +680,7 @@ pub(super) mod tests {
 
     #[test]
     fn constants_of_system_calls_are_known() {
-        let enter = TracepointFields::new("syscalls", "sys_enter_openat", openat());
+        let enter = TracepointFields::new("syscalls", "sys_enter_openat", openat(), false);
         let exit = source("syscalls", "sys_exit_openat", EXIT);
         for (source, predicate, value) in [
             (&enter, "flags & O_CREAT|O_EXCL", Ok(0xc0)),
@@ -733,6 +795,37 @@ pub(super) mod tests {
         assert_eq!(resolve(&exit, "ret:x64"), Ok((integer(16, 8), Shape::Hex)));
         let other = source("other", "sys_exit_openat", EXIT);
         assert_eq!(resolve(&other, "ret"), Ok((signed(integer(16, 8)), Shape::Signed)));
+    }
+
+    #[test]
+    fn only_calls_have_results() {
+        let of = |category: &str, name: &str, as_call| {
+            let format = Format::parse(&format!("name: {name}\n{COMMON}{OPENAT}"));
+            TracepointFields::new(category, name, format, as_call)
+        };
+        let entry = of("syscalls", "sys_enter_openat", false);
+        let call = of("syscalls", "sys_enter_openat", true);
+        let own = ["dfd", "filename", "flags", "mode"];
+        assert_eq!(names(&entry.defaults()), own);
+        assert_eq!(names(&call.defaults()), [&own[..], &["retval", "latency"]].concat());
+        for name in ["retval", "latency"] {
+            assert!(call.is_late(&resolve(&call, name).unwrap().0), "{name}");
+            let what = resolve(&entry, name).unwrap_err().what;
+            assert!(what.starts_with("openat has not returned yet, so there is no "), "{what}");
+        }
+        let shape = |source: &TracepointFields| resolve(source, "retval").unwrap().1;
+        assert_eq!(shape(&call), Shape::Result);
+        assert_eq!(shape(&of("syscalls", "sys_enter_mmap", true)), Shape::PointerOrError);
+        assert_eq!(shape(&of("raw_syscalls", "sys_enter", true)), Shape::Result);
+        for (category, name, what) in [
+            ("raw_syscalls", "sys_enter", "the system call has not returned yet"),
+            ("raw_syscalls", "sys_exit", "use --ret with tracepoint:raw_syscalls:sys_enter"),
+            ("syscalls", "sys_exit_x", "use --ret with tracepoint:syscalls:sys_enter_x"),
+            ("sched", "sched_switch", "this tracepoint has no field latency"),
+        ] {
+            let error = resolve(&of(category, name, false), "latency").unwrap_err().what;
+            assert!(error.contains(what), "{error}");
+        }
     }
 
     #[test]

@@ -223,8 +223,10 @@ impl TracerBuilder {
     /// with, its return value (`retval`), and its duration (`latency`, in nanoseconds).
     ///
     /// The probes must be entries of functions ([`Provider::Kprobe`](crate::Provider::Kprobe),
-    /// [`Provider::Uprobe`](crate::Provider::Uprobe)) or system calls
-    /// ([`Provider::Ksyscall`](crate::Provider::Ksyscall)). Calls that were under way when the
+    /// [`Provider::Uprobe`](crate::Provider::Uprobe)) or of system calls
+    /// ([`Provider::Ksyscall`](crate::Provider::Ksyscall), and the
+    /// [tracepoints](crate::Provider::Tracepoint) `syscalls:sys_enter_NAME` and
+    /// `raw_syscalls:sys_enter`). Calls that were under way when the
     /// probes were attached have no events. [`TraceLedger::missed`](crate::TraceLedger::missed)
     /// counts the calls that had not returned when the probes were detached, and those missed for
     /// other reasons.
@@ -519,8 +521,7 @@ impl TracerBuilder {
         if self.calls {
             self.check_calls()?;
             let parts = self.call_parts.unwrap_or_else(default_call_parts);
-            let calls = |spec: &ProbeSpec| hook::of(spec.provider()).calls();
-            let has = |side| self.specs.iter().any(|spec| calls(spec) == Some(side));
+            let has = |side| self.specs.iter().any(|spec| hook::calls(spec) == Some(side));
             config.calls = if has(Side::Kernel) { parts } else { 0 };
             config.user_calls = if has(Side::Process) { parts } else { 0 };
         }
@@ -549,8 +550,7 @@ impl TracerBuilder {
 
     /// Checks that all probes can be calls.
     fn check_calls(&self) -> Result<(), TraceError> {
-        let is_call =
-            |spec: &&ProbeSpec| hook::of(spec.provider()).calls().is_some() && spec.offset() == 0;
+        let is_call = |spec: &&ProbeSpec| hook::calls(spec).is_some() && spec.offset() == 0;
         let other = self.specs.iter().find(|spec| !is_call(spec));
         other.map_or(Ok(()), |spec| Err(hook::no_call(spec)))
     }
