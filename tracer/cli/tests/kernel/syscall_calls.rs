@@ -3,7 +3,8 @@
 
 use crate::probe::commands::{Readable, shell, writes};
 use crate::probe::{
-    all_json_lines, events, json_line, json_lines, number, probe, stderr, stdout, succeed, trace,
+    all_json_lines, events, has_kprobes, json_line, json_lines, number, probe, stderr, stdout,
+    succeed, trace,
 };
 use serde_json::{Value, json};
 use std::fs;
@@ -142,6 +143,30 @@ fn a_fork_returns_once_and_an_execution_in_the_new_program() {
         .collect();
     assert_eq!(files.iter().filter(|file| **file == "/bin/true").count(), 3, "{all:#?}");
     assert!(forks.len() == 2 && forks.iter().all(|call| number(call, "retval") > 0), "{all:#?}");
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn the_arguments_of_a_program_are_named_by_index() {
+    let command = shell("/bin/true one two; exec /bin/true");
+    let mut calls_of = vec!["tracepoint:syscalls:sys_enter_execve"];
+    if has_kprobes() {
+        calls_of.push("ksyscall:execve");
+    }
+    for call in calls_of {
+        let arguments = "argv[0], argv[1], argv[2], argv[3]";
+        let spec = format!("{call}({arguments}, retval)/filename == \"/bin/true\"/");
+        let calls = calls(&[&spec], &command);
+        let arguments: Vec<_> = calls
+            .iter()
+            .map(|call| [0, 1, 2, 3].map(|n| call["args"][format!("argv[{n}]")].clone()))
+            .collect();
+        let [first, second] = arguments.as_slice() else { panic!("{spec}: {calls:#?}") };
+        assert_eq!(*first, [json!("/bin/true"), json!("one"), json!("two"), Value::Null], "{spec}");
+        assert_eq!(second[..2], [json!("/bin/true"), Value::Null], "{spec}");
+        let second = format!("{call}/argv[1] == \"one\"/");
+        assert_eq!(events([&*second], &command).len(), 1, "{second}");
+    }
 }
 
 #[test]

@@ -27,6 +27,8 @@ pub(crate) struct TracepointFields {
     syscall: Option<String>,
     /// The part of a system call that is seen, if it is seen from its entry on.
     moment: Option<Moment>,
+    /// Whether its addresses and other arguments have 32 bits.
+    is_32_bit: bool,
     /// What the numbers of fields mean.
     names: HashMap<String, Arc<ValueNames>>,
     /// The word that is not 0 where numbers have no names, if it depends on the event.
@@ -92,7 +94,9 @@ impl TracepointFields {
         };
         let moment = is_entry.then(|| Moment::of(false, as_call));
         let (names, nameless, types) = (HashMap::new(), None, None);
-        let mut fields = Self { format, meaning, syscall, moment, names, nameless, types };
+        let is_32_bit = false;
+        let mut fields =
+            Self { format, meaning, syscall, moment, is_32_bit, names, nameless, types };
         let call = fields.syscall.as_deref().unwrap_or_default();
         let known = fields.format.fields.iter().filter_map(|field| {
             let names = match meaning {
@@ -141,6 +145,7 @@ impl TracepointFields {
 
     /// The fields of a 32-bit system call, whose integers have at most 32 bits.
     pub(crate) fn with_32_bit_arguments(mut self) -> Self {
+        self.is_32_bit = true;
         for field in self.format.fields.iter_mut().filter(|field| !field.is_pointer()) {
             if field.offset >= FIRST_ARGUMENT && field.size == 8 {
                 let (size, is_signed) = declared(field.plain_type());
@@ -249,6 +254,15 @@ impl TracepointFields {
         (at, ty_at): (At, At),
     ) -> Reading {
         let error = |what| Err(ResolveError::new(at, what));
+        if self.is_list_of_texts(field) {
+            let name = format!("{}[{index}]", field.name);
+            let refused = |why| ResolveError::new(at, format!("{name} {why}"));
+            let mut reach = Reach::memory(base::CONTEXT, offset(field.offset));
+            reach.dereference(true).map_err(refused)?;
+            reach.skip(64 * u64::from(index)).map_err(refused)?;
+            let kind = ValueKind::Pointer { is_text: true, is_user: true, shape: Shape::Pointer };
+            return take(reach, &kind, ty, &name, (at, ty_at));
+        }
         if field.location != FieldLocation::Here || !field.is_array {
             return error(format!("{} is not an array that can be indexed", field.name));
         }
@@ -268,6 +282,13 @@ impl TracepointFields {
             ..field.clone()
         };
         self.whole(&element, ty, (at, ty_at))
+    }
+
+    /// Whether the argument of a system call points to the addresses of strings, as `argv` of `execve` does. Those of 32-bit
+    /// programs are shorter.
+    fn is_list_of_texts(&self, field: &FormatField) -> bool {
+        let is_list = self.meaning == Meaning::SyscallEntry && field.ty == "const char *const *";
+        is_list && !self.is_32_bit
     }
 
     /// Whether a field is a bit mask.
@@ -795,6 +816,26 @@ pub(super) mod tests {
         assert_eq!(resolve(&exit, "ret:x64"), Ok((integer(16, 8), Shape::Hex)));
         let other = source("other", "sys_exit_openat", EXIT);
         assert_eq!(resolve(&other, "ret"), Ok((signed(integer(16, 8)), Shape::Signed)));
+    }
+
+    #[test]
+    fn lists_of_strings_can_be_indexed() {
+        let fields = "\tfield:const char *const * argv;\toffset:16;\tsize:8;\tsigned:0;\n";
+        let execve = source("syscalls", "sys_enter_execve", fields);
+        let (second, shape) = resolve(&execve, "argv[1]").unwrap();
+        assert_eq!((second.base, second.kind, second.steps), (base::CONTEXT, kind::STRING, 2));
+        assert_eq!(
+            (&second.offsets[..3], second.user, shape),
+            (&[16, 8, 0][..], 0b110, Shape::Text)
+        );
+        assert_eq!(resolve(&execve, "argv[1]:x64").unwrap().1, Shape::Hex);
+        assert_eq!(resolve(&execve, "argv").unwrap().1, Shape::Pointer);
+        let far = resolve(&execve, "argv[400000000]").unwrap_err().what;
+        assert_eq!(far, "argv[400000000] is too far from the start");
+        let refusal = |source: &TracepointFields| resolve(source, "argv[1]").unwrap_err().what;
+        let what = "argv is not an array that can be indexed";
+        assert_eq!(refusal(&execve.with_32_bit_arguments()), what);
+        assert_eq!(refusal(&source("other", "sys_enter_execve", fields)), what);
     }
 
     #[test]
