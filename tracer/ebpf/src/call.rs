@@ -25,8 +25,8 @@ use probe_tracer_common::trace::{ProbeHit, Task};
 /// User space sets the number of parts. When the map is full, a new part replaces the oldest one, so that calls
 /// that never return do not fill the map for ever.
 ///
-/// A program must not interrupt another one that holds a lock of this map. None does: the kernel runs one kprobe
-/// program at a time on a CPU, and none while a system call accesses a map.
+/// A program must not interrupt another one that holds a lock of this map. None does: these locks keep interrupts out, and
+/// the kernel runs no kprobe program while another program or a system call accesses a map on that CPU.
 #[map]
 static CALLS: LruHashMap<CallKey, Part> = LruHashMap::with_max_entries(1, 0);
 
@@ -65,9 +65,14 @@ impl Parts for Kept {
     }
 }
 
-/// Handles the entry of a call.
+/// Handles the entry of a call. One that never returns is counted, but takes no room.
 #[inline(always)]
-pub(crate) fn entered<H: Hook, C: EbpfContext>(ctx: &C, probe: u32, stack: u64) -> u32 {
+pub(crate) fn entered<H: Hook, C: EbpfContext>(
+    ctx: &C,
+    probe: u32,
+    stack: u64,
+    returns: bool,
+) -> u32 {
     if !filter::current_is_traced() {
         return 0;
     }
@@ -77,8 +82,15 @@ pub(crate) fn entered<H: Hook, C: EbpfContext>(ctx: &C, probe: u32, stack: u64) 
             Some(mut hit) => {
                 let said = hit::read_into::<H, C>(ctx, &mut hit, sieved);
                 said != fetch::REJECTED && may_be_decided(probe, &hit, said) && {
-                    stack::read::<H, C>(ctx, probe, &hit);
-                    keep(&mut hit, probe, stack)
+                    if returns {
+                        stack::read::<H, C>(ctx, probe, &hit);
+                        keep(&mut hit, probe, stack)
+                    } else {
+                        // Its return will not be seen.
+                        tally(probe, |counts| &raw mut counts.kept);
+                        tally(probe, |counts| &raw mut counts.replaced);
+                        true
+                    }
                 }
             }
             None => {

@@ -6,9 +6,14 @@ use crate::probe::{
     all_json_lines, events, has_kprobes, json_line, json_lines, number, probe, stderr, stdout,
     succeed, trace,
 };
+use probe_tracer::{Target, Tracer};
+use probe_user::Consumer;
+use probe_user::common::RawRecord;
 use serde_json::{Value, json};
 use std::fs;
+use std::ops::ControlFlow;
 use std::process::Command;
+use std::{ptr, thread};
 
 fn calls(args: &[&str], command: &[String]) -> Vec<Value> {
     events(["--ret"].iter().chain(args), command)
@@ -176,6 +181,38 @@ fn calls_that_never_return_are_counted() {
     let lines = all_json_lines(&output);
     let [_, ledger] = lines.as_slice() else { panic!("{lines:#?}") };
     assert_eq!(ledger["missed"][0]["no_return"], 1, "{ledger}");
+}
+
+/// Leaves the calls to the ledger.
+struct Nobody;
+
+impl Consumer for Nobody {
+    fn record(&mut self, _: u32, _: RawRecord<'_>) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn calls_that_never_return_take_no_room() {
+    const THREADS: u64 = 200;
+    let calls = ["nanosleep", "exit"].map(|name| format!("tracepoint:syscalls:sys_enter_{name}"));
+    let tracer = calls.iter().fold(Tracer::builder(), |all, call| all.probe(call.parse().unwrap()));
+    let tracer = tracer.target(Target::Process(std::process::id())).calls().keep_calls(4);
+    let tracer = tracer.attach().unwrap();
+    let sleeping = thread::spawn(|| {
+        let long = libc::timespec { tv_sec: 3, tv_nsec: 0 };
+        // SAFETY: the time lives during the call, and what remains of it is not asked for.
+        unsafe {
+            libc::syscall(libc::SYS_nanosleep, &raw const long, ptr::null::<libc::timespec>())
+        }
+    });
+    (0..THREADS).for_each(|_| thread::spawn(|| ()).join().unwrap());
+    assert_eq!(sleeping.join().unwrap(), 0);
+    let ledger = tracer.close(&mut Nobody).unwrap();
+    let [slept, ended] = ledger.missed.as_slice() else { panic!("{ledger}") };
+    assert_eq!((slept.calls(), ended.no_room), (0, 0), "{ledger}");
+    assert!(ended.no_return >= THREADS, "{ledger}");
 }
 
 /// The number of calls of a line of `probe latency` that took at least that long, in nanoseconds.

@@ -101,7 +101,7 @@ fn hit(ctx: *mut c_void, probe: u32) -> u32 {
 fn call_entered(ctx: *mut c_void, probe: u32) -> u32 {
     let ctx = &ProbeContext::new(ctx);
     trace!(ctx, "call of {} entered", probe);
-    call::entered::<Entry, _>(ctx, probe, stack_pointer(ctx.regs))
+    call::entered::<Entry, _>(ctx, probe, stack_pointer(ctx.regs), true)
 }
 
 #[inline(always)]

@@ -15,7 +15,7 @@ extern "C" fn syscall_enter_by_cookie(ctx: *mut c_void) -> u32 {
     unshared_stack();
     // SAFETY: the context is the one that the kernel gave this program.
     let probe = unsafe { bpf_get_attach_cookie(ctx) } as u32;
-    entered(ctx, probe)
+    entered(ctx, probe, true)
 }
 
 /// The same for kernels without cookies.
@@ -23,7 +23,25 @@ extern "C" fn syscall_enter_by_cookie(ctx: *mut c_void) -> u32 {
 #[unsafe(link_section = "tracepoint")]
 extern "C" fn syscall_enter_by_number(ctx: *mut c_void) -> u32 {
     unshared_stack();
-    entered(ctx, number::of_program())
+    entered(ctx, number::of_program(), true)
+}
+
+/// Entries of system calls that never return, by cookie.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "tracepoint")]
+extern "C" fn syscall_end_by_cookie(ctx: *mut c_void) -> u32 {
+    unshared_stack();
+    // SAFETY: the context is the one that the kernel gave this program.
+    let probe = unsafe { bpf_get_attach_cookie(ctx) } as u32;
+    entered(ctx, probe, false)
+}
+
+/// The same for kernels without cookies.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "tracepoint")]
+extern "C" fn syscall_end_by_number(ctx: *mut c_void) -> u32 {
+    unshared_stack();
+    entered(ctx, number::of_program(), false)
 }
 
 /// Exits of system calls, by cookie.
@@ -47,12 +65,12 @@ extern "C" fn syscall_exit_by_number(ctx: *mut c_void) -> u32 {
 /// A thread is in one system call at a time, so the stack pointer need not tell its calls apart.
 const NO_STACK: u64 = 0;
 
-/// One function for both programs, so that the object has this code once.
+/// One function for all programs on entries, so that the object has this code once.
 #[inline(never)]
-fn entered(ctx: *mut c_void, probe: u32) -> u32 {
+fn entered(ctx: *mut c_void, probe: u32, returns: bool) -> u32 {
     let ctx = &TracePointContext::new(ctx);
     trace!(ctx, "system call of {} entered", probe);
-    call::entered::<Tracepoint, _>(ctx, probe, NO_STACK);
+    call::entered::<Tracepoint, _>(ctx, probe, NO_STACK, returns);
     PASS_ON
 }
 

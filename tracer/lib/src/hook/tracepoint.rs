@@ -56,6 +56,7 @@ impl Hook for Tracepoint {
     ) -> Result<Link> {
         let programs = match part {
             Part::Whole => "tracepoint",
+            Part::CallEntry if NEVER_RETURN.contains(&spec.name()) => "syscall_end",
             Part::CallEntry => "syscall_enter",
             Part::CallReturn => "syscall_exit",
         };
@@ -74,6 +75,9 @@ impl Hook for Tracepoint {
         exit_of(spec).map(|_| Side::Kernel)
     }
 }
+
+/// The tracepoints at the entries of system calls that never return. To keep such calls would only take the room of others.
+const NEVER_RETURN: [&str; 2] = ["syscalls:sys_enter_exit", "syscalls:sys_enter_exit_group"];
 
 /// The tracepoint at the exit of the system call that a tracepoint is at the entry of. The spec may be a pattern of such.
 fn exit_of(spec: &ProbeSpec) -> Option<ProbeSpec> {
