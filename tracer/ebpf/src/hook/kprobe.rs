@@ -7,7 +7,6 @@ use crate::{call, hit};
 use aya_ebpf::{
     EbpfContext,
     bindings::pt_regs,
-    helpers::bpf_get_attach_cookie,
     macros::{kprobe, kretprobe},
     programs::{ProbeContext, RetProbeContext},
 };
@@ -20,9 +19,7 @@ use probe_tracer_common::fetch::{FetchTable, base};
 #[kprobe]
 pub(crate) fn kprobe_by_cookie(ctx: ProbeContext) -> u32 {
     unshared_stack();
-    // SAFETY: the context is the one that the kernel gave this program.
-    let probe = unsafe { bpf_get_attach_cookie(ctx.as_ptr()) } as u32;
-    hit(ctx.as_ptr(), probe)
+    hit(ctx.as_ptr(), number::of_hook(ctx.as_ptr()))
 }
 
 /// The same for kernels without cookies, loaded once for each function.
@@ -36,9 +33,7 @@ pub(crate) fn kprobe_by_number(ctx: ProbeContext) -> u32 {
 #[kretprobe]
 pub(crate) fn kretprobe_by_cookie(ctx: RetProbeContext) -> u32 {
     unshared_stack();
-    // SAFETY: the context is the one that the kernel gave this program.
-    let probe = unsafe { bpf_get_attach_cookie(ctx.as_ptr()) } as u32;
-    returned(ctx.as_ptr(), probe)
+    returned(ctx.as_ptr(), number::of_hook(ctx.as_ptr()))
 }
 
 /// The same for kernels without cookies.
@@ -52,9 +47,7 @@ pub(crate) fn kretprobe_by_number(ctx: RetProbeContext) -> u32 {
 #[kprobe]
 pub(crate) fn call_entry_by_cookie(ctx: ProbeContext) -> u32 {
     unshared_stack();
-    // SAFETY: the context is the one that the kernel gave this program.
-    let probe = unsafe { bpf_get_attach_cookie(ctx.as_ptr()) } as u32;
-    call_entered(ctx.as_ptr(), probe)
+    call_entered(ctx.as_ptr(), number::of_hook(ctx.as_ptr()))
 }
 
 /// The same for kernels without cookies.
@@ -68,9 +61,7 @@ pub(crate) fn call_entry_by_number(ctx: ProbeContext) -> u32 {
 #[kretprobe]
 pub(crate) fn call_return_by_cookie(ctx: RetProbeContext) -> u32 {
     unshared_stack();
-    // SAFETY: the context is the one that the kernel gave this program.
-    let probe = unsafe { bpf_get_attach_cookie(ctx.as_ptr()) } as u32;
-    call_returned(ctx.as_ptr(), probe)
+    call_returned(ctx.as_ptr(), number::of_hook(ctx.as_ptr()))
 }
 
 /// The same for kernels without cookies.

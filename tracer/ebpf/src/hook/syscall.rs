@@ -3,7 +3,7 @@
 use super::number;
 use super::tracepoint::{PASS_ON, Tracepoint};
 use crate::call;
-use aya_ebpf::{helpers::bpf_get_attach_cookie, programs::TracePointContext};
+use aya_ebpf::programs::TracePointContext;
 use aya_log_ebpf::trace;
 use core::ffi::c_void;
 use probe_ebpf::unshared_stack;
@@ -13,9 +13,7 @@ use probe_ebpf::unshared_stack;
 #[unsafe(link_section = "tracepoint")]
 extern "C" fn syscall_enter_by_cookie(ctx: *mut c_void) -> u32 {
     unshared_stack();
-    // SAFETY: the context is the one that the kernel gave this program.
-    let probe = unsafe { bpf_get_attach_cookie(ctx) } as u32;
-    entered(ctx, probe, true)
+    entered(ctx, number::of_hook(ctx), true)
 }
 
 /// The same for kernels without cookies.
@@ -31,9 +29,7 @@ extern "C" fn syscall_enter_by_number(ctx: *mut c_void) -> u32 {
 #[unsafe(link_section = "tracepoint")]
 extern "C" fn syscall_end_by_cookie(ctx: *mut c_void) -> u32 {
     unshared_stack();
-    // SAFETY: the context is the one that the kernel gave this program.
-    let probe = unsafe { bpf_get_attach_cookie(ctx) } as u32;
-    entered(ctx, probe, false)
+    entered(ctx, number::of_hook(ctx), false)
 }
 
 /// The same for kernels without cookies.
@@ -49,9 +45,7 @@ extern "C" fn syscall_end_by_number(ctx: *mut c_void) -> u32 {
 #[unsafe(link_section = "tracepoint")]
 extern "C" fn syscall_exit_by_cookie(ctx: *mut c_void) -> u32 {
     unshared_stack();
-    // SAFETY: the context is the one that the kernel gave this program.
-    let probe = unsafe { bpf_get_attach_cookie(ctx) } as u32;
-    exited(ctx, probe)
+    exited(ctx, number::of_hook(ctx))
 }
 
 /// The same for kernels without cookies.

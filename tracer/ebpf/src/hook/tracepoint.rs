@@ -2,10 +2,7 @@
 
 use super::number;
 use crate::hit::{self, Hook, Registers};
-use aya_ebpf::{
-    helpers::{bpf_get_attach_cookie, generated::bpf_probe_read_kernel},
-    programs::TracePointContext,
-};
+use aya_ebpf::{helpers::generated::bpf_probe_read_kernel, programs::TracePointContext};
 use aya_log_ebpf::trace;
 use core::ffi::c_void;
 use probe_ebpf::unshared_stack;
@@ -28,9 +25,7 @@ const _: () = assert!(
 #[unsafe(link_section = "tracepoint")]
 extern "C" fn tracepoint_by_cookie(ctx: *mut c_void) -> u32 {
     unshared_stack();
-    // SAFETY: the context is the one that the kernel gave this program.
-    let probe = unsafe { bpf_get_attach_cookie(ctx) } as u32;
-    traced(ctx, probe)
+    traced(ctx, number::of_hook(ctx))
 }
 
 /// The same for kernels without cookies, loaded once for each tracepoint.
