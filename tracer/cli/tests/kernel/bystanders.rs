@@ -94,7 +94,7 @@ pub(crate) fn assert_undisturbed(event: &str, spec: &str, work: impl Fn()) {
 }
 
 /// Leaves every event to the ledger.
-struct Nobody;
+pub(crate) struct Nobody;
 
 impl Consumer for Nobody {
     fn record(&mut self, _: u32, _: RawRecord<'_>) -> ControlFlow<()> {

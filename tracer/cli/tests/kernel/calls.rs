@@ -41,7 +41,7 @@ fn a_buffer_ends_where_the_call_has_filled_it() {
 }
 
 /// The calls of a command.
-fn calls(args: &[&str], command: &[String]) -> Vec<Value> {
+pub(crate) fn calls(args: &[&str], command: &[String]) -> Vec<Value> {
     events(["--ret"].iter().chain(args), command)
 }
 

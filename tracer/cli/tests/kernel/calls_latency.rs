@@ -7,7 +7,7 @@ use crate::probe::{
 use serde_json::Value;
 
 /// Runs `probe latency` on a command. Returns one line per function, and standard error.
-fn latencies(args: &[&str], command: &[String]) -> (Vec<Value>, String) {
+pub(crate) fn latencies(args: &[&str], command: &[String]) -> (Vec<Value>, String) {
     let mut run = probe(["latency", "-F", "jsonl"]);
     let output = succeed(run.args(args).arg("--").args(command));
     let lines: Vec<Value> = stdout(&output).lines().map(json_line).collect();
@@ -27,7 +27,7 @@ fn number(of: &Value, name: &str) -> u64 {
 }
 
 /// Number of calls that certainly took at least that long, in nanoseconds.
-fn longer(line: &Value, than: u64) -> u64 {
+pub(crate) fn longer(line: &Value, than: u64) -> u64 {
     let buckets = line["buckets"].as_array().unwrap().iter();
     let longer = buckets.filter(|bucket| number(bucket, "from") >= than);
     longer.map(|bucket| number(bucket, "calls")).sum()
