@@ -4,7 +4,7 @@ use crate::binary::{Binary, is_program};
 use crate::error::TraceError;
 use crate::kernel::features;
 use crate::spec::{Instead, ProbeSpec, Provider};
-use crate::tracefs::Tracefs;
+use crate::tracefs::{Tracefs, syscall};
 use probe_perf::pattern::Glob;
 
 /// The most probes to name.
@@ -48,21 +48,16 @@ fn call_instead(spec: &ProbeSpec) -> Instead {
         let probes = vec![format!("{}:{file}{}", provider.name(), spec.name())];
         return Instead { probes, program: None };
     }
-    let name = match spec.name() {
-        "syscalls:*" => Some("syscalls:sys_enter_*".to_owned()),
-        "raw_syscalls:*" | "raw_syscalls:sys_exit" => Some(ANY_CALL.to_owned()),
-        "sys_enter" | "sys_exit" if spec.provider() == Provider::RawTracepoint => {
-            Some(ANY_CALL.to_owned())
+    let name = match (spec.provider(), spec.name()) {
+        (Provider::Tracepoint, "syscalls:*") => Some("syscalls:sys_enter_*".to_owned()),
+        (Provider::Tracepoint, "raw_syscalls:*")
+        | (Provider::RawTracepoint, "sys_enter" | "sys_exit") => {
+            Some("raw_syscalls:sys_enter".to_owned())
         }
-        name => {
-            name.strip_prefix("syscalls:sys_exit_").map(|call| format!("syscalls:sys_enter_{call}"))
-        }
+        _ => spec.tracepoint().and_then(|(category, name)| syscall::entry_of(category, name)),
     };
     Instead { probes: name.map(tracepoint).into_iter().collect(), program: None }
 }
-
-/// The tracepoint at the entry of every system call.
-const ANY_CALL: &str = "raw_syscalls:sys_enter";
 
 fn is_in_file(file: &str, function: &str) -> bool {
     Binary::open(file, &[]).is_ok_and(|file| file.offset_of(function, 0).is_ok())

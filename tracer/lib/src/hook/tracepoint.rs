@@ -6,6 +6,7 @@ use crate::error::{Result, TraceError};
 use crate::object::Side;
 use crate::resolve::TracepointFields;
 use crate::spec::{Predicate, ProbeSpec};
+use crate::tracefs::syscall;
 use probe_perf::pattern::Glob;
 use probe_sys::perf_event::PerfEvent;
 
@@ -82,11 +83,6 @@ const NEVER_RETURN: [&str; 2] = ["syscalls:sys_enter_exit", "syscalls:sys_enter_
 /// The tracepoint at the exit of the system call that a tracepoint is at the entry of. The spec may be a pattern of such.
 fn exit_of(spec: &ProbeSpec) -> Option<ProbeSpec> {
     let (category, name) = spec.tracepoint()?;
-    let of_call = name.strip_prefix("sys_enter")?;
-    let is_entry = match category {
-        "syscalls" => of_call.starts_with('_'),
-        "raw_syscalls" => of_call.is_empty(),
-        _ => false,
-    };
-    is_entry.then(|| spec.named_as(spec.provider(), &format!("{category}:sys_exit{of_call}")))
+    let exit = syscall::exit_of(category, name)?;
+    Some(spec.named_as(spec.provider(), &exit))
 }

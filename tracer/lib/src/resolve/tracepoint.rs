@@ -13,7 +13,7 @@ use super::value::{Element, MOST, MOST_TEXT, ValueKind, enum_shape, take, take_r
 use super::{FieldSource, Reading, ResolveError, suggestion};
 use crate::kernel::btf::{Btf, Kind};
 use crate::spec::{At, FieldBase, FieldPath, FieldType, PathStep};
-use crate::tracefs::{FIRST_ARGUMENT, FieldLocation, Format, FormatField};
+use crate::tracefs::{FIRST_ARGUMENT, FieldLocation, Format, FormatField, syscall};
 use probe_tracer_common::fetch::{self, FetchField, base};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,6 +27,8 @@ pub(crate) struct TracepointFields {
     syscall: Option<String>,
     /// The part of a system call that is seen, if it is seen from its entry on.
     moment: Option<Moment>,
+    /// The tracepoint at the entry of the system call, if this one is at the exit.
+    entry: Option<String>,
     /// Whether its addresses and other arguments have 32 bits.
     is_32_bit: bool,
     /// What the numbers of fields mean.
@@ -56,9 +58,8 @@ impl Meaning {
     }
 }
 
-/// The prefixes of the tracepoints at the entry and at the exit of a system call.
+/// The prefix of the tracepoints at the entry of a system call.
 const ENTER: &str = "sys_enter_";
-const EXIT: &str = "sys_exit_";
 
 /// System calls that return an address.
 const RETURN_ADDRESSES: [&str; 4] = ["brk", "mmap", "mremap", "shmat"];
@@ -78,7 +79,7 @@ impl TracepointFields {
     pub(crate) fn new(category: &str, name: &str, mut format: Format, as_call: bool) -> Self {
         let meaning = match category {
             "syscalls" if name.starts_with(ENTER) => Meaning::SyscallEntry,
-            "syscalls" if name.starts_with(EXIT) => Meaning::SyscallExit,
+            "syscalls" if name.starts_with("sys_exit_") => Meaning::SyscallExit,
             "raw_syscalls" => Meaning::AnySyscall,
             _ => Meaning::Other,
         };
@@ -87,16 +88,12 @@ impl TracepointFields {
         if let Some(syscall) = &syscall {
             int_arguments::declare(syscall, &mut format);
         }
-        let is_entry = match meaning {
-            Meaning::SyscallEntry => true,
-            Meaning::AnySyscall => name == "sys_enter",
-            Meaning::SyscallExit | Meaning::Other => false,
-        };
-        let moment = is_entry.then(|| Moment::of(false, as_call));
+        let moment = syscall::exit_of(category, name).map(|_| Moment::of(false, as_call));
+        let entry = syscall::entry_of(category, name);
         let (names, nameless, types) = (HashMap::new(), None, None);
         let is_32_bit = false;
         let mut fields =
-            Self { format, meaning, syscall, moment, is_32_bit, names, nameless, types };
+            Self { format, meaning, syscall, moment, entry, is_32_bit, names, nameless, types };
         let call = fields.syscall.as_deref().unwrap_or_default();
         let known = fields.format.fields.iter().filter_map(|field| {
             let names = match meaning {
@@ -337,16 +334,17 @@ impl TracepointFields {
     fn returned(&self, path: &FieldPath, ty: Option<FieldType>, ty_at: At) -> Option<Reading> {
         let moment = self.moment?;
         let is_latency = call::is_latency(path);
-        Some(match path.base {
-            FieldBase::Return if moment == Moment::Call => {
-                let kind = ValueKind::Integer { size: 8, is_signed: true, shape: self.result() };
-                take_register(base::RETVAL, &kind, call::RETVAL, path, (ty, ty_at))
-            }
-            _ if is_latency && moment == Moment::Call => call::latency(path, ty, ty_at),
-            FieldBase::Return => Err(call::not_returned(self.call(), path)),
-            _ if is_latency => Err(call::not_returned(self.call(), path)),
-            _ => return None,
-        })
+        if !is_latency && path.base != FieldBase::Return {
+            return None;
+        }
+        if moment != Moment::Call {
+            return Some(Err(call::not_returned(self.call(), path)));
+        }
+        if is_latency {
+            return Some(call::latency(path, ty, ty_at));
+        }
+        let kind = ValueKind::Integer { size: 8, is_signed: true, shape: self.result() };
+        Some(take_register(base::RETVAL, &kind, call::RETVAL, path, (ty, ty_at)))
     }
 
     /// The shape of the result of the system call that is entered.
@@ -412,12 +410,9 @@ impl FieldSource for TracepointFields {
 
     fn unknown(&self, path: &FieldPath) -> ResolveError {
         let name = path.base.to_string();
-        if self.meaning.is_exit() && call::is_latency(path) {
-            let call = self.format.name.strip_prefix(EXIT);
-            let entry = match call {
-                Some(call) => format!("syscalls:{ENTER}{call}"),
-                None => "raw_syscalls:sys_enter".to_owned(),
-            };
+        if call::is_latency(path)
+            && let Some(entry) = &self.entry
+        {
             let what = format!("the latency is not known here; use --ret with tracepoint:{entry}");
             return ResolveError::new(path.at, what);
         }

@@ -1,7 +1,7 @@
 //! Tracefs, which has the ids and formats of tracepoints.
 
 mod format;
-mod syscall;
+pub(crate) mod syscall;
 
 pub(crate) use format::{FIRST_ARGUMENT, FieldLocation, Format, FormatField};
 

@@ -36,6 +36,27 @@ pub(super) fn known_as(event: &str) -> Vec<String> {
     known.chain(listed).map(|known| format!("{CATEGORY}:{side}{known}")).collect()
 }
 
+/// The tracepoint, `category:name`, at the exit of the system calls that this one, or a pattern of such, is at the entry of.
+pub(crate) fn exit_of(category: &str, name: &str) -> Option<String> {
+    other_side(category, name, ["sys_enter", "sys_exit"])
+}
+
+/// The tracepoint, `category:name`, at the entry of the system calls that this one, or a pattern of such, is at the exit of.
+pub(crate) fn entry_of(category: &str, name: &str) -> Option<String> {
+    other_side(category, name, ["sys_exit", "sys_enter"])
+}
+
+fn other_side(category: &str, name: &str, [side, other]: [&str; 2]) -> Option<String> {
+    let call = name.strip_prefix(side)?;
+    let is_side = match category {
+        CATEGORY => call.starts_with('_'),
+        // Those of any system call.
+        "raw_syscalls" => call.is_empty(),
+        _ => false,
+    };
+    is_side.then(|| format!("{category}:{other}{call}"))
+}
+
 /// Splits a tracepoint's name into `sys_enter_` or `sys_exit_`, and the name of the system call.
 fn split<'n>(category: &str, name: &'n str) -> Option<(&'static str, &'n str)> {
     let sides = ["sys_enter_", "sys_exit_"].into_iter().filter(|_| category == CATEGORY);
