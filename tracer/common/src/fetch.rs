@@ -186,7 +186,7 @@ pub mod operator {
     pub const ABOVE: u8 = 4;
     /// The field has at least one of the value's bits.
     pub const HAS: u8 = 5;
-    /// The field equals the text with this index (the value), to its end.
+    /// The field equals a text, to its end; the value is a [`Literal`](super::Literal).
     pub const TEXT: u8 = 6;
     /// The field matches a pattern; the value is a [`Pattern`](super::Pattern).
     pub const LIKE: u8 = 7;
@@ -197,7 +197,31 @@ pub mod operator {
     pub const NOT: u8 = 0x80;
 }
 
-/// A pattern that strings are compared with: a beginning, an end, and parts that follow each other somewhere between
+/// A text that strings and bytes are compared with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Literal {
+    /// The index of the text.
+    pub text: u8,
+    /// Its length in bytes, at most [`TEXT_LEN`].
+    pub len: u8,
+}
+
+impl Literal {
+    /// The literal as the value of a check.
+    #[inline(always)]
+    pub const fn value(self) -> u64 {
+        u64::from_le_bytes([self.text, self.len, 0, 0, 0, 0, 0, 0])
+    }
+
+    /// The literal that is the value of a check.
+    #[inline(always)]
+    pub const fn of(value: u64) -> Self {
+        let [text, len, ..] = value.to_le_bytes();
+        Self { text, len }
+    }
+}
+
+/// A pattern that strings and bytes are compared with: a beginning, an end, and parts that follow each other somewhere between
 /// them. A text has the bytes of the beginning, then those of the end, and then the parts, each after a byte with its
 /// length. A zero in one of them stands for any byte.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -49,6 +49,7 @@ fn workload() {
         "" => return,
         "long" => return long_names().iter().for_each(rename),
         "room" => return fill_the_room(),
+        "buffers" => return write_buffers(),
         _ => {}
     }
     for path in paths() {
@@ -58,6 +59,33 @@ fn workload() {
         assert_eq!(dup2(old, new), -1);
     }
     names().iter().for_each(rename);
+}
+
+/// Buffers, with zero bytes at their beginning, in them, and at their end; and around the lengths that can be compared and shown.
+fn buffers() -> [Vec<u8>; 10] {
+    let long = |byte, len| vec![byte; len];
+    [
+        b"a".into(),
+        b"a\0".into(),
+        b"a\0b".into(),
+        b"ab".into(),
+        b"".into(),
+        b"\0".into(),
+        long(b'x', 63),
+        long(b'x', 64),
+        long(b'x', 65),
+        long(b'y', 600),
+    ]
+}
+
+fn write_buffers() {
+    rustix::thread::set_name(c"buffers").unwrap();
+    let null = std::fs::File::options().write(true).open("/dev/null").unwrap();
+    for buffer in buffers() {
+        let mut memory = [b'-'; 1024];
+        memory[..buffer.len()].copy_from_slice(&buffer);
+        assert_eq!(rustix::io::write(&null, &memory[..buffer.len()]), Ok(buffer.len()));
+    }
 }
 
 fn rename((old, new): &(String, String)) {
@@ -233,4 +261,41 @@ fn an_ordinary_comparison_with_a_pattern_warns() {
     let expected = "the * is an ordinary character; for a pattern, write filename ~ \"/etc*\"";
     assert!(stderr.contains(expected), "{stderr}");
     assert!(!warned("filename ~ \"/etc*\"").contains("ordinary"));
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn buffers_are_compared_to_their_ends() {
+    let xs = "x".repeat(64);
+    let (exact, begins) = (format!("buf == \"{xs}\""), format!("buf ~ \"{xs}*\""));
+    type Holds = fn(&[u8]) -> bool;
+    let predicates: [(&str, Holds); 11] = [
+        ("buf == \"a\"", |it| it == b"a"),
+        ("buf == \"a\\0\"", |it| it == b"a\0"),
+        ("buf == \"a\\0b\"", |it| it == b"a\0b"),
+        ("buf != \"a\"", |it| it != b"a"),
+        ("buf == \"\"", |it| it.is_empty()),
+        ("buf == \"\\0\"", |it| it == b"\0"),
+        ("buf ~ \"*b\" && count < 100", |it| it.ends_with(b"b")),
+        ("buf ~ \"a?b\"", |it| it == b"a\0b"),
+        (&exact, |it| it == [b'x'; 64]),
+        (&begins, |it| it.starts_with(&[b'x'; 64])),
+        // Bytes of a given number are compared whatever the call's own length is.
+        ("buf:bytes[2] == \"a-\"", |it| it == b"a"),
+    ];
+    let mut hooks = vec!["tracepoint:syscalls:sys_enter_write"];
+    hooks.extend(has_kprobes().then_some("ksyscall:write"));
+    for hook in hooks {
+        let spec = |(n, (predicate, _)): (usize, &(&str, Holds))| {
+            format!("{hook}(p{n}=count)/comm == \"buffers\" && {predicate}/")
+        };
+        let specs: Vec<_> = predicates.iter().enumerate().map(spec).collect();
+        let events = events(specs, commands::workload("filters_patterns", "buffers"));
+        for (n, (predicate, holds)) in predicates.iter().enumerate() {
+            let lengths = events.iter().filter_map(|event| event["args"][format!("p{n}")].as_u64());
+            let expected = buffers().into_iter().filter(|buffer| holds(buffer));
+            let expected: Vec<_> = expected.map(|buffer| buffer.len() as u64).collect();
+            assert_eq!(lengths.collect::<Vec<_>>(), expected, "{hook} {predicate}");
+        }
+    }
 }

@@ -25,7 +25,7 @@ use aya_ebpf::{
 };
 use probe_tracer_common::counter;
 use probe_tracer_common::fetch::{
-    CHECKS, Check, FIELDS, FetchField, FetchTable, NULL, STEPS, TEXT_LEN, TEXTS, TRUNCATED, base,
+    CHECKS, Check, FIELDS, FetchField, FetchTable, Literal, NULL, STEPS, TEXTS, TRUNCATED, base,
     flag, kind, moment, operator, verdict,
 };
 use probe_tracer_common::trace::ProbeHit;
@@ -464,7 +464,7 @@ impl Fetch<'_> {
             operator::GREATER => word as i64 > value as i64,
             operator::ABOVE => word > value,
             operator::HAS => word & value != 0,
-            operator::TEXT => return self.is_text(word, value as usize),
+            operator::TEXT => return self.is_literal(word, Literal::of(value)),
             operator::SAME => return text::are_same(probe, depth, word, value),
             operator::LIKE => return text::is_like(self, probe, depth, word, value),
             _ => false,
@@ -472,28 +472,24 @@ impl Fetch<'_> {
         if holds != is_negated { HOLDS } else { DIFFERS }
     }
 
-    /// Whether the string that a word describes equals a text of the predicate, to its end.
+    /// Whether the string or the bytes that a word describes equal a text of the predicate, to its end.
     #[inline(always)]
-    fn is_text(&self, word: u64, text: usize) -> u32 {
+    fn is_literal(&self, word: u64, literal: Literal) -> u32 {
         let (begin, len) = ((word & 0xffff_ffff) as usize, ((word & !TRUNCATED) >> 32) as usize);
-        if begin > LAST_SHORT || len > TEXT_LEN || text >= TEXTS {
+        let (text, whole) = (usize::from(literal.text), usize::from(literal.len));
+        let is_cut = word & TRUNCATED != 0;
+        if begin > LAST_SHORT || len > whole || text >= TEXTS || len < whole && !is_cut {
             return DIFFERS;
         }
-        let text = &self.table.texts[text];
-        for (at, &expected) in text.iter().enumerate() {
+        for (at, &expected) in self.table.texts[text].iter().enumerate() {
             if at >= len {
-                if word & TRUNCATED != 0 {
-                    return UNKNOWN;
-                }
-                // The text may be longer. The name of an abstract socket begins with a zero byte.
-                let is_end = expected == 0 && (at != 0 || text[1] == 0);
-                return if is_end { HOLDS } else { DIFFERS };
+                break;
             }
             if self.frame.tail[begin + at] != expected {
                 return DIFFERS;
             }
         }
-        HOLDS
+        if is_cut { UNKNOWN } else { HOLDS }
     }
 
     #[inline(always)]

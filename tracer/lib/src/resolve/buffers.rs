@@ -191,13 +191,18 @@ fn buffer(
     length: Length,
     slots: &mut Slots,
 ) -> Reading {
-    let (mut field, _) = source.field(path, Some(FieldType::Bytes(BYTES.min(MOST))), path.at)?;
+    let (mut field, shape) = bytes(source, path)?;
     bound(source, &mut field, length, slots, path.at)?;
+    Ok((field, shape))
+}
+
+/// The bytes of a buffer whose length is known.
+fn bytes(source: &dyn FieldSource, path: &FieldPath) -> Reading {
+    let (field, _) = source.field(path, Some(FieldType::Bytes(BYTES.min(MOST))), path.at)?;
     Ok((field, Shape::Buffer))
 }
 
-/// A field that a predicate compares. A buffer of text is compared with a text, as the string that it begins with; any other
-/// only as an address.
+/// A field that a predicate compares. A buffer is compared with a text as a whole, and with anything else as an address.
 pub(super) fn compared(
     source: &dyn FieldSource,
     path: &FieldPath,
@@ -205,11 +210,13 @@ pub(super) fn compared(
     ty_at: At,
     with_text: bool,
 ) -> Reading {
-    let is_buffer = ty.is_none() && extent(source, path).is_some();
+    let extent = extent(source, path).filter(|_| ty.is_none());
+    let (is_buffer, is_string) = (extent.is_some(), extent.is_some_and(|extent| extent.is_string));
     // The bytes of a socket address are no text, although they are shown as one.
     let with_text = with_text && source.names(path).is_none();
     match (is_buffer, known_length(source, path), with_text) {
-        (true, Some(_), true) => source.field(path, Some(FieldType::Str), ty_at),
+        (true, Some(_), true) if is_string => source.field(path, Some(FieldType::Str), ty_at),
+        (true, Some(_), true) => bytes(source, path),
         (true, None, true) => {
             let what = format!(
                 "{path} is not filled before the call returns: --ret compares what it has then"
@@ -222,22 +229,39 @@ pub(super) fn compared(
 }
 
 /// Whether a predicate has to wait for a field: it, or its length, is known only when the call returns.
-pub(super) fn is_late(source: &dyn FieldSource, path: &FieldPath, field: &FetchField) -> bool {
-    let length = known_length(source, path).filter(|_| field.kind == kind::STRING);
+pub(super) fn is_late(
+    source: &dyn FieldSource,
+    path: &FieldPath,
+    ty: Option<FieldType>,
+    field: &FetchField,
+) -> bool {
+    let length = length_of_compared(source, path, ty, field);
     source.is_late(field) || length.is_some_and(|length| source.is_late(&length.field))
 }
 
-/// Bounds a string that a predicate compares, if its length is known.
+/// Bounds what a predicate compares, if its length is known.
 pub(super) fn bound_compared(
     source: &dyn FieldSource,
     path: &FieldPath,
+    ty: Option<FieldType>,
     field: &mut FetchField,
     slots: &mut Slots,
 ) -> Result<(), ResolveError> {
-    match known_length(source, path) {
-        Some(length) if field.kind == kind::STRING => bound(source, field, length, slots, path.at),
-        _ => Ok(()),
+    match length_of_compared(source, path, ty, field) {
+        Some(length) => bound(source, field, length, slots, path.at),
+        None => Ok(()),
     }
+}
+
+/// The length of a string or a whole buffer that a predicate compares.
+fn length_of_compared(
+    source: &dyn FieldSource,
+    path: &FieldPath,
+    ty: Option<FieldType>,
+    field: &FetchField,
+) -> Option<Length> {
+    let is_whole = field.kind == kind::BYTES && ty.is_none();
+    known_length(source, path).filter(|_| field.kind == kind::STRING || is_whole)
 }
 
 /// Makes a field depend on its length.

@@ -1,7 +1,7 @@
 //! An interpreter of tables for tests, with simulated memory.
 
 use probe_tracer_common::fetch::{
-    Check, FetchField, FetchTable, Pattern, base, flag, kind, operator, verdict,
+    Check, FetchField, FetchTable, Literal, Pattern, base, flag, kind, operator, verdict,
 };
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -133,9 +133,8 @@ fn compare(check: &Check, value: &Got, wanted: u64, table: &FetchTable) -> bool 
     match (value, check.operator) {
         (Got::Bytes(bytes), operator::TEXT) => {
             assert_ne!(table.checks_text, 0);
-            let text = table.texts[wanted as usize];
-            let len = text.iter().position(|&byte| byte == 0).unwrap_or(text.len());
-            *bytes == text[..len]
+            let Literal { text, len } = Literal::of(wanted);
+            *bytes == table.texts[usize::from(text)][..len.into()]
         }
         (Got::Bytes(bytes), operator::LIKE) => {
             assert_ne!(table.checks_text, 0);

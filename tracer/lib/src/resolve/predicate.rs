@@ -15,8 +15,8 @@ use crate::spec::{
     At, Comparison, FieldBase, FieldPath, FieldSpec, FieldType, Operand, Operator, Predicate,
 };
 use probe_tracer_common::fetch::{
-    CHECKS, Check, FetchField, FetchTable, Pattern, TEXT_LEN, TEXTS, base, flag, kind, moment,
-    operator, verdict,
+    CHECKS, Check, FetchField, FetchTable, Literal, Pattern, TEXT_LEN, TEXTS, base, flag, kind,
+    moment, operator, verdict,
 };
 use std::sync::Arc;
 
@@ -108,8 +108,10 @@ fn is_late(source: &dyn FieldSource, predicate: &Predicate) -> Result<bool, Reso
             let (field, shape) =
                 buffers::compared(source, &path, comparison.ty, path.at, with_text)?;
             let other = Other::of(source, comparison, &field, &shape)?;
-            buffers::is_late(source, &path, &field)
-                || other.is_some_and(|other| buffers::is_late(source, &other.path, &other.field))
+            buffers::is_late(source, &path, comparison.ty, &field)
+                || other.is_some_and(|other| {
+                    buffers::is_late(source, &other.path, other.ty, &other.field)
+                })
         }
         Predicate::Not(inner) => is_late(source, inner)?,
         Predicate::All(parts) | Predicate::Any(parts) => {
@@ -310,12 +312,14 @@ impl Compiler<'_> {
         let with_text = matches!(comparison.value, Operand::Text(_));
         let (mut field, shape) =
             buffers::compared(self.source, &comparison.path, comparison.ty, at, with_text)?;
-        buffers::bound_compared(self.source, &comparison.path, &mut field, self.slots)?;
+        let ty = comparison.ty;
+        buffers::bound_compared(self.source, &comparison.path, ty, &mut field, self.slots)?;
         let refused = |what| ResolveError::new(comparison.value_at, what);
         let mut other = 0;
         let compared = match Other::of(self.source, comparison, &field, &shape)? {
             Some(mut with) => {
-                buffers::bound_compared(self.source, &with.path, &mut with.field, self.slots)?;
+                let Other { path, ty, field: with_field, .. } = &mut with;
+                buffers::bound_compared(self.source, path, *ty, with_field, self.slots)?;
                 let operator = pair(comparison, (&field, &shape), &with).map_err(refused)?;
                 other = self.slots.add(with.field, comparison.value_at)? as u8 + 1;
                 Compared { field, operator, value: 0 }
@@ -324,7 +328,7 @@ impl Compiler<'_> {
                 self.integer(comparison, field, &shape).map_err(refused)?
             }
             None => {
-                let (operator, value) = self.text(comparison, &field).map_err(refused)?;
+                let (operator, value) = self.text(comparison, &field, &shape).map_err(refused)?;
                 Compared { field, operator, value }
             }
         };
@@ -442,17 +446,22 @@ impl Compiler<'_> {
         any.ok_or_else(|| format!("unknown constant or field {name}{}", own.near(name)))
     }
 
-    /// The operator of a check of a string, before targets are swapped, and its value.
-    fn text(&mut self, comparison: &Comparison, field: &FetchField) -> Result<(u8, u64), String> {
-        if is_stack(field) {
-            return Err("stacks cannot be compared".into());
-        }
-        if !is_string(field) {
-            return Err("bytes cannot be compared".into());
-        }
+    /// The operator of a check of a string or of bytes, before targets are swapped, and its value.
+    fn text(
+        &mut self,
+        comparison: &Comparison,
+        field: &FetchField,
+        shape: &Shape,
+    ) -> Result<(u8, u64), String> {
+        let what = match shape {
+            _ if is_string(field) => "a string",
+            Shape::Bytes | Shape::Buffer => "bytes",
+            _ if is_stack(field) => return Err("stacks cannot be compared".into()),
+            _ => return Err("lists cannot be compared".into()),
+        };
         let Operand::Text(text) = &comparison.value else {
             let mut what =
-                "the field is a string: compare it with a string, as in == \"dd\"".to_owned();
+                format!("the field is {what}: compare it with a string, as in == \"dd\"");
             let is_null = matches!(&comparison.value, Operand::Name(name) if name == "NULL");
             let is_pointer = field.kind == kind::STRING && field.flags & flag::ARRAY == 0;
             if is_null && is_pointer && field.base != base::COMM {
@@ -475,9 +484,18 @@ impl Compiler<'_> {
                 "the string is too long: it has {len} bytes, and at most {most} can be compared here"
             ));
         }
+        let exact = pattern.is_none();
+        if exact && has_fixed_length(field) && len != usize::from(field.size) {
+            let size = field.size;
+            return Err(format!(
+                "this is never true: the field always has {size} bytes, and the string has {len}; ~ \"A*\" holds if A is the \
+                 beginning"
+            ));
+        }
         let is_abstract = field.flags & flag::ABSTRACT != 0 && len > 1;
-        if pattern.is_none() && text[usize::from(is_abstract)..].contains(&0) {
-            return Err("only the name of an abstract socket has a zero byte, its first one".into());
+        if exact && is_string(field) && text[usize::from(is_abstract)..].contains(&0) {
+            return Err("a string ends at its first zero byte, unless it is the name of an abstract socket; bytes[N] reads \
+                        what is behind it".into());
         }
         let known = self.texts.iter().position(|known| known == text);
         let number = known.unwrap_or(self.texts.len());
@@ -488,7 +506,10 @@ impl Compiler<'_> {
             self.texts.push(text.clone());
         }
         Ok(match pattern {
-            None => (operator::TEXT, number as u64),
+            None => {
+                let literal = Literal { text: number as u8, len: len as u8 };
+                (operator::TEXT, literal.value())
+            }
             Some((pattern, _)) => {
                 (operator::LIKE, Pattern { text: number as u8, ..pattern }.value())
             }
@@ -500,11 +521,17 @@ fn is_string(field: &FetchField) -> bool {
     matches!(field.kind, kind::STRING | kind::DATA_LOC | kind::REL_LOC)
 }
 
+/// Whether a field always has as many bytes as its size says.
+fn has_fixed_length(field: &FetchField) -> bool {
+    field.kind == kind::BYTES && field.length == 0
+}
+
 /// The most bytes that a string can have.
 fn longest(field: &FetchField) -> usize {
     let size = usize::from(field.size);
     match field.kind {
         kind::STRING if field.flags & flag::ARRAY != 0 => size,
+        kind::BYTES => size,
         kind::STRING => size.saturating_sub(1),
         _ => usize::MAX,
     }

@@ -110,10 +110,8 @@ impl<'s> Lexer<'s> {
             match self.piece()? {
                 None => return self.error(start, "this string is not closed"),
                 Some(Piece::Plain('"')) => return Ok(text),
-                // The names of abstract sockets begin with a zero byte.
-                Some(Piece::Escape(0)) if text.is_empty() => text.push(0),
-                Some(Piece::Plain('\0') | Piece::Escape(0)) => {
-                    return self.error(at, "a string cannot contain a zero byte");
+                Some(Piece::Plain('\0')) => {
+                    return self.error(at, "in a string, a zero byte is written \\0");
                 }
                 Some(Piece::Plain(char)) => {
                     text.extend_from_slice(char.encode_utf8(&mut [0; 4]).as_bytes());
@@ -274,13 +272,13 @@ mod tests {
         for (text, bytes) in [
             (r#""""#, &b""[..]),
             (r#""dd""#, b"dd"),
-            (r#""\0dd""#, b"\0dd"),
+            (r#""\0d\0""#, b"\0d\0"),
             (r#""a\"b\\\n\x1b\xFF/""#, b"a\"b\\\n\x1b\xff/"),
             ("\"größe\n\"", "größe\n".as_bytes()),
         ] {
             assert_eq!(tokens(text), Ok(vec![Token::Text(bytes.to_vec())]), "{text}");
         }
-        for text in ["\"", "\"a", "\"\\", "\"\\q\"", "\"\\x\"", "\"\\x1\"", "\"\\x+1\"", "\"a\\0\""]
+        for text in ["\"", "\"a", "\"\\", "\"\\q\"", "\"\\x\"", "\"\\x1\"", "\"\\x+1\"", "\"a\0\""]
         {
             assert!(tokens(text).is_err(), "{text}");
         }

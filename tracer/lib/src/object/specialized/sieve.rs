@@ -7,7 +7,7 @@ use super::assembler::{
 };
 use super::values::Stage;
 use aya_obj::generated::bpf_func_id::BPF_FUNC_get_current_comm;
-use probe_tracer_common::fetch::{CHECKS, Check, base, kind, operator, verdict};
+use probe_tracer_common::fetch::{CHECKS, Check, Literal, base, kind, operator, verdict};
 use probe_tracer_common::specialized::{ACCEPTED, REJECTED, UNDECIDED};
 use probe_tracer_common::trace::{COMM_LEN, ProbeHit, Task};
 use std::mem::offset_of;
@@ -122,7 +122,7 @@ impl Site<'_> {
         let field = self.field(check.field);
         if check.operator == operator::TEXT {
             let is_name = field.base == base::COMM && field.kind == kind::STRING;
-            let text = self.table.texts.get(check.value as usize)?;
+            let text = self.table.texts.get(usize::from(Literal::of(check.value).text))?;
             let name = *text.first_chunk()?;
             return (is_name && text[COMM_LEN - 1..].iter().all(|&byte| byte == 0))
                 .then_some(Comparison::Name(name));

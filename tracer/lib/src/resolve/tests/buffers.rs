@@ -136,26 +136,50 @@ fn a_buffer_that_is_filled_in_part_has_two_bounds() {
 }
 
 #[test]
-fn a_predicate_compares_the_bounded_string() {
-    let spec: ProbeSpec = "t:a:b/buf == \"hello\"/".parse().unwrap();
+fn a_predicate_compares_the_whole_buffer() {
     let source = syscall("write", false);
-    let plan = plan(&source, Some(&[]), &[], spec.predicate()).unwrap();
-    let text = usize::from(plan.table.checks[0].field);
-    assert_eq!(plan.table.fields[text].kind, kind::STRING);
-    assert_eq!(length_of(&plan.table.fields[text]), Some(0));
+    let plan = |text: &str| {
+        let spec: ProbeSpec = format!("t:a:b(buf){text}").parse().unwrap();
+        plan(&source, spec.fields(), &[], spec.predicate())
+    };
+    for (text, fields) in [
+        // The buffer that is compared is the one that is shown.
+        ("/buf == \"hello\"/", [2, 2]),
+        ("/buf == \"he\\0llo\"/", [2, 2]),
+        ("/buf ~ \"he*\"/", [2, 2]),
+        ("/buf:bytes[5] == \"hello\"/", [3, 2]),
+    ] {
+        let table = plan(text).unwrap().table;
+        let field = &table.fields[usize::from(table.checks[0].field)];
+        assert_eq!(field.kind, kind::BYTES, "{text}");
+        assert_eq!([table.field_count, table.checks[0].field + 1], fields, "{text}");
+        let is_bounded = !text.contains("bytes[5]");
+        assert_eq!(length_of(field), is_bounded.then_some(0), "{text}");
+    }
+    let table = plan("/buf:ustr == \"hello\"/").unwrap().table;
+    let field = &table.fields[usize::from(table.checks[0].field)];
+    assert_eq!((field.kind, length_of(field)), (kind::STRING, Some(0)));
+    let what = plan("/buf:bytes[5] == \"hell\"/").unwrap_err().what;
+    assert!(what.starts_with("this is never true: the field always has 5 bytes"), "{what}");
+    let what = plan("/buf:ustr == \"a\\0b\"/").unwrap_err().what;
+    assert!(what.starts_with("a string ends at its first zero byte"), "{what}");
 }
 
 #[test]
 fn a_predicate_waits_for_the_buffer_that_the_call_fills() {
     let condition = |text: &str| format!("t:a:b{text}").parse::<ProbeSpec>().unwrap();
     let source = syscall("read", true);
-    for text in ["/buf == \"hello\"/", "/args.buf != \"hello\"/", "/buf:ustr ~ \"he*\"/"] {
+    for (text, kind) in [
+        ("/buf == \"hello\"/", kind::BYTES),
+        ("/args.buf != \"hello\"/", kind::BYTES),
+        ("/buf:ustr ~ \"he*\"/", kind::STRING),
+    ] {
         let spec = condition(text);
         let table = plan(&source, Some(&[]), &[], spec.predicate()).unwrap().table;
         let at = usize::from(table.checks[0].field);
         let field = &table.fields[at];
         assert_eq!((table.check_count, table.early_checks), (1, 0), "{text}");
-        assert_eq!((field.kind, table.late_fields >> at & 1), (kind::STRING, 1), "{text}");
+        assert_eq!((field.kind, table.late_fields >> at & 1), (kind, 1), "{text}");
         // It ends where the result says.
         let length = &table.fields[usize::from(length_of(field).unwrap())];
         assert_eq!(length.base, base::RETVAL, "{text}");

@@ -71,7 +71,10 @@ fn values_that_a_field_cannot_have_are_refused() {
             number("comm", Equal, 0),
             "the field is a string: compare it with a string, as in == \"dd\"",
         ),
-        (number("file->id", Equal, 0), "bytes cannot be compared"),
+        (
+            number("file->id", Equal, 0),
+            "the field is bytes: compare it with a string, as in == \"dd\"",
+        ),
         (
             number("pid", Less, 0),
             "this is never true: the field is unsigned with 32 bits, from 0 to 4294967295; write pid:s32 < 0 to compare a \
@@ -106,7 +109,8 @@ fn values_that_a_field_cannot_have_are_refused() {
         ),
         (
             string("text", Equal, b"a\0"),
-            "only the name of an abstract socket has a zero byte, its first one",
+            "a string ends at its first zero byte, unless it is the name of an abstract socket; bytes[N] reads what is \
+             behind it",
         ),
     ] {
         assert_eq!(refusal(&predicate), (200, what.to_owned()));
