@@ -121,6 +121,8 @@ pub mod flag {
     pub const UNSIGNED_LENGTH: u8 = 16;
     /// A stack that the kernel reads without the caller of the function that was entered. The program inserts it.
     pub const CALLER: u8 = 32;
+    /// What a call fills: it is read at the return, although nothing else in the field comes from there.
+    pub const FILLED: u8 = 64;
 }
 
 /// How one field is read.

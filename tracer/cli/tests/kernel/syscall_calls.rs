@@ -4,13 +4,66 @@
 use crate::bystanders::Nobody;
 use crate::calls::calls;
 use crate::calls_latency::{latencies, longer};
-use crate::probe::commands::{Readable, shell, writes};
+use crate::probe::commands::{self, Readable, requested_work, shell, writes};
 use crate::probe::{all_json_lines, events, has_kprobes, json_lines, number, probe, stderr, trace};
 use probe_tracer::{Target, Tracer};
 use serde_json::{Value, json};
 use std::fs;
+use std::io::{self, Read, Seek, Write};
 use std::process::Command;
 use std::{ptr, thread};
+
+/// Makes calls that fill memory.
+#[test]
+#[ignore = "work for a test below"]
+fn workload() {
+    if requested_work() != "fill" {
+        return;
+    }
+    rustix::thread::set_name(c"filled").unwrap();
+    let _pipe = io::pipe().unwrap();
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(b"hello\0world").unwrap();
+    file.rewind().unwrap();
+    let mut memory = [b'-'; 100];
+    assert_eq!(file.read(&mut memory).unwrap(), 11);
+    rustix::system::uname();
+    assert_eq!(Command::new("sh").args(["-c", "exit 7"]).status().unwrap().code(), Some(7));
+}
+
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn what_a_call_fills_is_read_at_its_return() {
+    /// What the file has, in hexadecimal.
+    const WHOLE: &str = "68656c6c6f00776f726c64";
+    let behind = "2d".repeat(89);
+    let mut hooks = vec!["tracepoint:syscalls:sys_enter_"];
+    hooks.extend(has_kprobes().then_some("ksyscall:"));
+    for hook in hooks {
+        let filled = |call: &str| {
+            let spec = format!("{hook}{call}");
+            let mut calls = calls(&[&spec], &commands::workload("syscall_calls", "fill"));
+            calls.retain(|call| call["comm"] == "filled");
+            let [call] = calls.as_slice() else { panic!("{spec}: {calls:#?}") };
+            call["args"]["it"].as_str().unwrap_or_else(|| panic!("{spec}: {call}")).to_owned()
+        };
+        for (call, expected) in [
+            ("read(it=buf:bytes[7])/retval == 11/", "68656c6c6f0077"),
+            ("read(it=buf:ustr[count])/retval == 11/", "hello"),
+            ("read(it=buf:bytes[count])/retval == 11/", &format!("{WHOLE}{behind}")),
+            ("read(it=buf)/count == 100 && buf:bytes[7] == \"hello\\0w\"/", WHOLE),
+            ("newuname(it=name:ustr)", "Linux"),
+            ("wait4(it=stat_addr:bytes[4])/stat_addr:bytes[2] == \"\\0\\x07\"/", "00070000"),
+        ] {
+            assert_eq!(filled(call), expected, "{hook}{call}");
+        }
+        // Two descriptors, one after the other.
+        let pair = filled("pipe2(it=fildes:bytes[8])");
+        let [one, other] = [&pair[..2], &pair[8..10]].map(|byte| u8::from_str_radix(byte, 16));
+        let one = one.unwrap();
+        assert!(one > 2 && other == Ok(one + 1), "{hook}: {pair}");
+    }
+}
 
 #[test]
 #[ignore = "needs root and BPF: cargo xtask test"]

@@ -1,15 +1,16 @@
 //! Buffers: arguments that point to bytes whose number another argument, or the return value, says.
 //!
 //! The length of a well-known buffer is in the tables here; for any other, the spec names it: `buf:bytes[count]`. The
-//! length becomes a field of the table, on which the buffer depends. If only the return has the length, the buffer is read
-//! then, at the address that the entry had.
+//! length becomes a field of the table, on which the buffer depends. If only the return has the length, or if the call is
+//! known to fill the buffer, it is read at the return, at the address that the entry had.
 
+use super::call::RETVAL;
 use super::shape::Shape;
 use super::slots::{Slots, apart, is_integer};
 use super::value::MOST;
 use super::{FieldSource, Reading, ResolveError};
 use crate::spec::{At, FieldBase, FieldPath, FieldSpec, FieldType};
-use probe_tracer_common::fetch::{FetchField, flag, kind};
+use probe_tracer_common::fetch::{FetchField, base, flag, kind};
 
 /// How many bytes of a well-known buffer are read, unless the spec says so.
 const BYTES: u16 = 512;
@@ -17,15 +18,22 @@ const BYTES: u16 = 512;
 /// A function, its buffer, and the argument that has the buffer's length, or `retval`.
 type Buffer = (&'static str, &'static str, &'static str);
 
-/// What says how long a buffer is.
+/// What is known of a buffer.
 #[derive(Clone, Copy)]
 pub(crate) struct Extent {
-    /// The argument that has the length, or `retval`.
-    length: &'static str,
+    /// The argument that has the length, or `retval`. `None` if nothing but the type says how much the call fills.
+    length: Option<&'static str>,
     /// The argument that has the size of the buffer, if the length may exceed it.
     room: Option<&'static str>,
     /// Whether the buffer has a string, whose end the length includes.
     is_string: bool,
+}
+
+impl Extent {
+    /// Whether the call fills the buffer.
+    fn is_filled(&self) -> bool {
+        self.length.is_none_or(|length| length == RETVAL)
+    }
 }
 
 /// A function whose buffer has a string.
@@ -78,6 +86,85 @@ const FUNCTIONS: &[Buffer] = &[
     ("do_readlinkat", "buf", "retval"),
 ];
 
+/// System calls, and the arguments that point to what they fill, of a size that the types say. What a call also reads from
+/// there is not in this table.
+const FILLED: &[(&str, &[&str])] = &[
+    ("accept", &["upeer_sockaddr"]),
+    ("accept4", &["upeer_sockaddr"]),
+    ("cachestat", &["cstat"]),
+    ("clock_getres", &["tp"]),
+    ("clock_gettime", &["tp"]),
+    ("clock_nanosleep", &["rmtp"]),
+    ("clone", &["parent_tidptr"]),
+    ("epoll_pwait", &["events"]),
+    ("epoll_pwait2", &["events"]),
+    ("epoll_wait", &["events"]),
+    ("flistxattr", &["list"]),
+    ("fstatfs", &["buf"]),
+    ("get_mempolicy", &["policy", "nmask"]),
+    ("get_robust_list", &["head_ptr", "len_ptr"]),
+    ("getcpu", &["cpup", "nodep"]),
+    ("getdents", &["dirent"]),
+    ("getdents64", &["dirent"]),
+    ("getgroups", &["grouplist"]),
+    ("getitimer", &["value"]),
+    ("getpeername", &["usockaddr"]),
+    ("getresgid", &["rgidp", "egidp", "sgidp"]),
+    ("getresuid", &["ruidp", "euidp", "suidp"]),
+    ("getrlimit", &["rlim"]),
+    ("getrusage", &["ru"]),
+    ("getsockname", &["usockaddr"]),
+    ("getsockopt", &["optval"]),
+    ("gettimeofday", &["tv", "tz"]),
+    ("io_getevents", &["events"]),
+    ("io_pgetevents", &["events"]),
+    ("listmount", &["mnt_ids"]),
+    ("listxattr", &["list"]),
+    ("llistxattr", &["list"]),
+    ("mincore", &["vec"]),
+    ("move_pages", &["status"]),
+    ("mq_getsetattr", &["u_omqstat"]),
+    ("mq_timedreceive", &["u_msg_prio"]),
+    ("msgrcv", &["msgp"]),
+    ("name_to_handle_at", &["mnt_id"]),
+    ("nanosleep", &["rmtp"]),
+    ("newfstat", &["statbuf"]),
+    ("newfstatat", &["statbuf"]),
+    ("newlstat", &["statbuf"]),
+    ("newstat", &["statbuf"]),
+    ("newuname", &["name"]),
+    ("pipe", &["fildes"]),
+    ("pipe2", &["fildes"]),
+    ("prlimit64", &["old_rlim"]),
+    ("recvfrom", &["addr"]),
+    ("rt_sigaction", &["oact"]),
+    ("rt_sigpending", &["uset"]),
+    ("rt_sigprocmask", &["oset"]),
+    ("rt_sigtimedwait", &["uinfo"]),
+    ("sched_getaffinity", &["user_mask_ptr"]),
+    ("sched_getattr", &["uattr"]),
+    ("sched_getparam", &["param"]),
+    ("sched_rr_get_interval", &["interval"]),
+    ("setitimer", &["ovalue"]),
+    ("sigaltstack", &["uoss"]),
+    ("socketpair", &["usockvec"]),
+    ("statfs", &["buf"]),
+    ("statmount", &["buf"]),
+    ("statx", &["buffer"]),
+    ("sysinfo", &["info"]),
+    ("syslog", &["buf"]),
+    ("time", &["tloc"]),
+    ("timer_create", &["created_timer_id"]),
+    ("timer_gettime", &["setting"]),
+    ("timer_settime", &["old_setting"]),
+    ("timerfd_gettime", &["otmr"]),
+    ("timerfd_settime", &["otmr"]),
+    ("times", &["tbuf"]),
+    ("ustat", &["ubuf"]),
+    ("wait4", &["stat_addr", "ru"]),
+    ("waitid", &["infop", "ru"]),
+];
+
 /// Functions that return how long the whole is, even if they write less of it: received messages with `MSG_TRUNC`, and
 /// attributes with a size of 0. With the argument that has the size of the buffer.
 const PARTLY_FILLED: &[(&str, &str)] = &[
@@ -91,7 +178,10 @@ const PARTLY_FILLED: &[(&str, &str)] = &[
 
 /// The extent of a system call's buffer.
 pub(super) fn of_syscall(name: &str, argument: &str) -> Option<Extent> {
-    find(SYSCALLS, name, argument)
+    let is_filled =
+        || FILLED.iter().any(|(call, filled)| *call == name && filled.contains(&argument));
+    let filled = || Extent { length: None, room: None, is_string: false };
+    find(SYSCALLS, name, argument).or_else(|| is_filled().then(filled))
 }
 
 /// The extent of a kernel function's buffer.
@@ -101,9 +191,9 @@ pub(super) fn of_function(name: &str, argument: &str) -> Option<Extent> {
 
 fn find(buffers: &[Buffer], name: &str, argument: &str) -> Option<Extent> {
     let &(_, _, length) = buffers.iter().find(|one| (one.0, one.1) == (name, argument))?;
-    let is_partly_filled = |one: &&(&str, &str)| length == "retval" && one.0 == name;
+    let is_partly_filled = |one: &&(&str, &str)| length == RETVAL && one.0 == name;
     let room = PARTLY_FILLED.iter().find(is_partly_filled).map(|one| one.1);
-    Some(Extent { length, room, is_string: name == STRING })
+    Some(Extent { length: Some(length), room, is_string: name == STRING })
 }
 
 /// The extent of a well-known buffer. The source may not have its fields.
@@ -112,6 +202,18 @@ fn extent(source: &dyn FieldSource, path: &FieldPath) -> Option<Extent> {
         FieldBase::Name(name) if path.steps.is_empty() => source.extent(name),
         _ => None,
     }
+}
+
+/// The extent of a well-known buffer whose length the call has.
+fn extent_with_length(source: &dyn FieldSource, path: &FieldPath) -> Option<Extent> {
+    extent(source, path).filter(|extent| extent.length.is_some())
+}
+
+/// Whether the source sees the return of a call that fills the buffer at a path.
+fn is_filled(source: &dyn FieldSource, path: &FieldPath) -> bool {
+    let sees_return =
+        || source.is_late(&FetchField { base: base::RETVAL, ..FetchField::default() });
+    extent(source, path).is_some_and(|extent| extent.is_filled()) && sees_return()
 }
 
 /// The length of a buffer.
@@ -135,7 +237,7 @@ fn known_length(source: &dyn FieldSource, path: &FieldPath) -> Option<Length> {
     let Extent { length, room, .. } = extent(source, path)?;
     let own = |name: &str| {
         let base = match name {
-            "retval" => FieldBase::Return,
+            RETVAL => FieldBase::Return,
             name => FieldBase::Name(name.to_owned()),
         };
         let path = FieldPath { at: path.at, ..base.into() };
@@ -146,7 +248,7 @@ fn known_length(source: &dyn FieldSource, path: &FieldPath) -> Option<Length> {
         Some(name) => Some(own(name)?.field),
         None => None,
     };
-    Some(Length { room, ..own(length)? })
+    Some(Length { room, ..own(length?)? })
 }
 
 /// Resolves a field of a spec. A buffer depends on its length. Of a buffer that is not filled yet, only the address is read.
@@ -162,6 +264,7 @@ pub(super) fn field(source: &dyn FieldSource, spec: &FieldSpec, slots: &mut Slot
         }
         let length = Length::new(&length.path, length.ty, length_field);
         bound(source, &mut field, length, slots, at)?;
+        read_when_filled(source, path, &mut field, slots)?;
         return Ok((field, if shape == Shape::Bytes { Shape::Buffer } else { shape }));
     }
     let is_string = ty.is_none() && extent(source, path).is_some_and(|extent| extent.is_string);
@@ -174,8 +277,12 @@ pub(super) fn field(source: &dyn FieldSource, spec: &FieldSpec, slots: &mut Slot
             bound(source, &mut field, length, slots, at)?;
             Ok((field, shape))
         }
-        (None, None) if extent(source, path).is_some() => address(source, path),
-        _ => source.field(path, *ty, *ty_at),
+        (None, None) if extent_with_length(source, path).is_some() => address(source, path),
+        _ => {
+            let (mut field, shape) = source.field(path, *ty, *ty_at)?;
+            read_when_filled(source, path, &mut field, slots)?;
+            Ok((field, shape))
+        }
     }
 }
 
@@ -210,7 +317,7 @@ pub(super) fn compared(
     ty_at: At,
     with_text: bool,
 ) -> Reading {
-    let extent = extent(source, path).filter(|_| ty.is_none());
+    let extent = extent_with_length(source, path).filter(|_| ty.is_none());
     let (is_buffer, is_string) = (extent.is_some(), extent.is_some_and(|extent| extent.is_string));
     // The bytes of a socket address are no text, although they are shown as one.
     let with_text = with_text && source.names(path).is_none();
@@ -236,7 +343,9 @@ pub(super) fn is_late(
     field: &FetchField,
 ) -> bool {
     let length = length_of_compared(source, path, ty, field);
-    source.is_late(field) || length.is_some_and(|length| source.is_late(&length.field))
+    source.is_late(field)
+        || length.is_some_and(|length| source.is_late(&length.field))
+        || is_data(field) && is_filled(source, path)
 }
 
 /// Bounds what a predicate compares, if its length is known.
@@ -249,7 +358,7 @@ pub(super) fn bound_compared(
 ) -> Result<(), ResolveError> {
     match length_of_compared(source, path, ty, field) {
         Some(length) => bound(source, field, length, slots, path.at),
-        None => Ok(()),
+        None => read_when_filled(source, path, field, slots),
     }
 }
 
@@ -276,13 +385,73 @@ fn bound(
         field.flags |= flag::UNSIGNED_LENGTH;
     }
     if source.is_late(&length) && !source.is_late(field) {
-        let (address, rest) = apart(*field);
-        *field = rest;
-        field.from = slots.add(address, at)? as u8;
+        keep_address(field, slots, at)?;
     }
     field.length = slots.add(length, at)? as u8 + 1;
     if let Some(room) = room {
         field.room = slots.add(room, at)? as u8 + 1;
     }
     Ok(())
+}
+
+/// Has what a call fills read at the return.
+fn read_when_filled(
+    source: &dyn FieldSource,
+    path: &FieldPath,
+    field: &mut FetchField,
+    slots: &mut Slots,
+) -> Result<(), ResolveError> {
+    if !is_data(field) || !is_filled(source, path) {
+        return Ok(());
+    }
+    field.flags |= flag::FILLED;
+    match field.base {
+        base::FIELD => Ok(()),
+        _ => keep_address(field, slots, path.at),
+    }
+}
+
+fn is_data(field: &FetchField) -> bool {
+    matches!(field.kind, kind::STRING | kind::BYTES)
+}
+
+/// Makes a field depend on its address, which is read at the entry.
+fn keep_address(field: &mut FetchField, slots: &mut Slots, at: At) -> Result<(), ResolveError> {
+    let (address, rest) = apart(*field);
+    *field = rest;
+    field.from = slots.add(address, at)? as u8;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use probe_testing::skip::skip;
+    use std::fs;
+
+    #[test]
+    fn the_system_calls_of_the_tables_have_these_arguments() {
+        const EVENTS: &str = "/sys/kernel/tracing/events/syscalls";
+        if fs::read_dir(EVENTS).is_err() {
+            return skip("tracefs cannot be read");
+        }
+        let of_known_length = SYSCALLS.iter().flat_map(|(call, buffer, length)| {
+            let length = Some(*length).filter(|length| *length != RETVAL);
+            [(*call, *buffer)].into_iter().chain(length.map(|length| (*call, length)))
+        });
+        let filled = FILLED.iter();
+        let filled = filled.flat_map(|(call, names)| names.iter().map(|name| (*call, *name)));
+        let mut found = 0;
+        for (call, argument) in of_known_length.chain(filled) {
+            let format = format!("{EVENTS}/sys_enter_{call}/format");
+            // Not every kernel has every call.
+            let Ok(format) = fs::read_to_string(format) else { continue };
+            let is_there = format.contains(&format!(" {argument};"));
+            // Newer kernels have another name for it.
+            let is_renamed = (call, argument) == ("getrandom", "buf");
+            assert!(is_there || is_renamed, "{call} has no {argument}: {format}");
+            found += 1;
+        }
+        assert!(found > 50, "{found}");
+    }
 }

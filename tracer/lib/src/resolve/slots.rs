@@ -2,7 +2,7 @@
 
 use super::ResolveError;
 use crate::spec::At;
-use probe_tracer_common::fetch::{FIELDS, FetchField, FetchTable, STEPS, base, kind};
+use probe_tracer_common::fetch::{FIELDS, FetchField, FetchTable, STEPS, base, flag, kind};
 
 /// The distinct fields of a table, in the order in which they were added.
 #[derive(Default)]
@@ -70,7 +70,9 @@ impl Slots {
             *slot = self.0[n];
             let length = slot.length.checked_sub(1).map(usize::from);
             // What depends on the return is read then.
-            let late = is_late(slot) || length.is_some_and(|length| is_late(&self.0[length]));
+            let late = is_late(slot)
+                || slot.flags & flag::FILLED != 0
+                || length.is_some_and(|length| is_late(&self.0[length]));
             table.late_fields |= u32::from(late) << index;
             if let Some(length) = length {
                 slot.length = indices[length] + 1;
@@ -109,7 +111,8 @@ pub(super) fn is_stack(field: &FetchField) -> bool {
 pub(super) fn apart(field: FetchField) -> (FetchField, FetchField) {
     let last = usize::from(field.steps);
     let mut offsets = [0; STEPS + 1];
-    let mut pointer = FetchField { kind: kind::VALUE, size: 0, flags: 0, ..field };
+    let mut pointer =
+        FetchField { kind: kind::VALUE, size: 0, flags: 0, length: 0, room: 0, ..field };
     if last > 0 {
         offsets[0] = field.offsets[last];
         pointer.offsets[last] = 0;

@@ -100,6 +100,48 @@ fn a_buffer_that_the_call_fills_is_read_at_its_return() {
 }
 
 #[test]
+fn what_a_call_fills_is_read_at_its_return_whatever_its_type() {
+    const PIPE: &str = "\tfield:int * fildes;\toffset:16;\tsize:8;\tsigned:0;\n\
+        \tfield:int flags;\toffset:24;\tsize:8;\tsigned:0;\n";
+    let of = |source: SyscallFields, field: &str| {
+        let plan = plan(&source, Some(&[parse(field)]), &[], None).unwrap();
+        let slot = plan.fields[0].slot;
+        let field = plan.table.fields[usize::from(slot)];
+        (field, plan.table.late_fields >> slot & 1 != 0, plan.table)
+    };
+    let pipe = |is_call| SyscallFields::new("pipe2", format_of(PIPE), is_call);
+    for (source, text, length) in [
+        (syscall("read", true), "buf:bytes[5]", None),
+        (syscall("read", true), "buf:ustr[count]", Some(false)),
+        (syscall("read", true), "buf:ustr", Some(true)),
+        (pipe(true), "fildes:bytes[8]", None),
+    ] {
+        let (field, is_late, table) = of(source, text);
+        assert!(is_late, "{text}");
+        let address = &table.fields[usize::from(field.from)];
+        assert_eq!((field.base, field.user, address.kind), (base::FIELD, 1, kind::INTEGER));
+        assert_eq!(table.late_fields >> field.from & 1, 0, "{text}");
+        let length_of_field = length_of(&field).map(|length| table.fields[usize::from(length)]);
+        let is_result = length_of_field.map(|length| length.base == base::RETVAL);
+        assert_eq!(is_result, length, "{text}");
+    }
+    // Nothing else waits: what the call reads, the address itself, and what is seen of the entry alone.
+    for (source, text) in [
+        (syscall("write", true), "buf:bytes[5]"),
+        (pipe(true), "fildes"),
+        (pipe(true), "fildes:x64"),
+        (pipe(false), "fildes:bytes[8]"),
+    ] {
+        assert!(!of(source, text).1, "{text}");
+    }
+    let spec: ProbeSpec = "t:a:b/flags == 0 && fildes:bytes[2] == \"\\x07\\0\"/".parse().unwrap();
+    let table = plan(&pipe(true), Some(&[]), &[], spec.predicate()).unwrap().table;
+    assert_eq!((table.check_count, table.early_checks), (2, 1));
+    let field = usize::from(table.checks[1].field);
+    assert_eq!((table.fields[field].base, table.late_fields >> field & 1), (base::FIELD, 1));
+}
+
+#[test]
 fn the_path_of_getcwd_is_a_string() {
     let getcwd = "\tfield:char * buf;\toffset:16;\tsize:8;\tsigned:0;\n\
         \tfield:unsigned long size;\toffset:24;\tsize:8;\tsigned:0;\n";
