@@ -42,10 +42,23 @@ const OPTIONS: &[(&[&str], Answers)] = &[
     ),
     (
         &["-c", "--summary", "--summary-only", "-S"],
-        &[(
-            ANY,
-            "`probe count PROBE` counts hits, and a command to trace goes after --: `probe count PROBE -- CMD`",
-        )],
+        &[
+            (
+                &["latency"],
+                "results are always summarized, and a command to trace goes after --: `probe latency PROBE -- CMD`",
+            ),
+            (
+                ANY,
+                "`probe count PROBE` counts hits, and a command to trace goes after --: `probe count PROBE -- CMD`",
+            ),
+        ],
+    ),
+    (
+        &["--longer"],
+        &[
+            (&["latency"], "a predicate selects calls, in nanoseconds: 'PROBE/latency > 1000000/'"),
+            (ANY, "`probe trace --longer DURATION PROBE` reports calls that take longer"),
+        ],
     ),
     (
         &["-f"],
@@ -435,7 +448,7 @@ fn is_value_free(words: &[String], at: usize) -> bool {
 fn probes_of(events: &str) -> (Vec<String>, &'static str) {
     const CLASSES: [&str; 10] =
         ["all", "file", "process", "network", "net", "signal", "ipc", "desc", "memory", "creds"];
-    const OTHERS: &str = "`probe sample -e EVENT` samples perf events";
+    const OTHERS: &str = "`probe trace --ret` adds the results of calls, and `probe sample -e EVENT` samples perf events";
     let call = |name: &str| format!("tracepoint:syscalls:sys_enter_{name}");
     let names = |list: &str| list.split(',').map(str::to_owned).collect::<Vec<_>>();
     if let Some(excluded) = events.strip_prefix('!') {
@@ -549,6 +562,9 @@ mod tests {
             ("probe sample -a sleep 1", "`probe sample -a -- sleep 1`"),
             ("probe trace -g f", "-K shows the kernel stack"),
             ("probe trace -c ls", "`probe count PROBE` counts hits"),
+            ("probe latency -c f", "`probe latency PROBE -- CMD`"),
+            ("probe latency --longer 1ms f", "'PROBE/latency > 1000000/'"),
+            ("probe count --longer 1ms f", "`probe trace --longer DURATION PROBE`"),
             ("probe trace f --json", "-F jsonl"),
             ("probe trace f --latency", "--ret reports each call"),
             ("probe latency f -T", "`probe trace --ret PROBE`"),

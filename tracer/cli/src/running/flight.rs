@@ -3,7 +3,7 @@
 use crate::args::{Choice, Flight};
 use crate::output::print::report;
 use anyhow::{Result, anyhow};
-use probe_tracer::{Tracer, TracerBuilder};
+use probe_tracer::{TraceError, Tracer, TracerBuilder};
 use probe_user::common::RawRecord;
 use probe_user::flight::{Dump, Trigger};
 use probe_user::{Batch, Consumer, CpuChange, Failure, Loss, Malformed, Options, Stop, Wakeup};
@@ -31,7 +31,11 @@ impl Triggers {
         let options = Options::new().bytes_per_cpu(BYTES).wakeup(Wakeup::EveryRecord);
         let builder = builder.options(options);
         let tracer = choice.probe(&args.triggers, builder).and_then(TracerBuilder::attach);
-        let tracer = tracer.map_err(|error| anyhow!("cannot trigger dumps: {error}"))?;
+        let tracer = tracer.map_err(|error| match error {
+            // It has several lines, one of which is the trigger.
+            TraceError::Field(_) => error.into(),
+            _ => anyhow!("cannot trigger dumps: {error}"),
+        })?;
         Ok(Self { signals, tracer: Some(tracer) })
     }
 

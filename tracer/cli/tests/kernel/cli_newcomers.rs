@@ -82,6 +82,25 @@ const FIRST: &[(&str, Expected)] = &[
     ("sample|-p|1,2|-d|1ms", Words(", 0 lost")),
     ("trace|sched:sched_process_exec|--filter|comm ~ \"ssh*\"", Words("'PROBE/")),
     ("trace|-C|0|rawtp:sys_enter", Words("'PROBE/cpu == 0/'")),
+    // What C programs see of system calls
+    ("trace|--ret|t:syscalls:sys_enter_read/errno == 2/", Words("/retval == -ENOENT/")),
+    ("trace|--ret|t:syscalls:sys_enter_mmap/retval == MAP_FAILED/", Words("compare with < 0")),
+    ("trace|--ret|-d|1ms|t:syscalls:sys_enter_read/retval == -1/", Words("the error EPERM alone")),
+    ("trace|-d|1ms|t:syscalls:sys_exit_read/ret != -1/", Words("the error EPERM alone")),
+    ("trace|--ret|t:syscalls:sys_enter_read(retval:str)", Words("retval is neither an address")),
+    ("trace|--ret|t:syscalls:sys_enter_read/latency > 1ms/", Words("durations are in nanoseconds")),
+    ("trace|--ret|t:syscalls:sys_enter_read/counter > 0/", Words("--counter EVENT counts")),
+    ("trace|--ret|-d|1ms|t:syscalls:sys_enter_exit_group", Words("this call never returns")),
+    ("latency|-d|1ms|t:syscalls:sys_enter_exit", Words("this call never returns")),
+    ("latency|--longer|1ms|t:syscalls:sys_enter_read", Words("'PROBE/latency > 1000000/'")),
+    ("latency|-c|t:syscalls:sys_enter_read", Words("results are always summarized")),
+    ("trace|--ret|t:raw_syscalls:sys_exit", Words("or tracepoint:raw_syscalls:sys_enter")),
+    (
+        "trace|--flight-recorder|64K|--trigger|t:syscalls:sys_enter_read/retval == 1/|rawtp:sys_exit",
+        Words(
+            "so there is no retval; --ret reports calls when they return\n  t:syscalls:sys_enter_read/",
+        ),
+    ),
     // strace
     ("trace|sh", Words("write -- before it")),
     ("trace|-e|openat|sh", Words("`probe trace tracepoint:syscalls:sys_enter_openat -- sh`")),

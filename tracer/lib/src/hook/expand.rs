@@ -182,12 +182,9 @@ impl Choice {
             if let Some(why) = of(spec.provider()).switched_off(spec) {
                 return Err(TraceError::SwitchedOff { spec: spec.clone(), why });
             }
-            if let Some(note) = of(spec.provider()).note(spec, host) {
-                log::warn!("{spec}: {note}");
-            }
-            if let Some(note) = spec.predicate().and_then(Predicate::literal_pattern) {
-                log::warn!("{spec}: {note}");
-            }
+            let mut notes = of(spec.provider()).notes(spec, calls, host);
+            notes.extend(spec.predicate().and_then(Predicate::literal_pattern));
+            notes.iter().for_each(|note| log::warn!("{spec}: {note}"));
             let hook = of(spec.provider());
             let own = match spec.is_glob() {
                 true => hook.expand(spec, self, host)?,

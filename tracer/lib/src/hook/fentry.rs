@@ -67,8 +67,8 @@ impl Hook for Fentry {
         }
     }
 
-    fn note(&self, spec: &ProbeSpec, host: &mut Host) -> Option<String> {
-        clones::note(spec.name(), &host.clones().made_of(spec.name()))
+    fn notes(&self, spec: &ProbeSpec, _as_call: bool, host: &mut Host) -> Vec<String> {
+        clones::note(spec.name(), &host.clones().made_of(spec.name())).into_iter().collect()
     }
 
     fn attach(

@@ -109,16 +109,16 @@ impl Hook for Kprobe {
     }
 
     /// Opening probes is quicker than reading the symbol table.
-    fn note(&self, spec: &ProbeSpec, _host: &mut Host) -> Option<String> {
+    fn notes(&self, spec: &ProbeSpec, _as_call: bool, _host: &mut Host) -> Vec<String> {
         let is_name = !spec.is_glob() && spec.address().is_none();
-        let pmu = features::kprobe_pmu().filter(|_| is_name)?;
+        let Some(pmu) = features::kprobe_pmu().filter(|_| is_name) else { return Vec::new() };
         let made = clones::SUFFIXES.map(|suffix| format!("{}{suffix}0", spec.name()));
         let exists = |name: &&str| {
             let name = CString::new(*name).unwrap_or_default();
             PerfEvent::kprobe(pmu, ProbePoint::Function { name: &name, offset: 0 }, false).is_ok()
         };
         let made: Vec<_> = made.iter().map(String::as_str).filter(exists).collect();
-        clones::note(spec.name(), &made)
+        clones::note(spec.name(), &made).into_iter().collect()
     }
 
     /// Names may be known where types are not.

@@ -4,7 +4,7 @@
 use super::attach::{Attacher, Link, Part};
 use super::expand::{Choice, Expansion};
 use super::kprobe::{self, Kprobe};
-use super::{Caller, Fields, Hook, Host};
+use super::{Caller, Fields, Hook, Host, syscall_notes};
 use crate::error::{Result, TraceError};
 use crate::kernel::compat_calls::like;
 use crate::kernel::features;
@@ -117,15 +117,17 @@ impl Hook for Ksyscall {
         if host.types.follow_frame_pointers() { Caller::AtEntry } else { Caller::InStack }
     }
 
-    /// Where the kernel hides addresses, it cannot be told which functions serve both 64-bit and 32-bit programs.
-    fn note(&self, spec: &ProbeSpec, _host: &mut Host) -> Option<String> {
-        let is_unsure = spec.compat_call().is_none() && symbols::are_hidden();
-        is_unsure.then(|| {
-            format!(
+    fn notes(&self, spec: &ProbeSpec, as_call: bool, _host: &mut Host) -> Vec<String> {
+        let call = spec.compat_call().unwrap_or(spec.name());
+        let mut notes = syscall_notes::notes(call, spec.predicate(), as_call);
+        // Then it cannot be told which functions serve both 64-bit and 32-bit programs.
+        if spec.compat_call().is_none() && symbols::are_hidden() {
+            notes.push(format!(
                 "system calls of 32-bit programs are not seen, because the kernel hides the addresses of their functions: {}",
                 symbols::TO_SEE
-            )
-        })
+            ));
+        }
+        notes
     }
 
     /// Probes the function that implements the system call.

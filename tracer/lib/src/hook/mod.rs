@@ -15,6 +15,7 @@ mod kprobe;
 mod ksyscall;
 pub(crate) mod list;
 mod raw_tracepoint;
+mod syscall_notes;
 mod tracepoint;
 mod uprobe;
 
@@ -126,8 +127,8 @@ pub(crate) trait Hook: Sync {
     }
 
     /// What a user of this hook should know. The spec may be a pattern.
-    fn note(&self, _spec: &ProbeSpec, _host: &mut Host) -> Option<String> {
-        None
+    fn notes(&self, _spec: &ProbeSpec, _as_call: bool, _host: &mut Host) -> Vec<String> {
+        Vec::new()
     }
 
     /// Checks that the hook exists, for providers whose [`fields`](Self::fields) do not depend on

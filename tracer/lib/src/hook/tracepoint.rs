@@ -1,6 +1,7 @@
 //! Tracepoints: a perf event for each.
 
 use super::attach::{Attacher, Link, Part};
+use super::syscall_notes::{never_returns, notes};
 use super::{Fields, Hook, Host, compat};
 use crate::error::{Result, TraceError};
 use crate::object::Side;
@@ -43,9 +44,16 @@ impl Hook for Tracepoint {
         }))
     }
 
-    fn note(&self, spec: &ProbeSpec, host: &mut Host) -> Option<String> {
-        spec.tracepoint().filter(|(category, _)| *category == "syscalls")?;
-        compat::note(host)
+    fn notes(&self, spec: &ProbeSpec, as_call: bool, host: &mut Host) -> Vec<String> {
+        let notes = |call| notes(call, spec.predicate(), as_call);
+        match spec.tracepoint() {
+            Some(("syscalls", name)) => {
+                let others = notes(call_of(spec).unwrap_or(name));
+                compat::note(host).into_iter().chain(others).collect()
+            }
+            Some(("raw_syscalls", name)) => notes(name),
+            _ => Vec::new(),
+        }
     }
 
     fn attach(
@@ -57,7 +65,8 @@ impl Hook for Tracepoint {
     ) -> Result<Link> {
         let programs = match part {
             Part::Whole => "tracepoint",
-            Part::CallEntry if NEVER_RETURN.contains(&spec.name()) => "syscall_end",
+            // To keep such a call would only take the room of others.
+            Part::CallEntry if call_of(spec).is_some_and(never_returns) => "syscall_end",
             Part::CallEntry => "syscall_enter",
             Part::CallReturn => "syscall_exit",
         };
@@ -77,8 +86,11 @@ impl Hook for Tracepoint {
     }
 }
 
-/// The tracepoints at the entries of system calls that never return. To keep such calls would only take the room of others.
-const NEVER_RETURN: [&str; 2] = ["syscalls:sys_enter_exit", "syscalls:sys_enter_exit_group"];
+/// The system call that a tracepoint is at the entry of.
+fn call_of(spec: &ProbeSpec) -> Option<&str> {
+    let (category, name) = spec.tracepoint()?;
+    syscall::entered(category, name)
+}
 
 /// The tracepoint at the exit of the system call that a tracepoint is at the entry of. The spec may be a pattern of such.
 fn exit_of(spec: &ProbeSpec) -> Option<ProbeSpec> {

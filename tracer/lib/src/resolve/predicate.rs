@@ -438,6 +438,11 @@ impl Compiler<'_> {
         if let Some(errno) = name.strip_prefix('-').and_then(errno::number) {
             return Ok(-i128::from(errno));
         }
+        if name == "MAP_FAILED" {
+            return Err(
+                "the kernel returns an error in place of MAP_FAILED: compare with < 0".into()
+            );
+        }
         let errno = errno::number(name).map(i128::from);
         if matches!(own.shape, Shape::Result | Shape::PointerOrError) && errno.is_some() {
             return Err(format!("an error is a negative result; compare with -{name}"));

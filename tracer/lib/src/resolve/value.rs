@@ -252,7 +252,12 @@ fn bytes(mut reach: Reach, kind: &ValueKind, size: u16) -> Taken {
 
 /// Whether a value may be an address. The kernel often uses `unsigned long` for addresses.
 fn is_address(kind: &ValueKind) -> bool {
-    matches!(kind, ValueKind::Pointer { .. } | ValueKind::Integer { size: POINTER, .. })
+    match kind {
+        ValueKind::Integer { size, shape, .. } => {
+            *size == POINTER && !matches!(shape, Shape::Result | Shape::Duration)
+        }
+        kind => matches!(kind, ValueKind::Pointer { .. }),
+    }
 }
 
 /// The shape of an enumeration.

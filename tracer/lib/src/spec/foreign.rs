@@ -148,6 +148,10 @@ pub(crate) fn variable(name: &str) -> &'static str {
         "func" | "probe" => "; every event has the name of its probe without a field",
         "stack" => "; stacks are kstack and ustack",
         "ret" | "retcode" => "; a function's result is retval",
+        "errno" => {
+            "; with --ret, a call that fails has a negative retval, as in /retval == -ENOENT/"
+        }
+        "counter" => "; with --ret, --counter EVENT counts an event during each call",
         _ => "",
     }
 }

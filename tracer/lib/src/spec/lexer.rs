@@ -208,7 +208,14 @@ pub(super) fn number(text: &str) -> Result<(u64, usize), &'static str> {
         (word, 10, "invalid number")
     };
     if digits.is_empty() || !digits.chars().all(|digit| digit.is_digit(radix)) {
-        return Err(what);
+        const UNITS: [&str; 8] = ["ns", "us", "ms", "s", "k", "K", "M", "G"];
+        let has_unit = UNITS.contains(&word.trim_start_matches(|char: char| char.is_ascii_digit()));
+        return Err(match has_unit {
+            true => {
+                "a number has no unit here: durations are in nanoseconds, so 1ms is 1000000, and sizes in bytes"
+            }
+            false => what,
+        });
     }
     let value = u64::from_str_radix(digits, radix);
     Ok((value.map_err(|_| "this number is too large for 64 bits")?, word.len()))

@@ -47,6 +47,20 @@ impl Predicate {
         })
     }
 
+    /// What to know if the result of a system call is compared with -1, as in C.
+    pub(crate) fn with_result_of_c(&self) -> Option<String> {
+        let compares = |one: &&Comparison| {
+            let is_result = ["retval", "ret"].contains(&&*one.path.base.to_string());
+            let is_equal = matches!(one.operator, Operator::Equal | Operator::NotEqual);
+            is_result && is_equal && one.value == Operand::Integer(-1)
+        };
+        let one = self.comparisons().into_iter().find(compares)?;
+        Some(format!(
+            "in {one}, -1 is the error EPERM alone; a call that fails returns any negative errno: {} < 0",
+            one.path
+        ))
+    }
+
     /// The comparisons in the predicate.
     pub(crate) fn comparisons(&self) -> Vec<&Comparison> {
         match self {

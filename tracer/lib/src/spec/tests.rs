@@ -285,6 +285,11 @@ const WRONG: &[(&str, &str, usize)] = &[
     ("f/a == 09/", "a number that starts with 0 is octal: its digits are 0 to 7", 7),
     ("f/a == 0b2/", "invalid binary number: its digits are 0 and 1", 7),
     ("f/a == 12x/", "invalid number", 7),
+    (
+        "f/a > 1ms/",
+        "a number has no unit here: durations are in nanoseconds, so 1ms is 1000000, and sizes in bytes",
+        6,
+    ),
     ("f/a == -9223372036854775809/", "this number is too small for 64 bits", 7),
     ("f/a == \"b/", "this string is not closed", 7),
     (

@@ -36,6 +36,11 @@ pub(super) fn known_as(event: &str) -> Vec<String> {
     known.chain(listed).map(|known| format!("{CATEGORY}:{side}{known}")).collect()
 }
 
+/// The system call that a tracepoint is at the entry of.
+pub(crate) fn entered<'n>(category: &str, name: &'n str) -> Option<&'n str> {
+    split(category, name).filter(|(side, _)| *side == "sys_enter_").map(|(_, call)| call)
+}
+
 /// The tracepoint, `category:name`, at the exit of the system calls that this one, or a pattern of such, is at the entry of.
 pub(crate) fn exit_of(category: &str, name: &str) -> Option<String> {
     other_side(category, name, ["sys_enter", "sys_exit"])
