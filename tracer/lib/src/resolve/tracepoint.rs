@@ -261,7 +261,11 @@ impl TracepointFields {
             return take(reach, &kind, ty, &name, (at, ty_at));
         }
         if field.location != FieldLocation::Here || !field.is_array {
-            return error(format!("{} is not an array that can be indexed", field.name));
+            let name = &field.name;
+            return error(match field.is_pointer() {
+                true => format!("{name} is an address; {name}:bytes[N] is what it points to"),
+                false => format!("{name} is not an array that can be indexed"),
+            });
         }
         let Some(size) = field.element_size().filter(|size| *size != 0) else {
             return error(format!("the size of the elements of {} is unknown", field.name));
@@ -828,7 +832,7 @@ pub(super) mod tests {
         let far = resolve(&execve, "argv[400000000]").unwrap_err().what;
         assert_eq!(far, "argv[400000000] is too far from the start");
         let refusal = |source: &TracepointFields| resolve(source, "argv[1]").unwrap_err().what;
-        let what = "argv is not an array that can be indexed";
+        let what = "argv is an address; argv:bytes[N] is what it points to";
         assert_eq!(refusal(&execve.with_32_bit_arguments()), what);
         assert_eq!(refusal(&source("other", "sys_enter_execve", fields)), what);
     }

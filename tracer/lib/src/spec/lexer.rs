@@ -149,6 +149,12 @@ impl<'s> Lexer<'s> {
         let Some(second) = chars.next() else { return Ok(None) };
         self.at += second.len_utf8();
         let byte = match second {
+            '0' if self.rest().starts_with(|char: char| char.is_ascii_digit()) => {
+                return self.error(
+                    at,
+                    "\\0 is a zero byte; any other is written \\x and two hexadecimal digits",
+                );
+            }
             '0' => 0,
             'a' => 0x07,
             'b' => 0x08,
@@ -285,8 +291,17 @@ mod tests {
         ] {
             assert_eq!(tokens(text), Ok(vec![Token::Text(bytes.to_vec())]), "{text}");
         }
-        for text in ["\"", "\"a", "\"\\", "\"\\q\"", "\"\\x\"", "\"\\x1\"", "\"\\x+1\"", "\"a\0\""]
-        {
+        for text in [
+            "\"",
+            "\"a",
+            "\"\\",
+            "\"\\q\"",
+            "\"\\x\"",
+            "\"\\x1\"",
+            "\"\\x+1\"",
+            "\"a\0\"",
+            "\"\\012\"",
+        ] {
             assert!(tokens(text).is_err(), "{text}");
         }
     }

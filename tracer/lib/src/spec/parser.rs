@@ -155,8 +155,10 @@ impl<'s> Parser<'s> {
         let path = self.steps(base, at)?;
         match self.ty()? {
             (ty, _, None) => Ok((path, ty)),
-            (_, at, Some(_)) => self
-                .error_at(at.0, "a predicate cannot name the length of a value, only fields can"),
+            (_, at, Some(_)) => self.error_at(
+                at.0,
+                "a predicate cannot name the length of a value, only fields can; bytes[N] with a number can be compared",
+            ),
         }
     }
 

@@ -88,6 +88,10 @@ impl Format {
     }
 }
 
+/// Types of the arguments of system calls that are pointers, although their names do not show it
+/// (`include/uapi/linux/capability.h` and `include/uapi/asm-generic/signal-defs.h`).
+const POINTERS: [&str; 3] = ["cap_user_header_t", "cap_user_data_t", "__sighandler_t"];
+
 impl FormatField {
     /// Parses "\tfield:pid_t old_pid;\toffset:16;\tsize:4;\tsigned:1;".
     fn parse(line: &str) -> Option<Self> {
@@ -124,7 +128,8 @@ impl FormatField {
 
     pub(crate) fn is_pointer(&self) -> bool {
         let ty = self.ty.strip_suffix("const").unwrap_or(&self.ty);
-        ty.trim_end().ends_with('*') || ty.contains("(*")
+        let is_named = POINTERS.contains(&self.plain_type());
+        is_named || ty.trim_end().ends_with('*') || ty.contains("(*")
     }
 
     /// Whether the field is an array of characters.
