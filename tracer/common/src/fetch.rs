@@ -266,8 +266,6 @@ impl Pattern {
 
 /// How a predicate ends: values of [`Check::on_true`] and [`Check::on_false`].
 pub mod verdict {
-    /// The hit is undecided: a field that may become readable could not be read.
-    pub const WAIT: u8 = 0xfd;
     /// The hit is reported.
     pub const ACCEPT: u8 = 0xfe;
     /// The hit is dropped.
@@ -290,8 +288,10 @@ pub struct Check {
     pub on_false: u8,
     /// 1 plus the index of the field to compare with; 0 for a comparison with `value`.
     pub other: u8,
+    /// 1 if the comparison is negated: a hit for which it does not hold is rather reported than one for which it does.
+    pub is_negated: u8,
     /// Zero.
-    pub reserved: [u8; 3],
+    pub reserved: [u8; 2],
     /// The value to compare with.
     pub value: u64,
 }
@@ -304,7 +304,8 @@ impl Check {
         on_true: 0,
         on_false: 0,
         other: 0,
-        reserved: [0; 3],
+        is_negated: 0,
+        reserved: [0; 2],
         value: 0,
     };
 }

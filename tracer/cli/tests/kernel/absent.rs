@@ -420,6 +420,34 @@ fn what_is_nowhere_is_reported_once() {
     assert!(text.contains(&format!("{OPENED} hits undecided (")), "{text}");
 }
 
+/// What can be read decides about a hit, wherever it is in the predicate.
+#[test]
+#[ignore = "needs root and BPF: cargo xtask test"]
+fn a_string_that_does_not_matter_leaves_no_hit_undecided() {
+    const OPENED: u64 = 20;
+    let (wrong, right) = ("filename == \"nowhere\"", "flags == O_RDONLY");
+    for (condition, reported, undecided) in [
+        (format!("({wrong} || {right})"), OPENED, 0),
+        (format!("({right} || {wrong})"), OPENED, 0),
+        (format!("{wrong} && dfd == 7"), 0, 0),
+        (format!("dfd == 7 && {wrong}"), 0, 0),
+        ("filename != \"nowhere\" && dfd == 7".to_owned(), 0, 0),
+        (format!("!({wrong} || {right})"), 0, 0),
+        (format!("!({wrong} && dfd == 7)"), OPENED, 0),
+        ("(filename !~ \"no*\" || filename == comm || flags == O_RDONLY)".to_owned(), OPENED, 0),
+        (format!("({wrong} || dfd == 7)"), 0, OPENED),
+        (format!("!({wrong} || dfd == 7)"), 0, OPENED),
+        (format!("{wrong} && {right}"), 0, OPENED),
+    ] {
+        let spec = opens("dfd", &format!(" && {condition}"));
+        let output = trace([spec], work(&format!("nowhere {OPENED}")));
+        let lines = all_json_lines(&output);
+        let undecided_of = |line: &Value| line["missed"][0]["undecided"].as_u64().unwrap_or(0);
+        let found = (lines.len() as u64 - 2, undecided_of(lines.last().unwrap()));
+        assert_eq!(found, (reported, undecided), "{condition}: {}", stderr(&output));
+    }
+}
+
 /// What has no extent cannot be read later, either. The hits of the other probe come after those of this one.
 #[test]
 #[ignore = "needs root and BPF: cargo xtask test"]

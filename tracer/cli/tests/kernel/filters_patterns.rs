@@ -202,7 +202,7 @@ fn conditions_on_ends_that_are_not_read_are_undecided() {
         ("newname ~ \"/one*end\"", 0, 1),
         ("oldname == newname", 0, 1),
         ("oldname != newname", 1, 1),
-        ("oldname ~ \"*end\" || newname ~ \"/one*\"", 0, 2),
+        ("oldname ~ \"*end\" || newname ~ \"/one*\"", 1, 1),
         ("newname ~ \"/one*\" || oldname ~ \"*end\"", 1, 1),
     ];
     let assert_decided = |provider: &str, ret: Option<&str>| {

@@ -207,21 +207,37 @@ fn judge_by(table: &FetchTable, probe: u32, depth: u32, moment: u32) -> u32 {
     if first == end {
         return ACCEPTED;
     }
-    let mut next = first;
+    let best = follow_checks(probe, depth, first, FOR);
+    if best & GUESSED == 0 || best & INDEX != ACCEPT {
+        return if best & INDEX == ACCEPT { ACCEPTED } else { REJECTED };
+    }
+    let worst = follow_checks(probe, depth, first, AGAINST);
+    if worst & INDEX == ACCEPT { ACCEPTED } else { UNDECIDED }
+}
+
+/// Makes comparisons up to a verdict. Of one that cannot be made yet, `guess` says whether it is taken to speak [for](FOR) the
+/// hit or [against](AGAINST) it. Returns the verdict, and [`GUESSED`] if there was such a comparison.
+#[inline(always)]
+fn follow_checks(probe: u32, depth: u32, first: u32, guess: u32) -> u32 {
+    let (mut next, mut guessed) = (first, 0);
     for count in 0..CHECKS {
         if next >= CHECKS as u32 || count >= usize::from(MOST_CHECKS.load()) {
             break;
         }
-        next = next_check(probe, depth, next);
+        let found = next_check(probe, depth, next | guess);
+        guessed |= found & GUESSED;
+        next = found & INDEX;
     }
-    const ACCEPT: u32 = verdict::ACCEPT as u32;
-    const WAIT: u32 = verdict::WAIT as u32;
-    match next {
-        ACCEPT => ACCEPTED,
-        WAIT => UNDECIDED,
-        _ => REJECTED,
-    }
+    next | guessed
 }
+
+const ACCEPT: u32 = verdict::ACCEPT as u32;
+
+/// What a number beside the index of a check, or a verdict, says.
+const INDEX: u32 = 0xff;
+const FOR: u32 = 0;
+const AGAINST: u32 = 1 << 8;
+const GUESSED: u32 = 1 << 9;
 
 /// A bit for each of the first fields.
 #[inline(always)]
@@ -310,26 +326,26 @@ extern "C" fn find_address(probe: u32, depth: u32, at: u32, again: u32) -> u32 {
     1
 }
 
-/// Makes one comparison, and returns the index of the next one, or the verdict.
+/// Makes one comparison, and returns the index of the next one, or the verdict. `at` is the index of the check, and how to guess
+/// if it cannot be made yet.
 #[unsafe(no_mangle)]
 extern "C" fn next_check(probe: u32, depth: u32, at: u32) -> u32 {
     let reject = verdict::REJECT.into();
     let Some(fetch) = Fetch::of(probe, depth) else { return reject };
-    let Some(check) = fetch.table.checks.get(at as usize) else { return reject };
-    if fetch.waits_for(check.field.into()) {
-        return verdict::WAIT.into();
+    let Some(check) = fetch.table.checks.get((at & INDEX) as usize) else { return reject };
+    let other = check.other.checked_sub(1);
+    let waits = fetch.waits_for(check.field.into())
+        || other.is_some_and(|other| fetch.waits_for(other.into()));
+    let said = if waits { UNKNOWN } else { fetch.compare(check, probe, depth) };
+    match said {
+        DIFFERS => check.on_false.into(),
+        HOLDS => check.on_true.into(),
+        _ => {
+            let speaks_against = at & AGAINST != 0;
+            let holds = (check.is_negated != 0) == speaks_against;
+            GUESSED | u32::from(if holds { check.on_true } else { check.on_false })
+        }
     }
-    if let Some(other) = check.other.checked_sub(1)
-        && fetch.waits_for(other.into())
-    {
-        return verdict::WAIT.into();
-    }
-    let next = match fetch.compare(check, probe, depth) {
-        DIFFERS => check.on_false,
-        HOLDS => check.on_true,
-        _ => verdict::WAIT,
-    };
-    next.into()
 }
 
 pub(super) struct Fetch<'h> {

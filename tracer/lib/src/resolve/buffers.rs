@@ -92,6 +92,7 @@ const FILLED: &[(&str, &[&str])] = &[
     ("accept", &["upeer_sockaddr"]),
     ("accept4", &["upeer_sockaddr"]),
     ("cachestat", &["cstat"]),
+    ("capget", &["dataptr"]),
     ("clock_getres", &["tp"]),
     ("clock_gettime", &["tp"]),
     ("clock_nanosleep", &["rmtp"]),
@@ -209,26 +210,33 @@ fn extent_with_length(source: &dyn FieldSource, path: &FieldPath) -> Option<Exte
     extent(source, path).filter(|extent| extent.length.is_some())
 }
 
-/// Whether the source sees the return of a call that fills the buffer at a path.
-fn is_filled(source: &dyn FieldSource, path: &FieldPath) -> bool {
-    let sees_return =
-        || source.is_late(&FetchField { base: base::RETVAL, ..FetchField::default() });
-    extent(source, path).is_some_and(|extent| extent.is_filled()) && sees_return()
+/// Whether the source sees whole calls.
+fn sees_return(source: &dyn FieldSource) -> bool {
+    source.is_late(&FetchField { base: base::RETVAL, ..FetchField::default() })
+}
+
+/// The error for what a call fills, at its entry.
+fn not_filled(path: &FieldPath) -> ResolveError {
+    let what = format!(
+        "{path} is not filled before the call returns; `probe trace --ret` and `probe latency` see what it has then"
+    );
+    ResolveError::new(path.at, what)
 }
 
 /// The length of a buffer.
 struct Length {
     field: FetchField,
-    /// Whether it is known to be unsigned. An error may be negative.
+    /// Whether it is unsigned. A result of unknown type may be an error, which is negative.
     is_unsigned: bool,
     /// The size of the buffer, if the length may exceed it.
     room: Option<FetchField>,
 }
 
 impl Length {
-    fn new(path: &FieldPath, ty: Option<FieldType>, (field, shape): (FetchField, Shape)) -> Self {
-        let is_known = ty.is_some() || matches!(path.base, FieldBase::Name(_));
-        Self { field, is_unsigned: is_known && shape == Shape::Unsigned, room: None }
+    fn new(path: &FieldPath, ty: Option<FieldType>, field: FetchField) -> Self {
+        let is_unknown = ty.is_none() && path.base == FieldBase::Return;
+        let is_signed = field.flags & flag::SIGNED != 0;
+        Self { field, is_unsigned: !is_unknown && !is_signed, room: None }
     }
 }
 
@@ -242,7 +250,7 @@ fn known_length(source: &dyn FieldSource, path: &FieldPath) -> Option<Length> {
         };
         let path = FieldPath { at: path.at, ..base.into() };
         let own = source.own(&path, None, path.at)?.ok()?;
-        is_integer(&own.0).then(|| Length::new(&path, None, own))
+        is_integer(&own.0).then(|| Length::new(&path, None, own.0))
     };
     let room = match room {
         Some(name) => Some(own(name)?.field),
@@ -257,8 +265,8 @@ pub(super) fn field(source: &dyn FieldSource, spec: &FieldSpec, slots: &mut Slot
     let at = path.at;
     if let Some(length) = length {
         let (mut field, shape) = source.field(path, *ty, *ty_at)?;
-        let length_field = source.field(&length.path, length.ty, length.path.at)?;
-        if !is_integer(&length_field.0) {
+        let (length_field, _) = source.field(&length.path, length.ty, length.path.at)?;
+        if !is_integer(&length_field) {
             let what = format!("{} is not an integer, so it is no length", length.path);
             return Err(ResolveError::new(length.path.at, what));
         }
@@ -320,16 +328,16 @@ pub(super) fn compared(
     let extent = extent_with_length(source, path).filter(|_| ty.is_none());
     let (is_buffer, is_string) = (extent.is_some(), extent.is_some_and(|extent| extent.is_string));
     // The bytes of a socket address are no text, although they are shown as one.
-    let with_text = with_text && source.names(path).is_none();
+    if is_buffer && with_text && source.names(path).is_some() {
+        let what = format!(
+            "{path} is shown as an address, which cannot be compared; {path}:bytes[N] compares the bytes that it has"
+        );
+        return Err(ResolveError::new(path.at, what));
+    }
     match (is_buffer, known_length(source, path), with_text) {
         (true, Some(_), true) if is_string => source.field(path, Some(FieldType::Str), ty_at),
         (true, Some(_), true) => bytes(source, path),
-        (true, None, true) => {
-            let what = format!(
-                "{path} is not filled before the call returns: --ret compares what it has then"
-            );
-            Err(ResolveError::new(path.at, what))
-        }
+        (true, None, true) => Err(not_filled(path)),
         (true, None, false) => address(source, path),
         _ => source.field(path, ty, ty_at),
     }
@@ -345,7 +353,9 @@ pub(super) fn is_late(
     let length = length_of_compared(source, path, ty, field);
     source.is_late(field)
         || length.is_some_and(|length| source.is_late(&length.field))
-        || is_data(field) && is_filled(source, path)
+        || is_data(field)
+            && sees_return(source)
+            && extent(source, path).is_some_and(|extent| extent.is_filled())
 }
 
 /// Bounds what a predicate compares, if its length is known.
@@ -401,7 +411,15 @@ fn read_when_filled(
     field: &mut FetchField,
     slots: &mut Slots,
 ) -> Result<(), ResolveError> {
-    if !is_data(field) || !is_filled(source, path) {
+    let is_filled = extent(source, path).is_some_and(|extent| extent.is_filled());
+    if !is_data(field) || !is_filled {
+        return Ok(());
+    }
+    if !matches!(source.own(&FieldBase::Return.into(), None, path.at), Some(Ok(_))) {
+        return Err(not_filled(path));
+    }
+    if !sees_return(source) {
+        // A trampoline at the return reads everything then.
         return Ok(());
     }
     field.flags |= flag::FILLED;

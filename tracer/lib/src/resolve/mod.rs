@@ -241,7 +241,7 @@ pub(crate) fn plan(
         named.iter().zip(&paths).map(&mut nameless).collect::<Result<Vec<_>, ResolveError>>()?;
     let mut table = FetchTable::EMPTY;
     if let Some(predicate) = predicate {
-        let predicate = predicate::with_shown(source, fields.unwrap_or_default(), predicate);
+        let predicate = predicate::with_shown(source, fields.unwrap_or_default(), predicate)?;
         predicate::compile(source, &predicate, &mut slots, &mut table)?;
     }
     let indices = slots.write(&mut table, |field| source.is_late(field));

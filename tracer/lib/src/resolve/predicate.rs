@@ -49,23 +49,29 @@ pub(super) fn with_shown(
     source: &dyn FieldSource,
     fields: &[FieldSpec],
     predicate: &Predicate,
-) -> Predicate {
+) -> Result<Predicate, ResolveError> {
     let again = |part: &Predicate| with_shown(source, fields, part);
-    match predicate {
+    Ok(match predicate {
         Predicate::Compare(comparison) => {
-            let field = shown(source, fields, comparison);
-            Predicate::Compare(field.map_or_else(
-                || comparison.clone(),
-                |field| {
-                    let path = FieldPath { at: comparison.path.at, ..field.path.clone() };
-                    Comparison { path, ty: field.ty, ..comparison.clone() }
-                },
-            ))
+            let at = comparison.path.at;
+            Predicate::Compare(match shown(source, fields, comparison) {
+                None => comparison.clone(),
+                Some(FieldSpec { path, ty, length: None, .. }) => {
+                    let path = FieldPath { at, ..path.clone() };
+                    Comparison { path, ty: *ty, ..comparison.clone() }
+                }
+                Some(FieldSpec { path, length: Some(_), .. }) => {
+                    let what = format!(
+                        "a value whose length is another field cannot be compared; {path}:bytes[N] with a number can"
+                    );
+                    return Err(ResolveError::new(at, what));
+                }
+            })
         }
-        Predicate::Not(inner) => Predicate::Not(Box::new(again(inner))),
-        Predicate::All(parts) => Predicate::All(parts.iter().map(again).collect()),
-        Predicate::Any(parts) => Predicate::Any(parts.iter().map(again).collect()),
-    }
+        Predicate::Not(inner) => Predicate::Not(Box::new(again(inner)?)),
+        Predicate::All(parts) => Predicate::All(parts.iter().map(again).collect::<Result<_, _>>()?),
+        Predicate::Any(parts) => Predicate::Any(parts.iter().map(again).collect::<Result<_, _>>()?),
+    })
 }
 
 /// The field whose name is compared.
@@ -78,7 +84,7 @@ fn shown<'f>(
     let is_name = path.steps.is_empty() && ty.is_none();
     let is_known =
         || source.own(path, None, At(0)).is_some() || builtin(path, None, At(0)).is_some();
-    let is_shown = |field: &&FieldSpec| field.name.as_ref() == Some(name) && field.length.is_none();
+    let is_shown = |field: &&FieldSpec| field.name.as_ref() == Some(name);
     fields.iter().find(is_shown).filter(|_| is_name && !is_known())
 }
 
@@ -104,9 +110,9 @@ fn is_late(source: &dyn FieldSource, predicate: &Predicate) -> Result<bool, Reso
     Ok(match predicate {
         Predicate::Compare(comparison) => {
             let path = source.plain(&comparison.path);
-            let with_text = matches!(comparison.value, Operand::Text(_));
+            let with_data = is_with_data(source, comparison);
             let (field, shape) =
-                buffers::compared(source, &path, comparison.ty, path.at, with_text)?;
+                buffers::compared(source, &path, comparison.ty, path.at, with_data)?;
             let other = Other::of(source, comparison, &field, &shape)?;
             buffers::is_late(source, &path, comparison.ty, &field)
                 || other.is_some_and(|other| {
@@ -118,6 +124,20 @@ fn is_late(source: &dyn FieldSource, predicate: &Predicate) -> Result<bool, Reso
             parts.iter().try_fold(false, |late, part| Ok(late | is_late(source, part)?))?
         }
     })
+}
+
+/// Whether a field is compared with a string or bytes, and not with a number.
+fn is_with_data(source: &dyn FieldSource, comparison: &Comparison) -> bool {
+    let is_data = |path: &FieldPath, ty| {
+        let field = source.field(&source.plain(path), ty, path.at);
+        field.is_ok_and(|(field, _)| !is_integer(&field))
+    };
+    match &comparison.value {
+        Operand::Text(_) => true,
+        Operand::Integer(_) => false,
+        Operand::Field(path, ty) => is_data(path, *ty),
+        Operand::Name(name) => is_data(&FieldBase::Name(name.clone()).into(), None),
+    }
 }
 
 /// The field that another one is compared with.
@@ -150,7 +170,8 @@ impl Other {
             }
         };
         let path = source.plain(&path);
-        match (buffers::compared(source, &path, ty, path.at, false), &comparison.value) {
+        let with_data = !is_integer(field);
+        match (buffers::compared(source, &path, ty, path.at, with_data), &comparison.value) {
             (Ok((field, shape)), _) => Ok(Some(Self { path, field, shape, ty })),
             (Err(_), Operand::Name(_)) => Ok(None),
             (Err(error), _) => Err(error),
@@ -259,7 +280,7 @@ impl Compiler<'_> {
         self.steps.clear();
         self.room = CHECKS - written;
         // The check added last comes first, unless it is unreachable.
-        match self.add(predicate, Target::Accept, Target::Reject)? {
+        match self.add(predicate, Target::Accept, Target::Reject, false)? {
             Target::Check(n) => self.steps.truncate(n + 1),
             Target::Accept => self.steps.clear(),
             Target::Reject => return Err(ResolveError::new(At(0), "the predicate is never true")),
@@ -281,21 +302,25 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    /// Adds the checks of a predicate. Returns the target at which it begins.
+    /// Adds the checks of a predicate, which may be negated. Returns the target at which it begins.
     fn add(
         &mut self,
         predicate: &Predicate,
         on_true: Target,
         on_false: Target,
+        is_negated: bool,
     ) -> Result<Target, ResolveError> {
+        let mut add = |part, on_true, on_false| self.add(part, on_true, on_false, is_negated);
         match predicate {
-            Predicate::Compare(comparison) => self.compare(comparison, on_true, on_false),
-            Predicate::Not(inner) => self.add(inner, on_false, on_true),
+            Predicate::Compare(comparison) => {
+                self.compare(comparison, on_true, on_false, is_negated)
+            }
+            Predicate::Not(inner) => self.add(inner, on_false, on_true, !is_negated),
             Predicate::All(parts) => {
-                parts.iter().rev().try_fold(on_true, |next, part| self.add(part, next, on_false))
+                parts.iter().rev().try_fold(on_true, |next, part| add(part, next, on_false))
             }
             Predicate::Any(parts) => {
-                parts.iter().rev().try_fold(on_false, |next, part| self.add(part, on_true, next))
+                parts.iter().rev().try_fold(on_false, |next, part| add(part, on_true, next))
             }
         }
     }
@@ -305,13 +330,14 @@ impl Compiler<'_> {
         comparison: &Comparison,
         on_true: Target,
         on_false: Target,
+        is_negated: bool,
     ) -> Result<Target, ResolveError> {
         let path = self.source.plain(&comparison.path);
         let comparison = &Comparison { path, ..comparison.clone() };
         let at = comparison.path.at;
-        let with_text = matches!(comparison.value, Operand::Text(_));
+        let with_data = is_with_data(self.source, comparison);
         let (mut field, shape) =
-            buffers::compared(self.source, &comparison.path, comparison.ty, at, with_text)?;
+            buffers::compared(self.source, &comparison.path, comparison.ty, at, with_data)?;
         let ty = comparison.ty;
         buffers::bound_compared(self.source, &comparison.path, ty, &mut field, self.slots)?;
         let refused = |what| ResolveError::new(comparison.value_at, what);
@@ -333,19 +359,20 @@ impl Compiler<'_> {
             }
         };
         let Compared { field, operator, value } = compared;
-        let (on_true, on_false) = match comparison.operator {
-            Operator::NotEqual | Operator::NotLike => (on_false, on_true),
-            _ => (on_true, on_false),
+        let (on_true, on_false, is_negated) = match comparison.operator {
+            Operator::NotEqual | Operator::NotLike => (on_false, on_true, !is_negated),
+            _ => (on_true, on_false, is_negated),
         };
+        let is_negated = is_negated.into();
         let field = self.slots.add(field, at)? as u8;
-        let check = Check { field, operator, value, other, ..Check::default() };
+        let check = Check { field, operator, value, other, is_negated, ..Check::default() };
         let begin = self.push(Step { check, on_true, on_false }, at)?;
         // In events in which the field's values have no names, it is equal to none.
         let is_named = matches!(comparison.value, Operand::Name(_) | Operand::Text(_));
         let nameless = self.source.nameless(&comparison.path).filter(|_| is_named && other == 0);
         let Some(nameless) = nameless else { return Ok(begin) };
         let field = self.slots.add(nameless, at)? as u8;
-        let check = Check { field, operator: operator::EQUAL, ..Check::default() };
+        let check = Check { field, operator: operator::EQUAL, is_negated, ..Check::default() };
         self.push(Step { check, on_true: begin, on_false }, at)
     }
 
@@ -460,7 +487,7 @@ impl Compiler<'_> {
     ) -> Result<(u8, u64), String> {
         let what = match shape {
             _ if is_string(field) => "a string",
-            Shape::Bytes | Shape::Buffer => "bytes",
+            shape if is_bytes(shape) => "bytes",
             _ if is_stack(field) => return Err("stacks cannot be compared".into()),
             _ => return Err("lists cannot be compared".into()),
         };
@@ -505,7 +532,9 @@ impl Compiler<'_> {
         let known = self.texts.iter().position(|known| known == text);
         let number = known.unwrap_or(self.texts.len());
         if number == TEXTS {
-            return Err(format!("a predicate has at most {TEXTS} strings"));
+            return Err(format!(
+                "a predicate has at most {TEXTS} strings, and the name of -n is one"
+            ));
         }
         if known.is_none() {
             self.texts.push(text.clone());
@@ -524,6 +553,10 @@ impl Compiler<'_> {
 
 fn is_string(field: &FetchField) -> bool {
     matches!(field.kind, kind::STRING | kind::DATA_LOC | kind::REL_LOC)
+}
+
+fn is_bytes(shape: &Shape) -> bool {
+    matches!(shape, Shape::Bytes | Shape::Buffer)
 }
 
 /// Whether a field always has as many bytes as its size says.
@@ -556,7 +589,7 @@ fn pattern(written: &[u8]) -> Result<(Pattern, Vec<u8>), String> {
     };
     parts.retain(|part| !part.is_empty());
     let between: usize = parts.iter().map(Vec::len).sum();
-    if begin.len() + end.len() + between == 0 {
+    if is_whole == 0 && begin.len() + end.len() + between == 0 {
         return Err("every string matches this pattern".into());
     }
     // Each part has its length in front of it.
@@ -595,9 +628,9 @@ fn pair(
             if !matches!(comparison.operator, Operator::Equal | Operator::NotEqual) {
                 return Err("strings can be compared with == and != only".into());
             }
-            for (path, field) in [(path, field), (with, &other.field)] {
-                if !is_string(field) {
-                    return Err(format!("only numbers and strings can be compared, not {path}"));
+            for (path, field, shape) in [(path, field, shape), (with, &other.field, &other.shape)] {
+                if !is_string(field) && !is_bytes(shape) {
+                    return Err(format!("lists and stacks cannot be compared, as {path} is one"));
                 }
             }
             Ok(operator::SAME)

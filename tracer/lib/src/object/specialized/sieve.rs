@@ -91,7 +91,6 @@ impl Site<'_> {
         let to = |next: u8| match next {
             verdict::ACCEPT => accept,
             verdict::REJECT => reject,
-            verdict::WAIT => wait,
             next => labels[usize::from(next)],
         };
         // The first check, or the verdict, follows. The verifier refuses instructions that nothing leads to; checks lead only

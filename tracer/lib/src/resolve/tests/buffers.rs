@@ -130,7 +130,7 @@ fn what_a_call_fills_is_read_at_its_return_whatever_its_type() {
         (syscall("write", true), "buf:bytes[5]"),
         (pipe(true), "fildes"),
         (pipe(true), "fildes:x64"),
-        (pipe(false), "fildes:bytes[8]"),
+        (pipe(false), "fildes:x64"),
     ] {
         assert!(!of(source, text).1, "{text}");
     }
@@ -230,7 +230,8 @@ fn a_predicate_waits_for_the_buffer_that_the_call_fills() {
     let connect = SyscallFields::new("connect", format_of(CONNECT), true);
     let refused =
         plan(&connect, None, &[], condition("/uservaddr == \"127.0.0.1:80\"/").predicate());
-    assert!(refused.unwrap_err().what.contains("the field is an integer"));
+    let what = refused.unwrap_err().what;
+    assert!(what.contains("uservaddr:bytes[N] compares the bytes"), "{what}");
     // What the entry has is decided there.
     let spec = condition("/count == 5 && buf == \"hello\"/");
     let table = plan(&source, Some(&[]), &[], spec.predicate()).unwrap().table;
@@ -240,7 +241,34 @@ fn a_predicate_waits_for_the_buffer_that_the_call_fills() {
     let source = syscall("read", false);
     let refused = plan(&source, None, &[], condition("/buf == \"hello\"/").predicate());
     let what = refused.unwrap_err().what;
-    assert!(what.contains("buf is not filled before the call returns: --ret compares"), "{what}");
+    assert!(what.starts_with("buf is not filled before the call returns; `probe trace"), "{what}");
     assert!(plan(&source, None, &[], condition("/buf != NULL/").predicate()).is_ok());
-    assert!(plan(&source, None, &[], condition("/buf:ustr == \"hello\"/").predicate()).is_ok());
+    for (fields, predicate) in [
+        (vec![], "/buf:ustr == \"hello\"/"),
+        (vec![], "/buf:bytes[1] == \"h\"/"),
+        (vec![parse("buf:ustr")], ""),
+        (vec![parse("buf:bytes[count]")], ""),
+    ] {
+        let refused = plan(&source, Some(&fields), &[], condition(predicate).predicate());
+        assert_eq!(refused.unwrap_err().what, what, "{fields:?} {predicate}");
+    }
+}
+
+#[test]
+fn a_buffer_is_compared_with_other_data_as_a_whole() {
+    let source = syscall("write", false);
+    for (predicate, kinds) in [
+        ("/buf == comm/", [kind::BYTES, kind::STRING]),
+        ("/comm == buf/", [kind::STRING, kind::BYTES]),
+        ("/buf:bytes[4] != comm/", [kind::BYTES, kind::STRING]),
+        ("/buf:ustr == comm/", [kind::STRING, kind::STRING]),
+    ] {
+        let spec: ProbeSpec = format!("t:a:b{predicate}").parse().unwrap();
+        let table = plan(&source, Some(&[]), &[], spec.predicate()).unwrap().table;
+        let check = table.checks[0];
+        let fields = [check.field, check.other - 1].map(|at| table.fields[usize::from(at)]);
+        assert_eq!(fields.map(|field| field.kind), kinds, "{predicate}");
+        let is_whole = fields.iter().filter(|field| field.kind == kind::BYTES && field.size > 4);
+        assert!(is_whole.clone().all(|field| length_of(field).is_some()), "{predicate}");
+    }
 }

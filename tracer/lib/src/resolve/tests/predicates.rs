@@ -132,7 +132,7 @@ fn the_numbers_of_checks_and_strings_are_limited() {
     let text = |n: u8| compare("text", Operator::Equal, Operand::Text(vec![b'a' + n % 5]));
     let any = |count| Predicate::Any((0..count).map(text).collect());
     assert!(plan(&look(), Some(&[]), &[], Some(&any(4))).is_ok());
-    assert_eq!(refusal(&any(5)).1, "a predicate has at most 4 strings");
+    assert_eq!(refusal(&any(5)).1, "a predicate has at most 4 strings, and the name of -n is one");
     let never = Predicate::Any(Vec::new());
     assert_eq!(refusal(&never).1, "the predicate is never true");
     assert!(accepts(&Predicate::All(Vec::new())));
@@ -252,10 +252,7 @@ fn fields_of_different_signs_are_compared_only_where_that_is_exact() {
     assert_eq!(refusal(&two("count", Equal, "comm")).1, expected);
     assert!(accepts(&two("comm", Equal, "comm")));
     assert!(!accepts(&two("comm", Equal, "path")));
-    assert_eq!(
-        refusal(&compare("comm", Equal, Operand::Field(path("file->id"), None))).1,
-        "only numbers and strings can be compared, not file.id"
-    );
+    assert!(!accepts(&compare("comm", Equal, Operand::Field(path("file->id"), None))));
     // The constants of a field come before other fields.
     assert!(!accepts(&two("file->mode", Equal, "READ")));
 }
