@@ -70,7 +70,8 @@ pub enum TraceError {
     /// Calls were requested of a probe that is not at the entry of a function or of a system call.
     #[error(
         "cannot trace or time calls of {spec}: calls are those of a function of the kernel (kprobe:FUNCTION) or of a file \
-         (uprobe:FILE:FUNCTION), or of a system call (ksyscall:NAME, tracepoint:syscalls:sys_enter_NAME or tracepoint:raw_syscalls:sys_enter){instead}"
+         (uprobe:FILE:FUNCTION), or of a system call (ksyscall:NAME, tracepoint:syscalls:sys_enter_NAME or \
+         tracepoint:raw_syscalls:sys_enter){instead}"
     )]
     NoCall {
         /// The probe.

@@ -120,7 +120,7 @@ impl Hook for Ksyscall {
     fn notes(&self, spec: &ProbeSpec, as_call: bool, _host: &mut Host) -> Vec<String> {
         let call = spec.compat_call().unwrap_or(spec.name());
         let mut notes = syscall_notes::notes(call, spec.predicate(), as_call);
-        // Then it cannot be told which functions serve both 64-bit and 32-bit programs.
+        // Without addresses, nothing shows which functions serve 32-bit programs as well.
         if spec.compat_call().is_none() && symbols::are_hidden() {
             notes.push(format!(
                 "system calls of 32-bit programs are not seen, because the kernel hides the addresses of their functions: {}",

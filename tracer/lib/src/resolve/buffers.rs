@@ -317,24 +317,24 @@ fn bytes(source: &dyn FieldSource, path: &FieldPath) -> Reading {
     Ok((field, Shape::Buffer))
 }
 
-/// A field that a predicate compares. A buffer is compared with a text as a whole, and with anything else as an address.
+/// A field that a predicate compares. A buffer is compared with strings and bytes as a whole, and with numbers as an address.
 pub(super) fn compared(
     source: &dyn FieldSource,
     path: &FieldPath,
     ty: Option<FieldType>,
     ty_at: At,
-    with_text: bool,
+    with_data: bool,
 ) -> Reading {
     let extent = extent_with_length(source, path).filter(|_| ty.is_none());
     let (is_buffer, is_string) = (extent.is_some(), extent.is_some_and(|extent| extent.is_string));
     // The bytes of a socket address are no text, although they are shown as one.
-    if is_buffer && with_text && source.names(path).is_some() {
+    if is_buffer && with_data && source.names(path).is_some() {
         let what = format!(
             "{path} is shown as an address, which cannot be compared; {path}:bytes[N] compares the bytes that it has"
         );
         return Err(ResolveError::new(path.at, what));
     }
-    match (is_buffer, known_length(source, path), with_text) {
+    match (is_buffer, known_length(source, path), with_data) {
         (true, Some(_), true) if is_string => source.field(path, Some(FieldType::Str), ty_at),
         (true, Some(_), true) => bytes(source, path),
         (true, None, true) => Err(not_filled(path)),
@@ -343,19 +343,9 @@ pub(super) fn compared(
     }
 }
 
-/// Whether a predicate has to wait for a field: it, or its length, is known only when the call returns.
-pub(super) fn is_late(
-    source: &dyn FieldSource,
-    path: &FieldPath,
-    ty: Option<FieldType>,
-    field: &FetchField,
-) -> bool {
-    let length = length_of_compared(source, path, ty, field);
-    source.is_late(field)
-        || length.is_some_and(|length| source.is_late(&length.field))
-        || is_data(field)
-            && sees_return(source)
-            && extent(source, path).is_some_and(|extent| extent.is_filled())
+/// Whether a predicate has to wait for a field: it is known only when the call returns, or filled by then.
+pub(super) fn is_late(source: &dyn FieldSource, path: &FieldPath, field: &FetchField) -> bool {
+    source.is_late(field) || is_filled(source, path, field) && sees_return(source)
 }
 
 /// Bounds what a predicate compares, if its length is known.
@@ -366,21 +356,12 @@ pub(super) fn bound_compared(
     field: &mut FetchField,
     slots: &mut Slots,
 ) -> Result<(), ResolveError> {
-    match length_of_compared(source, path, ty, field) {
+    // Of bytes[N], exactly N are compared.
+    let is_bounded = field.kind == kind::STRING || field.kind == kind::BYTES && ty.is_none();
+    match known_length(source, path).filter(|_| is_bounded) {
         Some(length) => bound(source, field, length, slots, path.at),
         None => read_when_filled(source, path, field, slots),
     }
-}
-
-/// The length of a string or a whole buffer that a predicate compares.
-fn length_of_compared(
-    source: &dyn FieldSource,
-    path: &FieldPath,
-    ty: Option<FieldType>,
-    field: &FetchField,
-) -> Option<Length> {
-    let is_whole = field.kind == kind::BYTES && ty.is_none();
-    known_length(source, path).filter(|_| field.kind == kind::STRING || is_whole)
 }
 
 /// Makes a field depend on its length.
@@ -411,8 +392,7 @@ fn read_when_filled(
     field: &mut FetchField,
     slots: &mut Slots,
 ) -> Result<(), ResolveError> {
-    let is_filled = extent(source, path).is_some_and(|extent| extent.is_filled());
-    if !is_data(field) || !is_filled {
+    if !is_filled(source, path, field) {
         return Ok(());
     }
     if !matches!(source.own(&FieldBase::Return.into(), None, path.at), Some(Ok(_))) {
@@ -429,8 +409,10 @@ fn read_when_filled(
     }
 }
 
-fn is_data(field: &FetchField) -> bool {
+/// Whether a field at a path is what the call fills there, and not the address.
+fn is_filled(source: &dyn FieldSource, path: &FieldPath, field: &FetchField) -> bool {
     matches!(field.kind, kind::STRING | kind::BYTES)
+        && extent(source, path).is_some_and(|extent| extent.is_filled())
 }
 
 /// Makes a field depend on its address, which is read at the entry.

@@ -114,10 +114,8 @@ fn is_late(source: &dyn FieldSource, predicate: &Predicate) -> Result<bool, Reso
             let (field, shape) =
                 buffers::compared(source, &path, comparison.ty, path.at, with_data)?;
             let other = Other::of(source, comparison, &field, &shape)?;
-            buffers::is_late(source, &path, comparison.ty, &field)
-                || other.is_some_and(|other| {
-                    buffers::is_late(source, &other.path, other.ty, &other.field)
-                })
+            buffers::is_late(source, &path, &field)
+                || other.is_some_and(|other| buffers::is_late(source, &other.path, &other.field))
         }
         Predicate::Not(inner) => is_late(source, inner)?,
         Predicate::All(parts) | Predicate::Any(parts) => {
