@@ -90,8 +90,10 @@ pub(crate) fn report_skipped(machine: &str, text: &str) {
     }
 }
 
-/// Runs a test command, and shows its output if a test failed.
+/// Runs a test command, and shows the failures.
 pub(crate) fn run(command: &mut Command) -> Result<Counts> {
+    // A backtrace for each panic that a test catches would bury everything else.
+    command.env("RUST_BACKTRACE", "0");
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
     let name = command.get_program().to_string_lossy();
     let output = child.with_context(|| format!("cannot start {name}"))?.wait_with_output()?;
@@ -99,7 +101,7 @@ pub(crate) fn run(command: &mut Command) -> Result<Counts> {
     report_skipped("this machine", &printed);
     let mut counts = Counts::of(&printed).unwrap_or_default();
     if !output.status.success() {
-        io::stderr().write_all(printed.as_bytes())?;
+        io::stderr().write_all(failures(&printed).as_bytes())?;
         counts.failed = counts.failed.max(1);
     }
     Ok(counts)
@@ -112,9 +114,18 @@ pub(crate) fn list_ignored(executable: &Path) -> Result<String> {
     process::read(list.env_clear().envs(environment()))
 }
 
-/// The part of an executable's output that explains the failures.
-pub(crate) fn failures(text: &str) -> &str {
-    text.find("\nfailures:\n").map_or(text, |at| &text[at + 1..])
+/// What explains the failures in the output of executables: all of it if no test is known to have failed.
+pub(crate) fn failures(text: &str) -> String {
+    const BEGIN: &str = "\nfailures:\n";
+    let mut parts = String::new();
+    let mut rest = text;
+    while let Some((_, failures)) = rest.split_once(BEGIN) {
+        let end = failures.find("\ntest result: ").map_or(failures.len(), |at| at + 1);
+        parts += &BEGIN[1..];
+        parts += &failures[..end];
+        rest = &failures[end..];
+    }
+    if parts.is_empty() { text.to_owned() } else { parts }
 }
 
 #[cfg(test)]
@@ -144,8 +155,13 @@ mod tests {
 
     #[test]
     fn failures_are_found_in_the_output() {
-        let text = "test a ... FAILED\n\nfailures:\n\n---- a stdout ----\npanicked\n";
-        assert!(failures(text).starts_with("failures:\n\n---- a"));
+        let of_a = "failures:\n\n---- a stdout ----\npanicked\n\nfailures:\n    a\n\n";
+        let of_c = "failures:\n\n---- c stdout ----\nfatal\n";
+        let text = format!(
+            "test a ... FAILED\n\nsuccesses:\n\n---- b stdout ----\nnoise\n\n{of_a}\
+             test result: FAILED. 1 passed; 1 failed\n\nrunning 1 test\nnoise\n\n{of_c}"
+        );
+        assert_eq!(failures(&text), format!("{of_a}{of_c}"));
         assert_eq!(failures("died"), "died");
     }
 }
