@@ -692,7 +692,8 @@ mod tests {
             let frames = symbols.of_process_stack(&this_process(), monotonic(), &[address]);
             assert!(frames[0].is_empty(), "{frames:?}");
         }
-        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+        // Less than it waits without a signal.
+        assert!(begun.elapsed() < Duration::from_secs(9), "{:?}", begun.elapsed());
     }
 
     #[test]

@@ -182,7 +182,7 @@ impl Reader {
     /// Gives each file less time.
     #[cfg(test)]
     pub(super) fn hurried(mut self) -> Self {
-        self.patience = Duration::from_secs(2);
+        self.patience = Duration::from_secs(5);
         self
     }
 

@@ -160,7 +160,7 @@ fn a_program_that_ends_its_reader_is_refused_and_not_read_again() {
     let (good, files) = (file(&elf(&[])), [(); 2].map(|()| file(&elf(&[]))));
     let signals = [
         (Signal::KILL, "ended the process that reads symbols"),
-        (Signal::STOP, "took more than 2s"),
+        (Signal::STOP, "took more than 5s"),
     ];
     for (file, (signal, why)) in files.iter().zip(signals) {
         kill_process(current(&reader), signal).unwrap();
@@ -294,8 +294,8 @@ fn a_reader_that_ends_or_stops_is_replaced_until_that_happens_too_often() {
         assert_eq!(generated(&mut reader, &map), "generated");
         assert_eq!(reader.state().unnamed(), 2 * (n + 1));
     }
-    // A file that has changed is another file, like one that has got the inode of a deleted file. This one was created two seconds
-    // ago, before the reader was stopped.
+    // A file that has changed is another file, like one that has got the inode of a deleted file. This one was created five
+    // seconds ago, before the reader was stopped.
     (&blamed[1]).write_all(b"20 8 other\n").unwrap();
     assert_eq!(generated(&mut reader, &blamed[1]), "blamed");
     // Another file each.
@@ -330,5 +330,6 @@ fn the_end_of_the_keeper_is_the_end_of_names_only() {
     assert_eq!([0; 2].map(|_| generated(&mut reader, &map)), ["", ""]);
     assert_eq!(reader.state().unnamed(), 2);
     drop(reader);
-    assert!(begun.elapsed() < Duration::from_secs(5));
+    // Less than the start of a reader may take.
+    assert!(begun.elapsed() < Duration::from_secs(9));
 }
