@@ -308,19 +308,58 @@ impl Compiler<'_> {
         on_false: Target,
         is_negated: bool,
     ) -> Result<Target, ResolveError> {
-        let mut add = |part, on_true, on_false| self.add(part, on_true, on_false, is_negated);
         match predicate {
             Predicate::Compare(comparison) => {
                 self.compare(comparison, on_true, on_false, is_negated)
             }
             Predicate::Not(inner) => self.add(inner, on_false, on_true, !is_negated),
             Predicate::All(parts) => {
-                parts.iter().rev().try_fold(on_true, |next, part| add(part, next, on_false))
+                let mut parts = self.easiest_first(parts)?.into_iter().rev();
+                parts.try_fold(on_true, |next, part| self.add(part, next, on_false, is_negated))
             }
             Predicate::Any(parts) => {
-                parts.iter().rev().try_fold(on_false, |next, part| add(part, on_true, next))
+                let mut parts = self.easiest_first(parts)?.into_iter().rev();
+                parts.try_fold(on_false, |next, part| self.add(part, on_true, next, is_negated))
             }
         }
+    }
+
+    /// The parts of a predicate with those first that the sieve can decide, so that no string is read for a hit about which they
+    /// decide. The order does not change the result.
+    fn easiest_first<'p>(
+        &self,
+        parts: &'p [Predicate],
+    ) -> Result<Vec<&'p Predicate>, ResolveError> {
+        let (mut easy, mut others) = (Vec::new(), Vec::new());
+        for part in parts {
+            match self.reads_data(part)? {
+                false => easy.push(part),
+                true => others.push(part),
+            }
+        }
+        easy.append(&mut others);
+        Ok(easy)
+    }
+
+    /// Whether a predicate compares strings or bytes, other than the thread's name with a constant.
+    fn reads_data(&self, predicate: &Predicate) -> Result<bool, ResolveError> {
+        Ok(match predicate {
+            Predicate::Compare(comparison) => {
+                let path = self.source.plain(&comparison.path);
+                let with_data = is_with_data(self.source, comparison);
+                let (field, _) =
+                    buffers::compared(self.source, &path, comparison.ty, path.at, with_data)?;
+                let is_equality =
+                    matches!(comparison.operator, Operator::Equal | Operator::NotEqual);
+                let is_name = field.base == base::COMM && field.kind == kind::STRING;
+                let is_constant = matches!(comparison.value, Operand::Text(_));
+                !(is_integer(&field) || is_name && is_equality && is_constant)
+            }
+            Predicate::Not(inner) => self.reads_data(inner)?,
+            Predicate::All(parts) | Predicate::Any(parts) => {
+                parts.iter().try_fold(false, |reads, part| Ok(reads | self.reads_data(part)?))?
+            }
+        })
     }
 
     fn compare(

@@ -1,5 +1,6 @@
 use super::*;
 use probe_testing::pattern::matches;
+use probe_tracer_common::fetch::kind;
 use proptest::prelude::*;
 use zerocopy::IntoBytes;
 
@@ -294,6 +295,30 @@ proptest! {
             Err(error) => prop_assert!(error.what.contains("at most"), "{}", error.what),
         }
     }
+}
+
+#[test]
+fn what_the_sieve_can_decide_is_compared_first() {
+    let text = |field, operator, text: &[u8]| compare(field, operator, Operand::Text(text.into()));
+    let is = |field, value| text(field, Operator::Equal, value);
+    let five = || number("count", Operator::Equal, 5);
+    let all = |parts: &[Predicate]| Predicate::All(parts.to_vec());
+    let any = |parts: &[Predicate]| Predicate::Any(parts.to_vec());
+    // Whether each comparison is one of an integer.
+    let order = |predicate: &Predicate| {
+        let table = plan(&look(), Some(&[]), &[], Some(predicate)).unwrap().table;
+        let checks = &table.checks[..table.check_count.into()];
+        let kinds = checks.iter().map(|check| table.fields[usize::from(check.field)].kind);
+        kinds.map(|one| one != kind::STRING).collect::<Vec<_>>()
+    };
+    assert_eq!(order(&all(&[is("text", b"a"), five()])), [true, false]);
+    assert_eq!(order(&any(&[is("text", b"a"), five()])), [true, false]);
+    let inner = Predicate::Not(Box::new(any(&[is("text", b"a"), five()])));
+    assert_eq!(order(&all(&[inner, five(), five()])), [true, true, true, false]);
+    // The sieve compares the thread's name, but not with a pattern.
+    assert_eq!(order(&all(&[is("comm", b"dd"), five()])), [false, true]);
+    let pattern = text("comm", Operator::Like, b"d*d");
+    assert_eq!(order(&all(&[pattern, five(), is("comm", b"dd")])), [true, false, false]);
 }
 
 /// A comparison of a field that is read as this type.
