@@ -63,6 +63,8 @@ pub(super) fn spec(text: &str) -> Option<(usize, &'static str)> {
     const SECTION: &str = "a colon follows the kind of probe, as in kprobe:vfs_read and tracepoint:sched:sched_switch";
     const SCRIPT: &str = "there are no scripts: write the values to print as fields, and the condition as a \
                           predicate: 'PROBE(FIELD, FIELD:ustr)/FIELD > 0/'";
+    const BRACES: &str = "a pattern has no alternatives in braces; give each probe as a separate argument, as the shell does if the \
+                          braces are not in quotes";
     if text.starts_with(['/', '.', '~']) {
         return Some((0, if text.contains(':') { FUNCTION } else { COMMAND }));
     }
@@ -91,7 +93,19 @@ pub(super) fn spec(text: &str) -> Option<(usize, &'static str)> {
     {
         return Some((at + 1, PRINTED));
     }
-    Some((first_brace(text)?, SCRIPT))
+    let at = first_brace(text)?;
+    Some((at, if has_alternatives(text, at) { BRACES } else { SCRIPT }))
+}
+
+/// Whether the brace at this position begins alternatives, as in `sys_enter_{read,write}`.
+fn has_alternatives(text: &str, at: usize) -> bool {
+    let is_of_name = |char: char| char.is_alphanumeric() || "_.*?".contains(char);
+    let begins_name = text[..at].ends_with(|char| char == ':' || is_of_name(char));
+    let inside = text[at + 1..].split_once('}').map(|(inside, _)| inside);
+    let are_names = |inside: &str| {
+        inside.contains(',') && inside.split(',').all(|one| one.chars().all(is_of_name))
+    };
+    begins_name && inside.is_some_and(are_names)
 }
 
 /// The position of the first brace that is not in a string. `None` if a quote or an escaped character comes before: that is
@@ -175,6 +189,9 @@ mod tests {
             ("./a.out:main", "uprobe:FILE:FUNCTION"),
             ("kprobe:vfs_read { @[comm] = count(); }", "there are no scripts"),
             ("{", "there are no scripts"),
+            ("f{printf(\"%d, %d\", pid, tid)}", "there are no scripts"),
+            ("tracepoint:syscalls:sys_enter_{read,write}", "as a separate argument"),
+            ("kprobe:{vfs_*,do_sys_openat2}/pid == 1/", "as a separate argument"),
             ("p::vfs_read", "kprobe:FUNCTION"),
             ("r::vfs_read \"%d\", retval", "kretprobe:FUNCTION"),
             ("p:c:open \"%s\", arg1", "uprobe:FILE:FUNCTION"),
