@@ -8,6 +8,7 @@ pub mod crafted;
 pub mod left;
 pub mod pattern;
 pub mod set_on_drop;
+pub mod shell;
 pub mod skip;
 pub mod switches;
 pub mod version;

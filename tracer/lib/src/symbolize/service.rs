@@ -518,35 +518,26 @@ mod tests {
     use crate::binary::root::tests::Chrooted;
     use probe_perf::Target;
     use probe_testing::crafted::{elf, inlined};
+    use probe_testing::shell::Shell;
     use probe_testing::skip::skip;
     use rustix::process::geteuid;
     use std::fs;
-    use std::io::Read;
     use std::os::unix::fs::MetadataExt;
-    use std::process::{Command, Stdio};
 
     #[test]
     fn mappings_are_read_again_only_if_something_was_mapped() {
         let watch = Mutex::new(Watch::of_processes(&Target::ThisProcess).unwrap());
-        let mut shell = Command::new("sh");
-        shell.args(["-c", "echo; read go; exec cat"]);
-        let mut shell = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let (mut input, mut output) = (shell.stdin.take().unwrap(), shell.stdout.take().unwrap());
-        let mut has_answered = || output.read_exact(&mut [0]).unwrap();
-        has_answered();
+        let mut shell = Shell::start("echo; read go; exec cat");
         let owner = Owner { pid: shell.id(), comm: [0; _] };
         let mut names = Names::new(None);
         let mut read = || names.mappings(owner, Some(&watch)).1;
         let first = read();
         assert!(!first.is_empty() && Arc::ptr_eq(&first, &read()));
-        input.write_all(b"go\n").unwrap();
-        input.write_all(b"x").unwrap();
-        has_answered();
+        shell.lead(b"go\nx");
         let of_cat = read();
         assert!(!Arc::ptr_eq(&first, &of_cat) && first != of_cat);
         assert!(Arc::ptr_eq(&of_cat, &read()));
-        drop(input);
-        shell.wait().unwrap();
+        shell.end();
         // Of whatever thread, as that of a process that has ended.
         let owner = Owner { comm: [1; _], ..owner };
         assert!(Arc::ptr_eq(&of_cat, &names.mappings(owner, Some(&watch)).1));

@@ -299,9 +299,9 @@ fn sampler(flags: Flags, ring: usize, target: Target) -> Result<Sampler, PerfErr
 mod tests {
     use super::*;
     use crate::symbolize::images::MappedCode;
+    use probe_testing::shell::Shell;
     use probe_testing::skip::skip;
-    use std::io::{Read, Write};
-    use std::process::{Command, Stdio};
+    use std::process::Command;
 
     #[test]
     fn what_a_process_had_mapped_before_is_known_after_its_end() {
@@ -337,21 +337,13 @@ mod tests {
             return skip("this process may not watch the kernel");
         };
         // A process of its own, because children of other tests map code, too.
-        let mut shell = Command::new("sh");
-        shell.args(["-c", "while echo && read line; do env true; done"]);
-        let mut shell = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let (mut input, mut output) = (shell.stdin.take().unwrap(), shell.stdout.take().unwrap());
-        let mut has_executed = || output.read_exact(&mut [0]).unwrap();
-        has_executed();
+        let mut shell = Shell::start("while echo && read line; do env true || exit; done");
         let target = Target::ProcessAndChildren(shell.id());
         let of_processes = Feed::open(OF_PROCESSES, 4096, target).unwrap();
         let mut watch = Watch::with(Some(of_processes), Some(of_kernel));
         watch.catch_up();
         assert!(!watch.has_warned);
-        let mut execute = || {
-            input.write_all(b"\n").unwrap();
-            has_executed();
-        };
+        let mut execute = || shell.lead(b"\n");
         let feed = watch.of_processes.as_ref().unwrap();
         for _ in 0..300 {
             execute();
@@ -365,7 +357,6 @@ mod tests {
         watch.catch_up();
         assert!(watch.has_warned);
         assert_eq!(watch.kernel().table_since(), 0);
-        drop(input);
-        shell.wait().unwrap();
+        shell.end();
     }
 }
