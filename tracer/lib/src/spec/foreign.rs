@@ -1,6 +1,7 @@
 //! What other tracers write, and what to write here instead.
 
 use super::Provider;
+use super::head::is_of_name;
 
 /// Categories of tracepoints whose names resemble a provider's.
 const CATEGORIES: [&str; 5] = ["syscalls", "raw_syscalls", "kprobes", "uprobes", "synthetic"];
@@ -99,11 +100,11 @@ pub(super) fn spec(text: &str) -> Option<(usize, &'static str)> {
 
 /// Whether the brace at this position begins alternatives, as in `sys_enter_{read,write}`.
 fn has_alternatives(text: &str, at: usize) -> bool {
-    let is_of_name = |char: char| char.is_alphanumeric() || "_.*?".contains(char);
-    let begins_name = text[..at].ends_with(|char| char == ':' || is_of_name(char));
+    let is_of_pattern = |char| is_of_name(char) || matches!(char, '*' | '?');
+    let begins_name = text[..at].ends_with(|char| char == ':' || is_of_pattern(char));
     let inside = text[at + 1..].split_once('}').map(|(inside, _)| inside);
     let are_names = |inside: &str| {
-        inside.contains(',') && inside.split(',').all(|one| one.chars().all(is_of_name))
+        inside.contains(',') && inside.split(',').all(|one| one.chars().all(is_of_pattern))
     };
     begins_name && inside.is_some_and(are_names)
 }

@@ -336,6 +336,7 @@ impl<'s> Reader<'s> {
     }
 }
 
-fn is_of_name(char: char) -> bool {
+/// Whether the names of functions and events may contain a character.
+pub(super) fn is_of_name(char: char) -> bool {
     char.is_ascii_alphanumeric() || matches!(char, '_' | '.')
 }
