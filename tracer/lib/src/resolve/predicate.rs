@@ -10,7 +10,7 @@ use super::domain::{Compared, Domain};
 use super::names::{ValueNames, errno};
 use super::shape::Shape;
 use super::slots::{Slots, is_integer, is_stack};
-use super::{FieldSource, ResolveError, buffers, reach, suggestion};
+use super::{FieldSource, Reading, ResolveError, buffers, reach, suggestion};
 use crate::spec::{
     At, Comparison, FieldBase, FieldPath, FieldSpec, FieldType, Operand, Operator, Predicate,
 };
@@ -107,21 +107,32 @@ fn split(
 }
 
 fn is_late(source: &dyn FieldSource, predicate: &Predicate) -> Result<bool, ResolveError> {
-    Ok(match predicate {
-        Predicate::Compare(comparison) => {
-            let path = source.plain(&comparison.path);
-            let with_data = is_with_data(source, comparison);
-            let (field, shape) =
-                buffers::compared(source, &path, comparison.ty, path.at, with_data)?;
-            let other = Other::of(source, comparison, &field, &shape)?;
-            buffers::is_late(source, &path, &field)
-                || other.is_some_and(|other| buffers::is_late(source, &other.path, &other.field))
-        }
-        Predicate::Not(inner) => is_late(source, inner)?,
-        Predicate::All(parts) | Predicate::Any(parts) => {
-            parts.iter().try_fold(false, |late, part| Ok(late | is_late(source, part)?))?
-        }
+    has(predicate, &|comparison| {
+        let (field, shape) = compared(source, comparison)?;
+        let other = Other::of(source, comparison, &field, &shape)?;
+        Ok(buffers::is_late(source, &source.plain(&comparison.path), &field)
+            || other.is_some_and(|other| buffers::is_late(source, &other.path, &other.field)))
     })
+}
+
+/// Whether a predicate has such a comparison. All are looked at, so that each can be an error.
+fn has(
+    predicate: &Predicate,
+    is_such: &dyn Fn(&Comparison) -> Result<bool, ResolveError>,
+) -> Result<bool, ResolveError> {
+    match predicate {
+        Predicate::Compare(comparison) => is_such(comparison),
+        Predicate::Not(inner) => has(inner, is_such),
+        Predicate::All(parts) | Predicate::Any(parts) => {
+            parts.iter().try_fold(false, |found, part| Ok(found | has(part, is_such)?))
+        }
+    }
+}
+
+/// The field that is compared.
+fn compared(source: &dyn FieldSource, comparison: &Comparison) -> Reading {
+    let path = source.plain(&comparison.path);
+    buffers::compared(source, &path, comparison.ty, path.at, is_with_data(source, comparison))
 }
 
 /// Whether a field is compared with a string or bytes, and not with a number.
@@ -343,22 +354,12 @@ impl Compiler<'_> {
 
     /// Whether a predicate compares strings or bytes, other than the thread's name with a constant.
     fn reads_data(&self, predicate: &Predicate) -> Result<bool, ResolveError> {
-        Ok(match predicate {
-            Predicate::Compare(comparison) => {
-                let path = self.source.plain(&comparison.path);
-                let with_data = is_with_data(self.source, comparison);
-                let (field, _) =
-                    buffers::compared(self.source, &path, comparison.ty, path.at, with_data)?;
-                let is_equality =
-                    matches!(comparison.operator, Operator::Equal | Operator::NotEqual);
-                let is_name = field.base == base::COMM && field.kind == kind::STRING;
-                let is_constant = matches!(comparison.value, Operand::Text(_));
-                !(is_integer(&field) || is_name && is_equality && is_constant)
-            }
-            Predicate::Not(inner) => self.reads_data(inner)?,
-            Predicate::All(parts) | Predicate::Any(parts) => {
-                parts.iter().try_fold(false, |reads, part| Ok(reads | self.reads_data(part)?))?
-            }
+        has(predicate, &|comparison| {
+            let (field, _) = compared(self.source, comparison)?;
+            let is_equality = matches!(comparison.operator, Operator::Equal | Operator::NotEqual);
+            let is_name = field.base == base::COMM && field.kind == kind::STRING;
+            let is_constant = matches!(comparison.value, Operand::Text(_));
+            Ok(!(is_integer(&field) || is_name && is_equality && is_constant))
         })
     }
 
@@ -369,13 +370,10 @@ impl Compiler<'_> {
         on_false: Target,
         is_negated: bool,
     ) -> Result<Target, ResolveError> {
+        let (mut field, shape) = compared(self.source, comparison)?;
         let path = self.source.plain(&comparison.path);
         let comparison = &Comparison { path, ..comparison.clone() };
-        let at = comparison.path.at;
-        let with_data = is_with_data(self.source, comparison);
-        let (mut field, shape) =
-            buffers::compared(self.source, &comparison.path, comparison.ty, at, with_data)?;
-        let ty = comparison.ty;
+        let (at, ty) = (comparison.path.at, comparison.ty);
         buffers::bound_compared(self.source, &comparison.path, ty, &mut field, self.slots)?;
         let refused = |what| ResolveError::new(comparison.value_at, what);
         let mut other = 0;
